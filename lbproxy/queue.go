@@ -28,20 +28,44 @@ type queue struct {
 
 // A waiter is one client in a queue.
 type waiter struct {
-	handed chan *endpointState // a connection's place at a backend, which stays in its active count
+	client  netip.Addr
+	evicted chan struct{}       // closed when the waiter loses its place in the queue
+	handed  chan *endpointState // a connection's place at a backend, which stays in its active count
 }
 
-// join adds a client; nil: the queue has most clients.
-func (q *queue) join(most int) *waiter {
+// join adds a client; nil: the queue has most clients. In a full queue the client address with the most places loses its last one to
+// an address that has fewer even then.
+func (q *queue) join(most int, client netip.Addr) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiters) >= most {
+	if len(q.waiters) >= most && !q.evictLocked(client) {
 		return nil
 	}
-	w := &waiter{handed: make(chan *endpointState, 1)}
+	w := &waiter{client: client, evicted: make(chan struct{}), handed: make(chan *endpointState, 1)}
 	q.waiters = append(q.waiters, w)
 	q.len.Store(int32(len(q.waiters)))
 	return w
+}
+
+// evictLocked takes a place from the client address with the most, if another one's first place is worth more.
+func (q *queue) evictLocked(client netip.Addr) bool {
+	places, most := make(map[netip.Addr]int), client
+	for _, w := range q.waiters {
+		if places[w.client]++; places[w.client] > places[most] {
+			most = w.client
+		}
+	}
+	if places[most] <= places[client]+1 {
+		return false
+	}
+	for i, w := range slices.Backward(q.waiters) {
+		if w.client == most {
+			q.waiters = slices.Delete(q.waiters, i, i+1)
+			close(w.evicted)
+			return true
+		}
+	}
+	return false
 }
 
 // leave removes a client. It returns a place that was handed to it; nil: none.
@@ -111,7 +135,7 @@ func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr) (*e
 	case !full:
 		return nil, errNoBackend
 	}
-	w := f.state.queue.join(f.Queue)
+	w := f.state.queue.join(f.Queue, client)
 	if w == nil {
 		return nil, fmt.Errorf("%w (%d clients)", errQueueFull, f.Queue)
 	}
@@ -143,6 +167,8 @@ func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr) (*en
 				return e, nil
 			}
 			state.active.Add(-1)
+		case <-w.evicted:
+			return nil, fmt.Errorf("%w (%d clients), and this address has the most places", errQueueFull, f.Queue)
 		case <-poll.C:
 		case <-limit.C:
 			return nil, fmt.Errorf("%w (%s)", errQueueTimeout, f.Timeouts.Queue)

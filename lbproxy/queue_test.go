@@ -1,12 +1,14 @@
 package lbproxy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -230,4 +232,33 @@ func TestQueueNeverExceeds(t *testing.T) {
 	if most.Load() > 5 {
 		t.Errorf("%d connections at one time, want at most 5", most.Load())
 	}
+}
+
+// TestQueueOfOneClient: in a full queue the address with the most places loses its last one to another address, which waits like the rest.
+func TestQueueOfOneClient(t *testing.T) {
+	t.Parallel()
+	b := with(balancer("b", addr(t), serveTCP(t, nameServer("b"))), func(b *lab.Balancer) {
+		b.Backends[0].MaxConnections, b.Queue, b.Timeouts.Queue = 1, 3, time.Minute
+	})
+	r := newTestServer(t, Config{}, b)
+	queued := func(n int) { netns.WaitFor(t, "queued clients", func() bool { return r.States()[0].Queued == n }) }
+	greedy := []net.Conn{dialFrom(t, "127.0.0.66", listenOf(b))}
+	readLine(t, greedy[0].(*net.TCPConn))
+	for n := 1; n <= 3; n++ {
+		greedy = append(greedy, dialFrom(t, "127.0.0.66", listenOf(b)))
+		queued(n)
+	}
+	other := dialFrom(t, "127.0.0.67", listenOf(b))
+	_ = greedy[3].SetReadDeadline(time.Now().Add(time.Minute))
+	if n, err := greedy[3].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the last of the address with three places in the queue got %d bytes, %v: want a reset", n, err)
+	}
+	_ = greedy[0].Close()
+	for _, c := range []net.Conn{greedy[1], greedy[2], other} {
+		if got := readLine(t, c.(*net.TCPConn)); got != "b" {
+			t.Errorf("a client in the queue got %q", got)
+		}
+		_ = c.Close()
+	}
+	netns.WaitFor(t, "no connection is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
 }

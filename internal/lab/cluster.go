@@ -9,6 +9,7 @@ type ClusterKind string
 const (
 	OpenShift  ClusterKind = "openshift"  // api, api-int, *.apps; 6443, 22623, 443, 80
 	Kubernetes ClusterKind = "kubernetes" // api; 6443
+	Talos      ClusterKind = "talos"      // api; 6443, 50000
 	Plain      ClusterKind = "plain"      // a domain for its hosts, no more
 )
 

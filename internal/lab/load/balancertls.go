@@ -53,6 +53,9 @@ func (r *resolver) acme(raw *rawACME, balancer *rawBalancer, at spot, key string
 // backendTLS sets how TLS is spoken with the backends of b.
 func (r *resolver) backendTLS(raw *rawBalancer, b *lab.Balancer, key string) {
 	tls := raw.BackendTLS.V
+	if b.SendProxy != 0 && b.Protocol != lab.BackendHTTP1 {
+		r.fail(raw.SendProxy.spot, key+".send_proxy", "names one client of a connection, and one of %s has requests of several: want backend_protocol: http1, or no send_proxy", b.Protocol)
+	}
 	switch {
 	case tls == nil && b.Protocol == lab.BackendH2:
 		r.fail(raw.Protocol.spot, key+".backend_protocol", "h2 is HTTP/2 with TLS: add backend_tls: {ca_file: ca.pem}, or want h2c for HTTP/2 without TLS")

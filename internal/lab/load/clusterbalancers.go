@@ -14,6 +14,7 @@ const (
 	portHTTPS         = 443
 	portHTTP          = 80
 	portRouterHealth  = 1936
+	portTalos         = 50000 // of Talos' own API
 )
 
 // deriveBalancers adds the balancers of clusters.
@@ -23,6 +24,9 @@ func (r *resolver) deriveBalancers() {
 			continue
 		}
 		r.deriveAPI(c)
+		if c.Kind == lab.Talos && !c.Health { // api follows the API
+			r.deriveTalos(c)
+		}
 		if c.Kind == lab.OpenShift {
 			r.deriveMachineConfig(c)
 			r.deriveIngress(c)
@@ -96,13 +100,21 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 // stopped. Talos and hardened clusters run it with --anonymous-auth=false: it answers 401 to the check.
 func (r *resolver) deriveAPI(c *lab.Cluster) {
 	expect := lab.Statuses("200")
-	if c.Kind == lab.Kubernetes { // Talos' API server says no more without a login
+	if c.Kind != lab.OpenShift { // Talos' API server says no more without a login
 		expect = "200,401"
 	}
 	r.derive(c, lab.ServiceAPI, c.API, portAPI, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: expect},
 		Backends: append(r.members(c, lab.RoleControlPlane, portAPI, false), r.members(c, lab.RoleBootstrap, portAPI, true)...),
+	})
+}
+
+// deriveTalos checks the port alone: apid talks only to clients with a certificate, and serves before the cluster does.
+func (r *resolver) deriveTalos(c *lab.Cluster) {
+	r.derive(c, "talos", c.API, portTalos, lab.Balancer{
+		Balance: lab.RoundRobin, Match: sniMatch(c, "api"), Check: lab.Check{Kind: lab.CheckTCP},
+		Backends: r.members(c, lab.RoleControlPlane, portTalos, false),
 	})
 }
 

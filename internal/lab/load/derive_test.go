@@ -274,6 +274,15 @@ balancers:
 			},
 		},
 		{
+			name: "kind talos",
+			text: `
+networks: {lan: {subnet: 10.0.0.0/24, dhcp: off}}
+clusters: {home: {kind: talos, address: 10.0.0.5}}
+hosts: {c: {ip: 10.0.0.7, cluster: home, role: control-plane}, w: {ip: 10.0.0.8, cluster: home, role: worker}}
+`,
+			want: []string{"home-api 10.0.0.5:6443 tcp: c", "home-talos 10.0.0.5:50000 tcp: c"},
+		},
+		{
 			name: "members by name in DNS, and hosts that have only a lease",
 			text: `
 networks: {lan: {subnet: 10.0.0.0/24, dhcp: off}}

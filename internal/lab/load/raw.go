@@ -188,7 +188,7 @@ type rawBMC struct {
 }
 
 type rawCluster struct {
-	Kind    scalar[lab.ClusterKind] `yaml:"kind" def:"plain" doc:"openshift: api, api-int, *.apps and balancers for 6443, 22623, 443 and 80; kubernetes: api and 6443; plain: only a domain."`
+	Kind    scalar[lab.ClusterKind] `yaml:"kind" def:"plain" doc:"openshift: api, api-int, *.apps and balancers for 6443, 22623, 443 and 80; kubernetes: api and 6443; talos: api, 6443 and 50000; plain: only a domain."`
 	Domain  scalar[domain]          `yaml:"domain" def:"the lab's domain" doc:"Hosts are <host>.<cluster>.<domain>."`
 	Address scalar[addr4]           `yaml:"address" def:"none: no api names, no balancers" doc:"Address of api, api-int and *.apps in DNS; the load balancer listens on it."`
 	Ingress scalar[addr4]           `yaml:"ingress" def:"address" doc:"Address of *.apps, if it differs."`

@@ -41,7 +41,7 @@ func textOf(p any) textual {
 	case *lab.Firmware:
 		return word(v, lab.FirmwareBIOS, lab.FirmwareUEFI, lab.FirmwareUEFISecure)
 	case *lab.ClusterKind:
-		return word(v, lab.OpenShift, lab.Kubernetes, lab.Plain)
+		return word(v, lab.OpenShift, lab.Kubernetes, lab.Talos, lab.Plain)
 	case *lab.BalanceMode:
 		return balanceMode{word(v, lab.ModeTCP, lab.ModeHTTP, lab.ModeUDP)}
 	case *lab.Algorithm:
