@@ -17,11 +17,7 @@ test="
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf nsd unbound bind9 bind9-utils musl-tools
 	genisoimage
-<<<<<<< HEAD
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light libnginx-mod-stream wrk nghttp2-client chromium ignition ipmitool openipmi
-=======
-	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light libnginx-mod-stream wrk nghttp2-client chromium ignition ipmitool openipmi
->>>>>>> 556e726 (lbproxy, lab: mode udp forwards datagrams for DNS and syslog, with checks of kind dns and limits for each client)
 	etcd-server etcd-client prometheus
 	python3-sushy
 	debian-installer-12-netboot-amd64 debootstrap cpio
