@@ -146,6 +146,9 @@ type BackendState struct {
 	Reason      string         `json:"reason,omitempty"` // of Condition, or the last failure if it is still up
 	Since       time.Time      `json:"since"`            // Condition holds
 	Connections int64          `json:"connections"`      // in HTTP mode: requests
+	Total       int64          `json:"total"`            // connections, in HTTP mode requests, since the start
+	Errors      int64          `json:"errors"`           // failed connects, and in HTTP mode responses that are 5xx, missing or cut, since the start
+	P50, P99    time.Duration  `json:"-"`                // of the last 10 to 20 seconds, until connected, in HTTP mode until the head of the response; 0: none
 }
 
 // States returns every balancer of the active table, sorted by name, its backends in the order of the lab file.
@@ -172,6 +175,7 @@ func (s *Server) States() []BalancerState {
 func (e *endpoint) current() BackendState {
 	condition, reason, since := e.condition()
 	labWeight := 0
+	p50, p99 := e.state.traffic.quantiles()
 	if set := e.state.weight.Load(); set > 0 && int(set) != e.Weight {
 		labWeight = e.Weight
 	}
@@ -179,5 +183,6 @@ func (e *endpoint) current() BackendState {
 		LabWeight: labWeight, Added: e.Added,
 		Name: e.Name, Host: e.Host, Addr: e.Addr, Backup: e.Backup, Weight: e.weight(), Limit: e.Limit, Check: e.health.key.check.Kind, Condition: condition,
 		Drained: e.state.drained.Load(), Reason: reason, Since: since, Connections: e.state.active.Load(),
+		Total: e.state.traffic.total.Load(), Errors: e.state.traffic.errors.Load(), P50: p50, P99: p99,
 	}
 }

@@ -65,8 +65,12 @@ func (x *exchange) done() {
 			e.state.metrics.Store(m)
 		}
 		m.requests[class].Inc()
-		if !x.log.answered.IsZero() {
-			m.latency.Observe(x.log.answered.Sub(x.log.connected).Seconds())
+		if answered := x.log.answered; !answered.IsZero() {
+			m.latency.Observe(answered.Sub(x.log.connected).Seconds())
+			e.state.traffic.add(answered.Sub(x.log.dialed))
+		}
+		if class == 5 || x.log.reason != "" && x.log.reason != rejectClient {
+			e.state.traffic.errors.Add(1)
 		}
 		if x.log.reason != "" {
 			x.proxy.s.metrics.memberErrors.WithLabelValues(f.Name, e.Label, string(x.log.reason)).Inc()

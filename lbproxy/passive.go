@@ -161,6 +161,7 @@ func (s *Server) connectFailed(e *endpoint, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
+	e.state.traffic.errors.Add(1)
 	now := s.deps.Now()
 	reason := e.state.failed(err, now)
 	if reason == "" {

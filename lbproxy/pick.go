@@ -29,6 +29,7 @@ type endpointState struct {
 	pool    connPool // in HTTP mode
 	metrics atomic.Pointer[memberMetrics]
 	weight  atomic.Int32 // that an admin has set; 0: that of the lab file
+	traffic traffic
 	passive
 	silence
 }

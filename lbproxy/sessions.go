@@ -132,8 +132,13 @@ func (t *sessions) all() []*session {
 
 // sweep inspects the sessions older than Config.Sweep, every Config.Sweep until ctx ends.
 func (s *Server) sweep(ctx context.Context) {
+	turned := time.Now()
 	for pause.For(ctx, s.cfg.Sweep) == nil {
 		now := time.Now()
+		if now.Sub(turned) >= latencyTurn {
+			s.turnLatencies()
+			turned = now
+		}
 		for _, ses := range s.sessions.all() {
 			if now.Sub(ses.start) >= s.cfg.Sweep {
 				s.inspect(ses, now)

@@ -28,11 +28,13 @@ func (s *Server) connectClient(ctx context.Context, f *frontend, c *clientConn) 
 			c.release()
 		}
 	}()
+	start := time.Now()
 	backend, e, err := s.connect(ctx, f, c.src.Addr(), c.socket.addr.Port())
 	if err != nil {
 		s.reject(f.Name, connectReason(err), c.src, err)
 		return nil
 	}
+	e.state.traffic.add(time.Since(start))
 	if err := s.sendFirstBytes(f, c, backend); err != nil {
 		_ = backend.Close()
 		e.state.release()

@@ -178,7 +178,7 @@ func backendCommand(o *options) *cobra.Command {
 	adding.Use = "add BALANCER HOST:PORT"
 	adding.Flags().IntVar(&add.Weight, "weight", 1, "share of new connections, 1 to 256")
 	adding.Flags().BoolVar(&add.Backup, "backup", false, "use it only while no other backend is up")
-	cmd.AddCommand(adding, weightCommand(o))
+	cmd.AddCommand(adding, weightCommand(o), liveCommand(o))
 	cmd.AddCommand(&cobra.Command{
 		Use:   "list",
 		Short: "List load balancers, their backends and their health",
@@ -240,14 +240,7 @@ func balancersText(cmd *cobra.Command, bs []api.Balancer) error {
 	var rows [][]string
 	for _, b := range bs {
 		for _, m := range b.Backends {
-			state := string(m.State)
-			if m.Backup {
-				state += " (backup)"
-			}
-			if m.Added {
-				state += " (added)"
-			}
-			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, state, weightText(m), m.Load(), m.Reason})
+			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, backendState(m), weightText(m), m.Load(), m.Reason})
 		}
 	}
 	return table(cmd, "BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", rows)

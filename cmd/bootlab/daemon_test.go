@@ -169,6 +169,8 @@ func TestBackend(t *testing.T) {
 	h.steps(
 		step{args: "backend list", out: []string{"BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", "web 10.88.0.1:80 a 10.88.0.11:80 unknown 1 0 -"}},
 		step{args: "backend list --json", json: true, out: []string{`"name": "web"`}},
+		step{args: "backend live", out: []string{"web, 10.88.0.1:80, mode tcp: 0 connections, 0 queued", "a 10.88.0.11:80 unknown 0 0 0 - - 0"}},
+		step{args: "backend live --json", json: true, out: []string{`"rate": 0`, `"error_rate": 0`}},
 		step{args: "backend drain web nobody", err: "bootlab backend list shows"},
 		step{args: "backend drain nobody a", err: "bootlab backend list shows"},
 		step{args: "backend drain web a", out: []string{"a 10.88.0.11:80 is drain", "0 connections open"}},

@@ -339,6 +339,10 @@ type Backend struct {
 	Reason      string       `json:"reason,omitempty"`     // of the last failed check
 	Since       time.Time    `json:"since,omitzero"`       // in this state
 	Connections int64        `json:"connections"`
+	Total       int64        `json:"total"`            // connections, in mode http requests, since the start of the daemon
+	Errors      int64        `json:"errors"`           // failed connects, in mode http also responses that are 5xx, missing or cut
+	P50         float64      `json:"p50_ms,omitempty"` // of the last 10 to 20 seconds, until connected, in mode http until the response began
+	P99         float64      `json:"p99_ms,omitempty"`
 	Limit       int          `json:"limit,omitempty"` // of Connections; 0: none
 }
 

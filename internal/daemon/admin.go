@@ -246,7 +246,8 @@ func (c *adminBackend) explain(b api.Backend, host string) api.Backend {
 }
 
 func backend(m lbproxy.BackendState) api.Backend {
-	b := api.Backend{Name: m.Name, Addr: lab.MemberText(m.Addr), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: m.Reason, Since: m.Since, Connections: m.Connections}
+	b := api.Backend{Name: m.Name, Addr: lab.MemberText(m.Addr), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: m.Reason, Since: m.Since, Connections: m.Connections,
+		Total: m.Total, Errors: m.Errors, P50: m.P50.Seconds() * 1000, P99: m.P99.Seconds() * 1000}
 	switch {
 	case m.Drained:
 		b.State = api.BackendDraining
