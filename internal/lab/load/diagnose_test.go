@@ -50,6 +50,7 @@ func TestMistakes(t *testing.T) {
 		{"cpu for cpus", "memory: 16GiB", "cpu: 1", `cpu: |1: 1 is no CPU model: did you mean cpus: 1?`},
 		{"name of a key alone", "demo.example:", "demo.example:\n      update: [ext]", `[|ext]: "ext" is neither a prefix nor an address: did you mean 'key ext'?`},
 		{"seconds", "lease: 12h", "lease: 43200", `lease: |43200: "43200" is not a duration: did you mean 12h?`},
+		{"milliseconds", "lease: 12h", "lease: 5000", `lease: |5000: "5000" is not a duration: did you mean 5s, which is 5000ms, or 1h23m20s?`},
 		{"a day", "lease: 12h", "lease: 1d", `did you mean 24h?`},
 		{"words", "lease: 12h", "lease: 90 minutes", `did you mean 1h30m?`},
 		{"system", "os: coreos", "os: rhcos", `os: |rhcos: "rhcos" is not known: did you mean coreos?`},

@@ -232,15 +232,22 @@ func meantSpan(s string) string {
 	case number == s && n < 60:
 		return fmt.Sprintf("want a unit too, as in %ds, %[1]dm or %[1]dh", n)
 	}
-	d := time.Duration(n) * unit
-	text := strings.TrimSuffix(d.String(), "0s")
-	if d%time.Minute != 0 {
-		text = d.String()
+	if number == s && n%1000 == 0 && n%3600 != 0 { // milliseconds, as in haproxy.cfg
+		return fmt.Sprintf("did you mean %s, which is %sms, or %s?", spanText(time.Duration(n)*time.Millisecond), number, spanText(time.Duration(n)*unit))
+	}
+	return fmt.Sprintf("did you mean %s?", spanText(time.Duration(n)*unit))
+}
+
+// spanText writes a duration without units that are zero.
+func spanText(d time.Duration) string {
+	text := d.String()
+	if d%time.Minute == 0 {
+		text = strings.TrimSuffix(text, "0s")
 	}
 	if strings.HasSuffix(text, "h0m") {
 		text = strings.TrimSuffix(text, "0m")
 	}
-	return fmt.Sprintf("did you mean %s?", text)
+	return text
 }
 
 // spanUnits are units as people write them, without a final s.
