@@ -44,6 +44,9 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 	r.balancerNames(e, b, key)
 	r.tls(raw, b, key)
 	r.backendTLS(raw, b, key)
+	if raw.Mode.bad() {
+		return b // keys that depend on it would be errors that follow
+	}
 	r.modeKeys(raw, b.Mode, key)
 	switch {
 	case b.Mode == lab.ModeHTTP: // in HTTP mode a server name is a host
