@@ -215,7 +215,7 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 		c.Condition = ConditionRestart
 	}
 	if (len(c.Details) > 0 || st.Restart) && st.State.active() {
-		c.Details = append(c.Details, "it runs: a new definition holds after it was stopped and started (bootlab vm stop, start)")
+		c.Details = append(c.Details, "it runs: the new definition takes effect once it is stopped and started (bootlab vm stop, start)")
 	}
 	c.Details = slices.Concat(disks, c.Details)
 	return c

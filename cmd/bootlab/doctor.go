@@ -43,7 +43,9 @@ func examine(cmd *cobra.Command, o *options) error {
 		r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: p.Pos.String(), Level: doctor.Fail, Text: text})
 	}
 	if l != nil && err == nil {
-		r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
+		if len(found.Faults) == 0 {
+			r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
+		}
 		status, serving := runningDaemon(cmd.Context(), o)
 		r.Serving = serving
 		r.Findings = append(r.Findings, daemonFindings(status)...)

@@ -307,7 +307,7 @@ func vmApply(o *options) *cobra.Command {
 			}
 			return errors.Join(o.print(cmd, after, func() error {
 				open := slices.DeleteFunc(after, func(p api.VMPlan) bool { return p.Condition == "ok" })
-				fmt.Fprintf(cmd.OutOrStdout(), "%d applied, %d as in the lab file\n", len(vms), len(after)-len(open))
+				fmt.Fprintf(cmd.OutOrStdout(), "%d applied, %d of %d as in the lab file\n", len(vms), len(after)-len(open), len(after))
 				if len(open) == 0 {
 					return nil
 				}

@@ -57,8 +57,8 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm plan nobody", err: `host "nobody" is not a virtual machine`},
 		// One hypervisor after the other: both libvirtds are in one namespace, and race for the names of its tap devices.
 		step{args: "vm apply m1 m2", out: []string{"m1 is running on one", "m2 is running on one"}},
-		step{args: "vm apply prod", out: []string{"m3 is running on two", "1 applied, 3 as in the lab file"}},
-		step{args: "vm apply", out: []string{"0 applied, 3 as in the lab file"}},
+		step{args: "vm apply prod", out: []string{"m3 is running on two", "1 applied, 3 of 3 as in the lab file"}},
+		step{args: "vm apply", out: []string{"0 applied, 3 of 3 as in the lab file"}},
 		step{args: "vm create m1", out: []string{"m1 is running on one"}},
 		step{args: "vm create m1 --json", json: true, out: []string{`"host": "m1"`}, not: []string{"["}},
 		step{args: "power status prod a", err: "a is no virtual machine and has no bmc", out: []string{"HOST POWER BY", "m1 on libvirt one", "m3 on libvirt two"}},
@@ -91,7 +91,7 @@ func TestVMCommands(t *testing.T) {
 	}
 	h.until("hypervisor one", func() bool { return !strings.Contains(h.run("vm", "list").out, "unknown") })
 	h.steps(
-		step{args: "vm apply", out: []string{"m2 is running on one", "1 applied, 2 as in the lab file", "m2 one running restart"}},
+		step{args: "vm apply", out: []string{"m2 is running on one", "1 applied, 2 of 3 as in the lab file", "m2 one running restart"}},
 		step{args: "vm delete prod --disks --yes", out: []string{"m1 is absent", "m3 is absent"}},
 		step{args: "vm plan", out: []string{"m1 one absent missing"}},
 	)

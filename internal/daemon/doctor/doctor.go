@@ -44,7 +44,7 @@ type Machine struct {
 	Serving bool
 	// Warnings are what the loader says of the lab.
 	Warnings lab.Problems
-	// OffersWithin is how long other DHCP servers may take to answer. 0: 3s.
+	// OffersWithin is how long other DHCP servers may take to answer. 0: 5s.
 	OffersWithin time.Duration
 }
 

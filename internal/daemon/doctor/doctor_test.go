@@ -105,6 +105,11 @@ func TestPorts(t *testing.T) {
 		{Key: "appliance.http", Network: "tcp", Addr: netip.MustParseAddrPort("192.0.2.1:80")},
 	}
 	found(t, m, "ports", "udp "+addr.String(), doctor.Fail, fmt.Sprintf("(pid %d)", os.Getpid()))
+	for _, finding := range doctor.Run(t.Context(), m) {
+		if finding.Level == doctor.Fail && finding.Check == "ports" && finding.Fix != "stop that program, or change appliance.dns" {
+			t.Errorf("a port in use: advice %q", finding.Fix)
+		}
+	}
 	found(t, m, "ports", "tcp "+addr.String(), doctor.OK, "free (appliance.dns)")
 	found(t, m, "ports", "192.0.2.1:80", doctor.Warn, "no interface of this machine has the address")
 	m.Serving = true

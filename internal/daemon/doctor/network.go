@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,7 +35,7 @@ func ports(ctx context.Context, m *Machine) (all []Finding) {
 		}
 		const dhcp = "0.0.0.0:67"
 		if holders := portowner.Holders("udp", dhcp); len(holders) > 0 {
-			all = append(all, taken("udp "+dhcp, portowner.Explain(syscall.EADDRINUSE, "udp", dhcp)))
+			all = append(all, taken("udp "+dhcp, portowner.Explain(syscall.EADDRINUSE, "udp", dhcp), "stop that DHCP server, or set dhcp: off in the network"))
 		} else {
 			all = append(all, ok("udp "+dhcp, "free (DHCP)"))
 		}
@@ -58,7 +60,7 @@ func port(ctx context.Context, e Endpoint) Finding {
 		_ = closer.Close()
 		return ok(subject, "free ("+e.Key+")")
 	case errors.Is(err, syscall.EADDRINUSE):
-		return taken(subject, portowner.Explain(err, e.Network, address))
+		return taken(subject, portowner.Explain(err, e.Network, address), "stop that program, or change "+e.Key)
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && e.Addr.Addr().IsLoopback():
 		return ok(subject, "is not on this machine, and is left out ("+e.Key+")")
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
@@ -69,14 +71,14 @@ func port(ctx context.Context, e Endpoint) Finding {
 	return fail(subject, err.Error(), "")
 }
 
-// taken splits what portowner says of a port into what was found and what to do.
-func taken(subject string, err error) Finding {
+// taken splits what portowner says of a port into what was found and what to do: otherwise, if it does not know.
+func taken(subject string, err error, otherwise string) Finding {
 	text := err.Error()
 	if _, after, found := strings.Cut(text, "address already in use"); found {
 		text = "in use" + after
 	}
 	text, fix, _ := strings.Cut(text, ": ")
-	return fail(subject, text, fix)
+	return fail(subject, text, cmp.Or(fix, otherwise))
 }
 
 // interfaces looks at those that networks are served on.
@@ -157,32 +159,41 @@ func mtu(_ context.Context, m *Machine) (all []Finding) {
 func otherServers(ctx context.Context, m *Machine) (all []Finding) {
 	within := m.OffersWithin
 	if within == 0 {
-		within = 3 * time.Second
+		within = 5 * time.Second // dnsmasq pings an address for three seconds before it offers it
 	}
 	done := map[string]bool{}
+	var asked []*lab.Network
 	for _, n := range m.Lab.Networks {
 		if n.Interface == "" || n.DHCP == lab.DHCPOff || done[n.Interface] {
 			continue
 		}
 		done[n.Interface] = true
-		if _, err := net.InterfaceByName(n.Interface); err != nil {
-			continue // interfaces reports it
-		}
-		if m.Serving {
-			all = append(all, ok(n.Interface, "the daemon watches for other DHCP servers"))
-			continue
-		}
-		offers, err := segment.Discover(ctx, n.Interface, within)
-		switch {
-		case errors.Is(err, os.ErrPermission):
-			all = append(all, warn(n.Interface, "only root may send a DHCPDISCOVER, so it was not tried", "run bootlab doctor as root"))
-		case err != nil:
-			all = append(all, warn(n.Interface, "a DHCPDISCOVER cannot be sent: "+err.Error(), ""))
-		default:
-			all = append(all, offersOf(n, offers))
+		if _, err := net.InterfaceByName(n.Interface); err == nil { // else interfaces reports it
+			asked = append(asked, n)
 		}
 	}
+	all = make([]Finding, len(asked))
+	var wg sync.WaitGroup
+	for i, n := range asked {
+		wg.Go(func() { all[i] = serversBeside(ctx, m, n, within) })
+	}
+	wg.Wait()
 	return all
+}
+
+// serversBeside says which other servers answer on the interface of n.
+func serversBeside(ctx context.Context, m *Machine, n *lab.Network, within time.Duration) Finding {
+	if m.Serving {
+		return ok(n.Interface, "the daemon watches for other DHCP servers")
+	}
+	offers, err := segment.Discover(ctx, n.Interface, within)
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return warn(n.Interface, "only root may send a DHCPDISCOVER, so it was not tried", "run bootlab doctor as root")
+	case err != nil:
+		return warn(n.Interface, "a DHCPDISCOVER cannot be sent: "+err.Error(), "")
+	}
+	return offersOf(n, offers)
 }
 
 // offersOf says what the answers of other servers mean in n.

@@ -221,10 +221,13 @@ func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer
 	} else if i := strings.LastIndexByte(host, ':'); i >= 0 {
 		host, own = strings.Trim(host[:i], "[]"), host[i+1:]
 	}
-	if own != "" {
+	switch {
+	case own != "":
 		port = own
+	case strings.Contains(port, "-"):
+		port = "" // the one of the range to which the client has connected, as in HAProxy
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strings.ContainsAny(host, "/@") {
+	if port != "" && !isPort(port) || strings.ContainsAny(host, "/@") {
 		h.note(l.at, "%s is not an address with a port: it is left out", l.words[2])
 		return proxyServer{}, false
 	}

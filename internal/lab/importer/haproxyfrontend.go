@@ -102,8 +102,9 @@ func (h *haproxy) bind(at place, a string) (proxyBind, bool) {
 		return proxyBind{}, false
 	}
 	host, port := strings.Trim(a[:i], "[]"), a[i+1:]
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		h.note(at, "%q is not a port: want a balancer for each one", port)
+	first, last, isRange := strings.Cut(port, "-")
+	if !isPort(first) || isRange && !isPort(last) {
+		h.note(at, "%q is not a port: it is left out", port)
 		return proxyBind{}, false
 	}
 	b := proxyBind{at: at, port: port}
@@ -122,9 +123,17 @@ func (h *haproxy) bind(at place, a string) (proxyBind, bool) {
 	return b, true
 }
 
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
 func joinPort(host, port string) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
+	}
+	if port == "" {
+		return host
 	}
 	return host + ":" + port
 }
