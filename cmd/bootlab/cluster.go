@@ -101,7 +101,7 @@ func findCluster(ctx context.Context, c *api.Client, name string) (api.Cluster, 
 	}
 	i := slices.IndexFunc(cs, func(cl api.Cluster) bool { return cl.Name == name })
 	if i < 0 {
-		return api.Cluster{}, fmt.Errorf("no cluster %q in the lab that can be brought up; bootlab clusters lists them", name)
+		return api.Cluster{}, fmt.Errorf("no cluster %q in the lab that can be brought up (one of kind plain cannot); bootlab clusters lists them", name)
 	}
 	return cs[i], nil
 }

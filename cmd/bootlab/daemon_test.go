@@ -173,6 +173,7 @@ func TestBackend(t *testing.T) {
 		step{args: "backend live --json", json: true, out: []string{`"rate": 0`, `"error_rate": 0`}},
 		step{args: "backend drain web nobody", err: "bootlab backend list shows"},
 		step{args: "backend drain nobody a", err: "bootlab backend list shows"},
+		step{args: "backend drain web a:80", out: []string{"a 10.88.0.11:80 is drain", "0 connections open"}},
 		step{args: "backend drain web a", out: []string{"a 10.88.0.11:80 is drain", "0 connections open"}},
 		step{args: "backend drain web 10.88.0.14:80 --json", json: true, out: []string{`"state": "drain`}},
 		step{args: "backend list", out: []string{"a 10.88.0.11:80 drain"}},

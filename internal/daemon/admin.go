@@ -274,9 +274,13 @@ func (c *adminBackend) Backend(ctx context.Context, balancer, member string, cha
 	case err != nil:
 		return api.Backend{}, err
 	}
+	addr := member // of the lab's host, if member is HOST:PORT
+	if m, err := newMember(c.current.Load().Lab, member); err == nil {
+		addr = m.Addr.String()
+	}
 	for _, b := range c.Balancers(ctx) {
 		for _, m := range b.Backends {
-			if b.Name == balancer && (m.Name == member || m.Addr == member) {
+			if b.Name == balancer && (m.Name == member || m.Addr == member || m.Addr == addr) {
 				return m, nil
 			}
 		}

@@ -326,12 +326,12 @@ func (a *assessment) off(h *lab.Host, o Observed) (stage Stage, waits string, st
 		a.act(SwitchOn, h)
 		return StageOff, o.Failed, true
 	case o.VM == "" && switched && o.Acting:
-		return StageBooting, "to be switched on", false
+		return StageBooting, "its power: it is being switched on", false
 	case o.VM == "" && switched:
 		return StageBooting, "its first request: it was switched on", false
 	}
 	a.act(SwitchOn, h)
-	return StageBooting, "to be switched on", false
+	return StageBooting, "its power: it is being switched on", false
 }
 
 // phase sets the phase of the cluster and what it waits for.

@@ -86,6 +86,7 @@ func TestOf(t *testing.T) {
 		{name: "never created", machine: vm("absent"), state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
 		{name: "hypervisor silent", machine: with(func(m *diagnosis.Machine) { m.VM, m.VMProblem = "unknown", "no route" }), state: diagnosis.Stopped, stage: event.StageVM, cause: "hypervisor does not answer: no route", do: "bootlab status"},
 		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
+		{name: "a snapshot is no step of a boot", machine: vm("running"), events: toScript(ev(event.FileServed, "k"), ev(event.VMSnapshot)), state: diagnosis.Stopped, stage: event.StageFiles, cause: "it fetched its last file", do: "look at its console"},
 		{name: "armed, no packet", machine: host, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageVM, cause: "since it was armed", do: "bootlab install a --now"},
 		{name: "never seen, off", machine: with(func(m *diagnosis.Machine) { m.BMC = "off" }), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
 		{name: "stopped at its kernel, and off", machine: with(func(m *diagnosis.Machine) { m.BMC = "off" }), events: toScript(ev(event.FileServed, "k")), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
