@@ -150,10 +150,10 @@ func (h *haproxy) lookup(at place, name string) (string, bool) {
 	}
 	h.seen = append(h.seen, name)
 	if h.looked[name] == "" {
-		h.note(at, "%s has no address here, and balancers do not look up names: it is left out; write its address, or a host of the lab", name)
+		h.note(at, "%s has no address here: it is left out; write its address, a host of the lab, or as a backend the name with a dot at its end, which is looked up again and again", name)
 		return "", false
 	}
-	h.note(at, "balancers do not look up names: %s is its address now, %s", name, h.looked[name])
+	h.note(at, "%s has the address %s now; a backend whose name ends with a dot is looked up again and again", name, h.looked[name])
 	return h.looked[name], true
 }
 
