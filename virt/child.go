@@ -173,6 +173,8 @@ func (c *libvirtConn) serve(req request) (resp response) {
 		resp.Node, err = c.node()
 	case methodPools:
 		resp.Pools, err = c.pools()
+	case methodNetworks:
+		resp.Texts, err = c.networks()
 	case methodFind:
 		resp.Domains, err = c.find(req.UUID, req.Name)
 	case methodXML:

@@ -21,6 +21,7 @@ const (
 	methodDomains      method = "domains"
 	methodNode         method = "node"
 	methodPools        method = "pools"
+	methodNetworks     method = "networks"
 	methodFind         method = "find"
 	methodXML          method = "xml"
 	methodDefine       method = "define"
@@ -76,6 +77,7 @@ type response struct {
 	Err     string   `json:",omitempty"`
 	Broken  bool     `json:",omitempty"` // Err says that there is no connection
 	Text    string   `json:",omitempty"`
+	Texts   []string `json:",omitempty"`
 	Bytes   uint64   `json:",omitempty"`
 	Domains []Domain `json:",omitempty"`
 	Volumes []Volume `json:",omitempty"`

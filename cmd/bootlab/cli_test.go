@@ -47,6 +47,7 @@ func TestUsage(t *testing.T) {
 		{args: "serve --firmware NOWHERE --lab " + contract, err: "no such file or directory: want a folder of network boot programs"},
 		{args: "firmware --firmware NOWHERE", err: "--firmware: open"},
 		{args: "import dnsmasq", err: "an argument is missing; usage: bootlab import dnsmasq FILE..."},
+		{args: "import libvirt", err: "an argument is missing; usage: bootlab import libvirt URI"},
 		{args: "import bind named.conf", err: `unknown command "bind" for "bootlab import"`},
 		{args: "import dnsmasq NOWHERE", err: "nowhere.yaml: no such file or directory"},
 		{args: "import haproxy --json ../../internal/lab/importer/testdata/haproxy/shared.cfg", out: []string{`"lab": "# Made by`, `"line": 24`, `"statement": "use_backend green-apps`}},

@@ -27,6 +27,7 @@ be carried is listed on stderr, with file and line.`,
 	for _, f := range importer.Formats() {
 		cmd.AddCommand(importFormat(o, importer.Format(f[0]), f[1]))
 	}
+	cmd.AddCommand(importMachines(o))
 	return cmd
 }
 
@@ -41,11 +42,32 @@ func importFormat(o *options, format importer.Format, about string) *cobra.Comma
 			if err != nil {
 				return err
 			}
-			return o.print(cmd, importResult{string(r.Lab), append([]importer.Note{}, r.Notes...)}, func() error { return printImport(cmd, r) })
+			return o.printImport(cmd, r)
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", "", "`folder` that absolute paths inside of the files begin at, for files of another machine")
 	return cmd
+}
+
+func importMachines(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   string(importer.Libvirt) + " URI",
+		Short: "Read the virtual machines of a hypervisor, such as qemu:///system",
+		Long: `Print a lab file with a host and a virtual machine for each domain of a hypervisor. It only reads, and needs no daemon. What could
+not be carried is listed on stderr, with the domain and the line of its definition (virsh dumpxml --inactive).`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := daemon.ReadMachines(cmd.Context(), "/proc/self/exe", args[0])
+			if err != nil {
+				return err
+			}
+			r, err := importer.ImportMachines(m, importer.Options{Interface: interfaceWith, Subnet: subnetOn, Check: importProblems})
+			if err != nil {
+				return err
+			}
+			return o.printImport(cmd, r)
+		},
+	}
 }
 
 // An importResult is the result of import as JSON.
@@ -54,12 +76,14 @@ type importResult struct {
 	Notes []importer.Note `json:"notes"` // what could not be carried as it is
 }
 
-func printImport(cmd *cobra.Command, r *importer.Result) error {
-	for _, n := range r.Notes {
-		fmt.Fprintln(cmd.ErrOrStderr(), n)
-	}
-	_, err := cmd.OutOrStdout().Write(r.Lab)
-	return err
+func (o *options) printImport(cmd *cobra.Command, r *importer.Result) error {
+	return o.print(cmd, importResult{string(r.Lab), append([]importer.Note{}, r.Notes...)}, func() error {
+		for _, n := range r.Notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), n)
+		}
+		_, err := cmd.OutOrStdout().Write(r.Lab)
+		return err
+	})
 }
 
 // importProblems returns what keeps a lab from being served: errors of the loader, and of the servers' tables.
@@ -102,4 +126,22 @@ func interfaceWith(a netip.Addr) (string, netip.Prefix) {
 		}
 	}
 	return "", netip.Prefix{}
+}
+
+// subnetOn returns the IPv4 network of an interface of this machine, as the address of the machine in it.
+func subnetOn(name string) netip.Prefix {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addrs, err := i.Addrs()
+	if err != nil {
+		return netip.Prefix{}
+	}
+	for _, own := range addrs {
+		if p, err := netip.ParsePrefix(own.String()); err == nil && p.Addr().Is4() {
+			return p
+		}
+	}
+	return netip.Prefix{}
 }

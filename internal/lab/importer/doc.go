@@ -10,6 +10,8 @@
 //	}
 //	os.Stdout.Write(r.Lab)
 //
+// ImportMachines does the same with the domains of a hypervisor, which virt reads.
+//
 // The formats are read by tokenizers of their own: parsers of other projects lose the line of a statement, or drop statements that
 // they do not know, and both are needed for the notes.
 package importer

@@ -24,6 +24,7 @@ type draft struct {
 	dns       mapping
 	balancers mapping
 	profiles  mapping
+	hyper     mapping // hypervisors
 	// forwardAll says that names which a zone does not have are to be forwarded, as the other server does, except in zones of owned.
 	forwardAll bool
 	owned      map[string]bool // by origin
@@ -190,7 +191,7 @@ func (d *draft) tree() *mapping {
 		m   *mapping
 	}{
 		{"appliance", &d.appliance}, {"networks", networks}, {"profiles", &d.profiles}, {"hosts", hosts}, {"clusters", clusters},
-		{"dns", &d.dns}, {"balancers", &d.balancers},
+		{"dns", &d.dns}, {"balancers", &d.balancers}, {"hypervisors", &d.hyper},
 	} {
 		if len(section.m.entries) > 0 {
 			root.add(&entry{key: section.key, sub: section.m})

@@ -19,6 +19,7 @@ const (
 	HAProxy    Format = "haproxy"
 	Kea        Format = "kea"
 	LibvirtNet Format = "libvirt-net"
+	Libvirt    Format = "libvirt" // of ImportMachines: it is no format of files
 	DHCPD      Format = "dhcpd"
 )
 
@@ -52,6 +53,8 @@ type Options struct {
 	// Interface returns the interface of this machine whose network contains an address, and its own address there with the length of
 	// the network. Nil, or an empty name: none.
 	Interface func(netip.Addr) (name string, own netip.Prefix)
+	// Subnet returns the IPv4 address of an interface of this machine, with the length of its network. Nil, or the zero prefix: none.
+	Subnet func(name string) netip.Prefix
 	// Lookup returns an address of a name, as this machine resolves it. Nil, or the zero address: none.
 	Lookup func(name string) netip.Addr
 	// Check returns what is wrong with a lab file of that name, with positions: an error of the loader or of a server's table. It is
@@ -96,7 +99,12 @@ func read(s *sources, format Format, files []string, o Options) (*Result, error)
 	if err := readers[i].read(d, s, files); err != nil {
 		return nil, err
 	}
-	text, err := d.settle("# Made by bootlab import " + string(format) + " from " + clip(strings.Join(files, ", ")) + "\n")
+	return d.result(format, strings.Join(files, ", "))
+}
+
+// result returns the draft, which was made from something, as a lab file with notes.
+func (d *draft) result(format Format, from string) (*Result, error) {
+	text, err := d.settle("# Made by bootlab import " + string(format) + " from " + clip(from) + "\n")
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func parseXML(file string, data []byte) (*element, error) {
 		token, err := dec.Token()
 		switch {
 		case errors.Is(err, io.EOF) && len(root.children) == 0:
-			return nil, fmt.Errorf("%s: no element: want the definition of a network, as virsh net-dumpxml prints it", file)
+			return nil, fmt.Errorf("%s: no element: want a definition of libvirt, such as virsh net-dumpxml prints", file)
 		case errors.Is(err, io.EOF):
 			return root, nil
 		case err != nil:
@@ -149,22 +149,16 @@ func (q *dnsmasq) libvirtNetwork(n *element) {
 
 // libvirtIP adds the network of an address of the bridge, with its ranges and hosts.
 func (q *dnsmasq) libvirtIP(ip *element, name, bridge string, routed bool) {
-	a, err := netip.ParseAddr(ip.attrs["address"])
-	if err != nil {
+	subnet := libvirtSubnet(ip)
+	a, bits := subnet.Addr(), subnet.Bits()
+	switch {
+	case !subnet.IsValid():
 		q.note(ip.at, "%q is not an address: it is left out", ip.attrs["address"])
 		return
-	}
-	bits := 24
-	if mask, err := netip.ParseAddr(ip.attrs["netmask"]); err == nil && maskBits(mask) > 0 {
-		bits = maskBits(mask)
-	} else if _, err := fmt.Sscan(ip.attrs["prefix"], &bits); err != nil || bits < 1 || bits > a.BitLen() {
-		bits = 24
-	}
-	if !a.Is4() {
+	case !a.Is4():
 		q.note(ip.at, "DHCPv6 and router advertisements are not sent: it is left out")
 		return
 	}
-	subnet := netip.PrefixFrom(a, bits)
 	n := q.addNetwork(ip.at, name, subnet)
 	n.address = a
 	if bridge != "" {
@@ -207,6 +201,21 @@ func (q *dnsmasq) libvirtIP(ip *element, name, bridge string, routed bool) {
 			q.note(c.at, "there is no equivalent: it is left out")
 		}
 	}
+}
+
+// libvirtSubnet returns the address of a bridge with the length of its network; the zero prefix if it is none.
+func libvirtSubnet(ip *element) netip.Prefix {
+	a, err := netip.ParseAddr(ip.attrs["address"])
+	if err != nil {
+		return netip.Prefix{}
+	}
+	bits := 24
+	if mask, err := netip.ParseAddr(ip.attrs["netmask"]); err == nil && maskBits(mask) > 0 {
+		bits = maskBits(mask)
+	} else if _, err := fmt.Sscan(ip.attrs["prefix"], &bits); err != nil || bits < 1 || bits > a.BitLen() {
+		bits = 24
+	}
+	return netip.PrefixFrom(a, bits)
 }
 
 // netmask writes the length of an IPv4 prefix as a mask.

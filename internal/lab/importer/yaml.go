@@ -37,8 +37,9 @@ var (
 	topOrder = strings.Fields("version domain appliance networks profiles hosts clusters dns balancers hypervisors")
 	keyOrder = strings.Fields(`subnet interface address router dns search ntp mtu lease dhcp range mac arch vendor_class user_class
 		circuit_id remote_id ip ip6 network cluster aliases listen mode balance kind path port expect interval timeout rise fall
-		weight backup forward forward_zones cache domain routes options pools zones backends match check send_proxy accept_proxy
-		max_connections timeouts`)
+		weight backup forward forward_zones uri bridges hypervisor cpus memory disks firmware machine cpu model boot size volume pool
+		bus format cache domain routes options pools zones backends match check send_proxy accept_proxy
+		max_connections timeouts nics vm`)
 )
 
 // set puts a text, and replaces one of that key.

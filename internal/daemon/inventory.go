@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/importer"
+	"github.com/bootlab/bootlab/virt"
+)
+
+// ReadMachines reads the domains, networks and volumes of the hypervisor at a libvirt URI, without a daemon. program calls
+// HypervisorProcess first of all.
+func ReadMachines(ctx context.Context, program, uri string) (*importer.Machines, error) {
+	p := &virt.Processes{Program: program, Log: slog.New(slog.DiscardHandler)}
+	inv, err := p.ReadInventory(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	m := &importer.Machines{URI: uri, Networks: inv.Networks, Volumes: map[string]importer.Volume{}}
+	for _, d := range inv.Domains {
+		m.Domains = append(m.Domains, importer.Domain{Name: d.Name, XML: d.XML})
+	}
+	for key, v := range inv.Volumes {
+		m.Volumes[key] = importer.Volume{
+			Pool: v.Pool, Name: v.Name, Format: v.Format, Size: lab.Size(v.Capacity), Missing: v.Path == "", Err: v.Err,
+		}
+	}
+	return m, nil
+}
