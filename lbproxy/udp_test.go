@@ -225,6 +225,23 @@ func TestUDPSource(t *testing.T) {
 	}
 }
 
+// TestUDPFromBackend: a datagram from the address and port of a backend, which may be forged, reaches none: answers to it would be
+// answered for ever.
+func TestUDPFromBackend(t *testing.T) {
+	t.Parallel()
+	one, two := serveUDP(t, "one"), serveUDP(t, "two")
+	b := udpBalancer(t, 1, one, two)
+	r := newTestServer(t, Config{}, b)
+	if _, err := one.conn.WriteToUDPAddrPort([]byte("x"), listenOf(b)); err != nil {
+		t.Fatal(err)
+	}
+	rejected := r.metrics.rejected.WithLabelValues("u", string(rejectNoBackend))
+	netns.WaitFor(t, "the datagram to be refused", func() bool { return testutil.ToFloat64(rejected) == 1 })
+	if n := one.got.Load() + two.got.Load(); n != 0 {
+		t.Errorf("%d datagrams reached the backends", n)
+	}
+}
+
 // TestUDPReload: a reload keeps sessions, also one that changes other backends; one whose backend leaves goes to another.
 func TestUDPReload(t *testing.T) {
 	t.Parallel()

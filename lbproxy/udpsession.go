@@ -149,10 +149,19 @@ func (p *udpProxy) oneWay(t *activeTable, f *frontend, sock *udpSocket, client n
 	return p.connect(t, f, key, client, e)
 }
 
+// errFromBackend refuses a datagram whose source is the address and port of a backend: with a forged one, two backends that answer
+// everything would answer each other for ever.
+var errFromBackend = errors.New("the client is a backend of the balancer")
+
 // begin returns a new session with a backend that is not in tried; nil: there is none.
 func (p *udpProxy) begin(t *activeTable, f *frontend, key udpKey, client netip.Addr, tried []*endpoint) *udpSession {
 	if f.full() {
 		p.s.reject(f.Name, rejectLimit, key.client, fmt.Errorf("max_connections (%d)", f.MaxConnections))
+		return nil
+	}
+	from := netip.AddrPortFrom(client, key.client.Port())
+	if slices.ContainsFunc(f.endpoints, func(e endpoint) bool { return e.Addr == from }) {
+		p.s.reject(f.Name, rejectNoBackend, key.client, errFromBackend)
 		return nil
 	}
 	tried = slices.Clone(tried)
