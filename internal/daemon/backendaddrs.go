@@ -59,6 +59,11 @@ func (b backendAddresses) Lookup(ctx context.Context, name string) (addrs []neti
 	if len(errs) > 0 { // half of the addresses would be a change that is none
 		return nil, 0, errors.Join(errs...)
 	}
+	for _, a := range addrs {
+		if a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
+			return nil, 0, fmt.Errorf("%s has the address %s, which is not that of another machine", name, a)
+		}
+	}
 	return addrs, ttl, nil
 }
 
