@@ -409,6 +409,13 @@ func TestSessions(t *testing.T) {
 	if !in(mine) {
 		t.Error("a session in use ended")
 	}
+	for range 16 - 1 { // a client that ends none of its sessions
+		login("operator")
+	}
+	if a := s.ask("", "POST", sessions, `{"UserName": "operator", "Password": "password of operator"}`); a.status != 503 {
+		t.Errorf("too many sessions of an account: %d", a.status)
+	}
+	login("readonly")
 	s.now = s.now.Add(31 * time.Minute)
 	if in(mine) {
 		t.Error("an idle session works")

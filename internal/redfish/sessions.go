@@ -16,7 +16,9 @@ import (
 // Limits of sessions.
 const (
 	maxSessions = 64
-	sessionIdle = 30 * time.Minute
+	// maxUserSessions leaves sessions to other accounts when a client of one never ends its own.
+	maxUserSessions = 16
+	sessionIdle     = 30 * time.Minute
 )
 
 // sessions are the open sessions. They are in memory: a restart ends them. Keys are kept as their hashes.
@@ -43,7 +45,13 @@ func (s *sessions) start(user, from string) (key string, _ session, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expireLocked()
-	if len(s.open) >= maxSessions {
+	own := 0
+	for _, o := range s.open {
+		if o.user == user {
+			own++
+		}
+	}
+	if len(s.open) >= maxSessions || own >= maxUserSessions {
 		return "", session{}, &Error{Status: http.StatusServiceUnavailable, ID: "SessionLimitExceeded", RetryAfter: retryAfter}
 	}
 	var b [40]byte
