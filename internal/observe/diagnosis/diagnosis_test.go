@@ -133,6 +133,7 @@ func TestOf(t *testing.T) {
 		{name: "held", machine: with(func(m *diagnosis.Machine) { m.Install = "held" }), outcome: timeline.Failed, events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "is held", do: "bootlab install a"},
 		{name: "state lost", machine: with(func(m *diagnosis.Machine) { m.Install = "unknown" }), state: diagnosis.Stopped, stage: event.StageInstall, cause: "was lost", do: "--done"},
 		{name: "panic", machine: vm("running"), outcome: timeline.Failed, events: toKernel(ev(event.ConsolePanic, "Kernel panic - not syncing")), state: diagnosis.Stopped, stage: event.StageVM, cause: "its kernel panicked: Kernel panic", do: "bootlab vm log a"},
+		{name: "nothing to boot, then off", machine: vm("stopped"), outcome: timeline.Failed, events: toKernel(ev(event.ConsoleNoBootDevice), ev(event.VMStopped)), state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine is off", do: "bootlab vm start a"},
 		{name: "panic, then on", machine: vm("running"), outcome: timeline.Done, events: toKernel(ev(event.ConsolePanic), ev(event.InstallDone)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "done", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), outcome: timeline.Done, events: toKernel(ev(event.ConfigServed), ev(event.InstallDone)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "done, check fails", machine: with(func(m *diagnosis.Machine) {

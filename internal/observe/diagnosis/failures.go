@@ -183,7 +183,7 @@ func (c *boot) console() (Diagnosis, bool) {
 		event.ConsoleNoBootDevice: {"its firmware found nothing to boot", []string{"bootlab vm plan HOST shows disks and boot order; bootlab install HOST installs it"}, nil},
 	}
 	f, ok := causes[e.Kind]
-	if !ok {
+	if !ok || e.Kind == event.ConsoleNoBootDevice && c.m.VM == "stopped" { // that it is off says more
 		return Diagnosis{}, false
 	}
 	return stopped(causeOf(f.cause, e), c.commands(f.do...), append(c.leadingTo(len(c.own)-1), e)...), true
