@@ -27,14 +27,18 @@ const Prefix = "/api/v1/"
 
 const (
 	dialTimeout = 5 * time.Second
-	maxLine     = 1 << 20 // of a stream of events
+	// answerTimeout is how long the head of an answer to GET may take: those that ask controllers or hypervisors give up after 15 seconds.
+	// What changes something may take as long as it needs.
+	answerTimeout = 30 * time.Second
+	maxLine       = 1 << 20 // of a stream of events
 )
 
 // A Client asks one daemon. It is safe for concurrent use.
 type Client struct {
 	http  *http.Client
-	base  string // URL up to Prefix
-	where string // as people name it
+	reads *http.Client // for GET
+	base  string       // URL up to Prefix
+	where string       // as people name it
 	token string
 }
 
@@ -59,7 +63,14 @@ func NewClient(target, token string) (*Client, error) {
 		c.base = u
 	}
 	c.http = &http.Client{Transport: transport}
+	c.setAnswerTimeout(answerTimeout)
 	return c, nil
+}
+
+func (c *Client) setAnswerTimeout(d time.Duration) {
+	transport := c.http.Transport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = d
+	c.reads = &http.Client{Transport: transport}
 }
 
 func isSocketPath(target string) bool {
@@ -403,7 +414,11 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	resp, err := c.http.Do(req)
+	client := c.http
+	if method == http.MethodGet {
+		client = c.reads
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, c.explain(err)
 	}
@@ -427,9 +442,16 @@ func (c *Client) explain(err error) error {
 		return fmt.Errorf("open %s: %w: run as root or as a member of the socket's group", c.where, fs.ErrPermission)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case isTimeout(err):
+		return fmt.Errorf("%w at %s: it accepts connections and sends nothing: is it stopped, or its disk?", ErrNoDaemon, c.where)
 	default:
 		return fmt.Errorf("%w at %s: %w", ErrNoDaemon, c.where, err)
 	}
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
 }
 
 func (c *Client) refusal(resp *http.Response) error {

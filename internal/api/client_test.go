@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
 )
@@ -90,6 +91,25 @@ func TestClientGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Hosts(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestFrozenDaemon: the kernel accepts connections for a daemon that is stopped.
+func TestFrozenDaemon(t *testing.T) {
+	t.Parallel()
+	frozen := filepath.Join(t.TempDir(), "frozen.sock")
+	l, err := net.Listen("unix", frozen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := api.NewClient(frozen, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetAnswerTimeout(10 * time.Millisecond)
+	if _, err := c.Status(t.Context()); !errors.Is(err, api.ErrNoDaemon) || !strings.Contains(err.Error(), "sends nothing") {
 		t.Errorf("error %v", err)
 	}
 }
