@@ -440,18 +440,19 @@ func (c *Client) explain(err error) error {
 		return fmt.Errorf("%w at %s: is it running? (bootlab serve)", ErrNoDaemon, c.where)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("open %s: %w: run as root or as a member of the socket's group", c.where, fs.ErrPermission)
+	case silent(err):
+		return fmt.Errorf("%w at %s: it accepts connections and sends nothing: is it stopped, or its disk?", ErrNoDaemon, c.where)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case isTimeout(err):
-		return fmt.Errorf("%w at %s: it accepts connections and sends nothing: is it stopped, or its disk?", ErrNoDaemon, c.where)
 	default:
 		return fmt.Errorf("%w at %s: %w", ErrNoDaemon, c.where, err)
 	}
 }
 
-func isTimeout(err error) bool {
+// silent reports whether the head of an answer did not come in time. net/http says that it is context.DeadlineExceeded, too.
+func silent(err error) bool {
 	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout()
+	return err != context.DeadlineExceeded && errors.As(err, &ne) && ne.Timeout() && !errors.As(err, new(*net.OpError))
 }
 
 func (c *Client) refusal(resp *http.Response) error {

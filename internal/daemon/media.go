@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/api/redfish"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
-	"github.com/bootlab/bootlab/internal/redfish"
 	"github.com/bootlab/bootlab/virt"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bootlab/bootlab/internal/redfish"
+	"github.com/bootlab/bootlab/internal/api/redfish"
 )
 
 // TestMediaRefused: what is not an image of a known and allowed size, from a web server, does not get as far as a hypervisor.

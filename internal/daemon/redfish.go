@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/api/redfish"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/redfish"
 	"github.com/bootlab/bootlab/virt"
 )
 

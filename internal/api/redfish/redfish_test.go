@@ -22,9 +22,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/api/redfish"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/redfish"
 )
 
 // machines are virtual machines in memory.
