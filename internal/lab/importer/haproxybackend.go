@@ -13,10 +13,10 @@ import (
 func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping {
 	m := &mapping{}
 	m.need("listen", b.at, b.listen)
-	mode, http := f.at, false
+	http := false
 	if l, v, ok := f.value("mode"); ok && len(v) > 0 && v[0] == "http" {
-		mode, http = l.at, true
-		m.need("mode", mode, "http")
+		http = true
+		m.need("mode", l.at, "http")
 	}
 	h.bindParams(m, b)
 	if len(r.match.entries) > 0 {
