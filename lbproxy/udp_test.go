@@ -231,12 +231,19 @@ func TestUDPFromBackend(t *testing.T) {
 	t.Parallel()
 	one, two := serveUDP(t, "one"), serveUDP(t, "two")
 	b := udpBalancer(t, 1, one, two)
-	r := newTestServer(t, Config{}, b)
-	if _, err := one.conn.WriteToUDPAddrPort([]byte("x"), listenOf(b)); err != nil {
-		t.Fatal(err)
+	// A backend without a port has that of the balancer.
+	portless := with(udpBalancer(t, 1), func(b *lab.Balancer) {
+		b.Name, b.Listen = "portless", lab.BindTo(netip.AddrPortFrom(addr(t).Addr(), two.at.Port()))
+		b.Backends = []lab.Backend{{Name: "two", Addr: netip.AddrPortFrom(two.at.Addr(), 0)}}
+	})
+	r := newTestServer(t, Config{}, b, portless)
+	for from, to := range map[*udpServer]*lab.Balancer{one: b, two: portless} {
+		if _, err := from.conn.WriteToUDPAddrPort([]byte("x"), listenOf(to)); err != nil {
+			t.Fatal(err)
+		}
+		rejected := r.metrics.rejected.WithLabelValues(to.Name, string(rejectNoBackend))
+		netns.WaitFor(t, "the datagram to be refused", func() bool { return testutil.ToFloat64(rejected) == 1 })
 	}
-	rejected := r.metrics.rejected.WithLabelValues("u", string(rejectNoBackend))
-	netns.WaitFor(t, "the datagram to be refused", func() bool { return testutil.ToFloat64(rejected) == 1 })
 	if n := one.got.Load() + two.got.Load(); n != 0 {
 		t.Errorf("%d datagrams reached the backends", n)
 	}

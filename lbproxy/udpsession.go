@@ -29,7 +29,7 @@ type udpKey struct {
 	to     *endpointState
 }
 
-// A udpSession is what a client exchanges with one backend. It has a connected socket, so that nobody else's datagrams reach the
+// A udpSession is what a client exchanges with one backend. It has a connected socket, so that no other datagrams reach the
 // client, and the kernel reports a backend that does not listen (ICMP port unreachable).
 type udpSession struct {
 	key      udpKey
@@ -160,7 +160,7 @@ func (p *udpProxy) begin(t *activeTable, f *frontend, key udpKey, client netip.A
 		return nil
 	}
 	from := netip.AddrPortFrom(client, key.client.Port())
-	if slices.ContainsFunc(f.endpoints, func(e endpoint) bool { return e.Addr == from }) {
+	if slices.ContainsFunc(f.endpoints, func(e endpoint) bool { return e.at(key.socket.addr.Port()) == from }) {
 		p.s.reject(f.Name, rejectNoBackend, key.client, errFromBackend)
 		return nil
 	}

@@ -33,9 +33,24 @@ func (b backendAddresses) Lease(host string) netip.Addr {
 // systemTTL is how long the answers of the system's resolver hold, which does not say it.
 const systemTTL = 30 * time.Second
 
-// Lookup asks our own name server, without the network, so that names of the lab and forwarded zones are known; where that is off, the
+// Lookup returns the addresses of a name. It is an error if one is not that of another machine: the owner of the zone could reach what
+// listens on this one alone.
+func (b backendAddresses) Lookup(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
+	addrs, ttl, err := b.resolve(ctx, name)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, a := range addrs {
+		if a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
+			return nil, 0, fmt.Errorf("%s has the address %s, which is not that of another machine", name, a)
+		}
+	}
+	return addrs, ttl, nil
+}
+
+// resolve asks our own name server, without the network, so that names of the lab and forwarded zones are known; where that is off, the
 // system's resolver.
-func (b backendAddresses) Lookup(ctx context.Context, name string) (addrs []netip.Addr, ttl time.Duration, err error) {
+func (b backendAddresses) resolve(ctx context.Context, name string) (addrs []netip.Addr, ttl time.Duration, err error) {
 	if len(b.d.current.Load().Lab.Appliance.DNS) == 0 {
 		addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		return addrs, systemTTL, err
@@ -58,11 +73,6 @@ func (b backendAddresses) Lookup(ctx context.Context, name string) (addrs []neti
 	}
 	if len(errs) > 0 { // half of the addresses would be a change that is none
 		return nil, 0, errors.Join(errs...)
-	}
-	for _, a := range addrs {
-		if a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
-			return nil, 0, fmt.Errorf("%s has the address %s, which is not that of another machine", name, a)
-		}
 	}
 	return addrs, ttl, nil
 }

@@ -2,9 +2,24 @@ package daemon
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
 )
+
+// TestLookupOfLoopback: a name that leads to this machine is refused, also where the system's resolver is asked.
+func TestLookupOfLoopback(t *testing.T) {
+	t.Parallel()
+	d := &Daemon{}
+	d.current.Store(&snapshot.Snapshot{Lab: &lab.Lab{}})
+	addrs, _, err := backendAddresses{d}.Lookup(t.Context(), "localhost")
+	if err == nil || !strings.Contains(err.Error(), "is not that of another machine") {
+		t.Errorf("localhost: %v, error %v", addrs, err)
+	}
+}
 
 // TestAddressesOf: CNAMEs are followed, the lowest TTL of the way counts, and records of other names are none of the answer.
 func TestAddressesOf(t *testing.T) {
