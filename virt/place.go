@@ -98,16 +98,16 @@ func (t *Table) Choice(host string) string {
 	if m == nil || m.candidates == nil {
 		return ""
 	}
-	return fmt.Sprintf("as on %s: vm create chooses one of %s", m.first().vm.Hypervisor.Name, m.names())
+	return fmt.Sprintf("as on %s: vm create chooses one of %s", m.first().vm.Hypervisor.Name, strings.Join(m.names(), ", "))
 }
 
 // names returns the names of the candidates.
-func (m *machine) names() string {
+func (m *machine) names() []string {
 	names := make([]string, len(m.candidates))
 	for i, c := range m.candidates {
 		names[i] = c.vm.Hypervisor.Name
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // placedMachine returns the machine of a host, which as may change, with a hypervisor. If it has none, the hypervisors that answer are
@@ -152,7 +152,7 @@ func (s *Server) unseen(m *machine) error {
 		hv := c.vm.Hypervisor
 		if _, at, _ := s.observe(hv).last(); at.IsZero() {
 			return fmt.Errorf("hypervisor %s has not answered since the daemon started, and may have it: start %[1]s, or name the others in the lab file "+
-				"(hypervisor: [%s])", hv.Name, strings.Join(slices.DeleteFunc(strings.Split(m.names(), ", "), func(n string) bool { return n == hv.Name }), ", "))
+				"(hypervisor: [%s])", hv.Name, strings.Join(slices.DeleteFunc(m.names(), func(n string) bool { return n == hv.Name }), ", "))
 		}
 	}
 	return nil

@@ -90,7 +90,7 @@ func (s *Server) unplaced(t *Table, hosts []string) (all []Comparison) {
 		if err != nil {
 			c.State, c.Condition = StateUnknown, ConditionUnknown
 		} else if there, none := loads.pick(m); none == nil {
-			c.Details = []string{fmt.Sprintf("one of %s is chosen when it is created; now that would be %s", m.names(), there.vm.Hypervisor.Name)}
+			c.Details = []string{fmt.Sprintf("one of %s is chosen when it is created; now that would be %s", strings.Join(m.names(), ", "), there.vm.Hypervisor.Name)}
 		} else {
 			err = none
 		}

@@ -187,7 +187,7 @@ func backupText(s backup.Summary) string {
 	if s.Entries > named {
 		text = append(text, counted(s.Entries-named, "other entry", "other entries"))
 	}
-	return fmt.Sprintf("lab %s, %s, by bootlab %s: %s", s.Lab, s.Created.Local().Format(time.DateTime), s.Version, strings.Join(text, ", "))
+	return fmt.Sprintf("lab %s, %s, by bootlab %s: %s", s.Lab, localTime(s.Created), s.Version, strings.Join(text, ", "))
 }
 
 // counted writes a number of things.

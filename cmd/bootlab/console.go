@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -173,7 +172,7 @@ func vmLog(o *options) *cobra.Command {
 func consoleBootsText(cmd *cobra.Command, boots []api.ConsoleBoot) error {
 	var rows [][]string
 	for i, b := range boots {
-		rows = append(rows, []string{fmt.Sprint(len(boots) - 1 - i), b.Started.Local().Format(time.DateTime), b.Last.Local().Format(time.DateTime), fmt.Sprint(b.Bytes), fmt.Sprint(b.Dropped)})
+		rows = append(rows, []string{fmt.Sprint(len(boots) - 1 - i), localTime(b.Started), localTime(b.Last), fmt.Sprint(b.Bytes), fmt.Sprint(b.Dropped)})
 	}
 	return table(cmd, "BACK STARTED LAST BYTES DROPPED", rows)
 }

@@ -137,7 +137,7 @@ func updatesText(cmd *cobra.Command, all []api.DNSUpdate) error {
 			hidden = ", not served: the lab file has precedence"
 		}
 		for _, rr := range u.Records {
-			if _, err := fmt.Fprintf(w, "%s\t; key %s, %s%s\n", timeline.Printable(rr), timeline.Printable(u.Key), u.At.Local().Format(time.DateTime), hidden); err != nil {
+			if _, err := fmt.Fprintf(w, "%s\t; key %s, %s%s\n", timeline.Printable(rr), timeline.Printable(u.Key), localTime(u.At), hidden); err != nil {
 				return err
 			}
 		}

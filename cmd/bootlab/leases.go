@@ -91,11 +91,7 @@ func leasesText(cmd *cobra.Command, leases []api.Lease, wide bool) error {
 	for _, l := range leases {
 		row := []string{l.IP.String(), macText(l.MAC), leaseName(l), l.Network, cmp.Or(l.Pool, "reserved"), string(l.Status()), expiry(l.Expires)}
 		if wide {
-			since := ""
-			if !l.Since.IsZero() {
-				since = l.Since.Local().Format(time.DateTime)
-			}
-			row = append(row, since, l.VendorClass, l.RelayPort)
+			row = append(row, localTime(l.Since), l.VendorClass, l.RelayPort)
 		}
 		rows = append(rows, row)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +38,7 @@ func sessionsText(cmd *cobra.Command, sessions []api.Session) error {
 	}
 	var rows [][]string
 	for _, s := range sessions {
-		rows = append(rows, []string{s.From.String(), s.Since.Local().Format(time.DateTime), s.Used.Local().Format(time.DateTime)})
+		rows = append(rows, []string{s.From.String(), localTime(s.Since), localTime(s.Used)})
 	}
 	return writeTable(cmd.OutOrStdout(), []string{"FROM", "SINCE", "LAST REQUEST"}, rows)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +55,7 @@ func snapshotsText(cmd *cobra.Command, all []api.Snapshot) error {
 		if s.Current {
 			current = "current"
 		}
-		rows = append(rows, []string{s.Name, s.Created.Local().Format(time.DateTime), s.State, current})
+		rows = append(rows, []string{s.Name, localTime(s.Created), s.State, current})
 	}
 	return table(cmd, "SNAPSHOT CREATED STATE CURRENT", rows)
 }

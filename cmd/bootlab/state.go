@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +61,7 @@ func acceptState(cmd *cobra.Command, o *options, yes bool) error {
 // confirmAccept asks on the terminal. Standard output stays free for the answer.
 func confirmAccept(cmd *cobra.Command, s api.State) error {
 	w := cmd.ErrOrStderr()
-	fmt.Fprintf(w, "Install states were lost, noticed %s: %s.\n", s.Since.Local().Format(time.DateTime), s.Reason)
+	fmt.Fprintf(w, "Install states were lost, noticed %s: %s.\n", localTime(s.Since), s.Reason)
 	installText(w, "would install themselves at their next network boot, which overwrites their disks", s)
 	fmt.Fprintln(w, "For those that have a system, run bootlab install HOST --done first.")
 	return confirmYes(cmd, "Accept the state?", "accepts this list")
@@ -73,7 +72,7 @@ func stateText(cmd *cobra.Command, s api.State) error {
 	fmt.Fprintf(w, "state folder %s, database %s\n", s.Folder, s.Database)
 	switch s.Condition {
 	case api.StateLost:
-		fmt.Fprintf(w, "install states were lost, noticed %s: %s\n", s.Since.Local().Format(time.DateTime), s.Reason)
+		fmt.Fprintf(w, "install states were lost, noticed %s: %s\n", localTime(s.Since), s.Reason)
 		fmt.Fprintln(w, "no machine with install: once is installed until an admin says so: bootlab install HOST, or bootlab state accept-new for all")
 		fmt.Fprintf(w, "install state unknown, %d: %s\n", len(s.Unknown), cmp.Or(strings.Join(s.Unknown, ", "), "none"))
 		installText(w, "would install themselves at their next network boot after bootlab state accept-new", s)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +56,7 @@ func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
 		head += " at stage " + string(d.Stage)
 	}
 	if !d.Since.IsZero() {
-		head += fmt.Sprintf(" since %s (%s)", d.Since.Local().Format(time.DateTime), forHow(d.Since))
+		head += fmt.Sprintf(" since %s (%s)", localTime(d.Since), forHow(d.Since))
 	}
 	fmt.Fprintf(w, "%s\n  %s\n", head, timeline.Printable(d.Cause))
 	if len(d.Evidence) > 0 {
