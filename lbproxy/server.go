@@ -34,7 +34,7 @@ type Config struct {
 	Hedge    time.Duration // how long a backend may take to accept before the next is tried in parallel; 0: 100ms
 	Ejection time.Duration // how long an unchecked backend stays down after failed connections; 0: 10s
 	Sweep    time.Duration // interval of the test for idle connections and unresponsive peers; 0: 5s
-	Unacked  time.Duration // how long a backend in HTTP mode may leave sent data unacknowledged (TCP_USER_TIMEOUT), uploads aside; 0: 15s
+	Unacked  time.Duration // how long a backend in HTTP mode may leave sent data unacknowledged (TCP_USER_TIMEOUT), except in uploads; 0: 15s
 	Silence  time.Duration // how long a request may have no answer before its backend is probed; 0: 750ms
 	Pending  int           // connections that may wait for their first bytes at one time; 0: 4096
 	Waiting  int           // clients that may wait for a backend at one time, after the first has failed; 0: a sixteenth of Connections

@@ -88,7 +88,7 @@ func watchBackends(cmd *cobra.Command, o *options, watch bool) error {
 	}
 }
 
-// rates returns the balancers of now with what was counted since before. A backend that is new, or whose counts began anew, has
+// rates returns the balancers of now with what was counted since before. A backend that is new, or whose counts started again, has
 // none yet.
 func rates(before, now []api.Balancer, took time.Duration) []ratedBalancer {
 	old := map[[2]string]api.Backend{}

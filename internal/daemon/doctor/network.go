@@ -130,7 +130,7 @@ func interfaceAddress(n *lab.Network, i *net.Interface) Finding {
 	return fail(n.Interface, fmt.Sprintf("has no address in %s (network %s)", n.Subnet, n.Name), fmt.Sprintf("ip addr add %s/%d dev %s", add, n.Subnet.Bits(), n.Interface))
 }
 
-// mtu compares the MTU that machines are told with that of the interface.
+// mtu compares the MTU that machines use with that of the interface.
 func mtu(_ context.Context, m *Machine) (all []Finding) {
 	for _, n := range m.Lab.Networks {
 		i, err := net.InterfaceByName(n.Interface)

@@ -338,7 +338,7 @@ func (r *dhcpd) ranges(all []*clause, n *network, s *settings) {
 		case "allow booting", "allow bootp", "deny bootp", "allow unknown-clients", "ignore client-updates", "deny client-updates", "allow client-updates",
 			"deny duplicates", "allow duplicates", "deny declines", "ignore declines", "allow declines", "ignore bootp", "allow unknown clients":
 		default:
-			r.note(c.at, "clients are told by keys of a pool: this rule is left out")
+			r.note(c.at, "pools select clients by their own keys: this rule is left out")
 		}
 	}
 	for _, c := range all {

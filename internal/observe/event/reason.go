@@ -1,6 +1,6 @@
 package event
 
-// A Reason is why a request was refused or a transfer ended early: a word of a closed set, for whoever decides by it. Err says the same for
+// A Reason is why a request was refused or a transfer ended early: a word of a closed set, for code that decides by it. Err says the same for
 // people, with names and numbers. Empty: no reason of this set.
 type Reason string
 
