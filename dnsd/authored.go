@@ -86,13 +86,13 @@ func (p *parser) directive(text string) bool {
 }
 
 // file adds the records of a zone file. A zone whose file is missing or has an error answers SERVFAIL; all others are served.
-func (p *parser) file(path string, readFile func(string) ([]byte, error)) {
+func (p *parser) file(path string, readFile ReadFile) {
 	z := p.zone
 	key := "dns.zones." + strings.TrimSuffix(z.text, ".") + ".file"
 	p.b.t.files = append(p.b.t.files, path)
 	text, err := []byte(nil), errors.New("zone files are not read here")
 	if readFile != nil {
-		text, err = readFile(path)
+		text, err = readFile(path, "")
 	}
 	if err != nil {
 		z.broken = true

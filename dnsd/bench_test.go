@@ -122,7 +122,7 @@ func BenchmarkZoneFile(b *testing.B) {
 		fmt.Fprintf(&text, "n%d A 10.0.%d.%d\n", i, i/250%250, i%250)
 	}
 	l := &lab.Lab{Zones: []*lab.Zone{{Origin: "big.test.", File: "/big.zone"}}}
-	read := func(string) ([]byte, error) { return []byte(text.String()), nil }
+	read := func(string, string) ([]byte, error) { return []byte(text.String()), nil }
 	before, err := CompileWith(l, read)
 	if err != nil {
 		b.Fatal(err)

@@ -3,6 +3,7 @@ package dnsd
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -57,15 +58,21 @@ const (
 // a lab.Problems with the place of every bad line.
 func Compile(l *lab.Lab) (*Table, error) { return CompileWith(l, nil) }
 
-// CompileWith returns the table of a lab. readFile returns the content of a zone file, given its absolute path, as
-// os.ReadFile does. A file that cannot be read is a warning of the table, and its zone answers SERVFAIL; what is wrong
+// A ReadFile returns the content of the file of an absolute path. below is empty, or a folder that the path is in and that no link may
+// lead out of: then the error is ErrLinkOutside.
+type ReadFile func(path, below string) ([]byte, error)
+
+// ErrLinkOutside is why a file is not included.
+var ErrLinkOutside = errors.New("a link leads outside the folder of the zone file, or is not relative")
+
+// CompileWith returns the table of a lab. A file that cannot be read is a warning of the table, and its zone answers SERVFAIL; what is wrong
 // inside a file is an error.
-func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table, error) {
+func CompileWith(l *lab.Lab, readFile ReadFile) (*Table, error) {
 	return CompileUpdated(l, readFile, nil)
 }
 
 // CompileUpdated is CompileWith for zones that dynamic updates have changed. What no longer goes together with the lab is a warning.
-func CompileUpdated(l *lab.Lab, readFile func(name string) ([]byte, error), updates []RRSet) (*Table, error) {
+func CompileUpdated(l *lab.Lab, readFile ReadFile, updates []RRSet) (*Table, error) {
 	b := newBuilder(l)
 	for _, z := range l.Zones {
 		b.addZone(z)
@@ -226,7 +233,7 @@ func (b *builder) addPooled(l *lab.Lab) {
 }
 
 // fill adds what the lab has for a zone.
-func (z *zoneBuilder) fill(readFile func(string) ([]byte, error)) {
+func (z *zoneBuilder) fill(readFile ReadFile) {
 	source := z.source
 	for j := range source.Records {
 		z.addDerived(source.Pos, &source.Records[j])
@@ -421,7 +428,7 @@ func soaData(primary, origin []byte) []byte {
 }
 
 // addPolicy notes who is forwarded where, and who may transfer.
-func (b *builder) addPolicy(l *lab.Lab, readFile func(string) ([]byte, error)) {
+func (b *builder) addPolicy(l *lab.Lab, readFile ReadFile) {
 	t := b.t
 	t.allow = slices.Concat(t.networks, l.DNS.Allow)
 	t.transfer, t.notify = l.DNS.Transfer, l.DNS.Notify

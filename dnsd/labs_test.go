@@ -3,7 +3,6 @@ package dnsd
 import (
 	"flag"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,7 +39,7 @@ func TestLabs(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			table, err := CompileWith(loadLab(t, name), os.ReadFile)
+			table, err := CompileWith(loadLab(t, name), onDisk)
 			if err != nil {
 				t.Fatal(err)
 			}

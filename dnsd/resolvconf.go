@@ -29,7 +29,7 @@ func (u upstream) String() string {
 }
 
 // upstreams returns the servers of a forwarding rule. What cannot be read is a warning, and a server of the rule less.
-func (b *builder) upstreams(key string, list []lab.NameServer, readFile func(string) ([]byte, error)) (servers []upstream) {
+func (b *builder) upstreams(key string, list []lab.NameServer, readFile ReadFile) (servers []upstream) {
 	for _, n := range list {
 		switch {
 		case n.File != "":
@@ -42,7 +42,7 @@ func (b *builder) upstreams(key string, list []lab.NameServer, readFile func(str
 }
 
 // fromResolvConf returns the servers that a file names, without this appliance itself.
-func (b *builder) fromResolvConf(key string, n lab.NameServer, readFile func(string) ([]byte, error)) (servers []upstream) {
+func (b *builder) fromResolvConf(key string, n lab.NameServer, readFile ReadFile) (servers []upstream) {
 	b.t.files = append(b.t.files, n.File)
 	text, err := readOptional(n.File, readFile)
 	if err != nil {
@@ -80,7 +80,7 @@ func parseResolvConf(text []byte) (servers []netip.AddrPort) {
 }
 
 // readRoots reads the authorities of a server.
-func (b *builder) readRoots(key string, n lab.NameServer, readFile func(string) ([]byte, error)) bool {
+func (b *builder) readRoots(key string, n lab.NameServer, readFile ReadFile) bool {
 	b.t.files = append(b.t.files, n.CAFile)
 	text, err := readOptional(n.CAFile, readFile)
 	pool := x509.NewCertPool()
@@ -98,9 +98,9 @@ func (b *builder) readRoots(key string, n lab.NameServer, readFile func(string) 
 	return true
 }
 
-func readOptional(path string, readFile func(string) ([]byte, error)) ([]byte, error) {
+func readOptional(path string, readFile ReadFile) ([]byte, error) {
 	if readFile == nil {
 		return nil, errors.New("files are not read here")
 	}
-	return readFile(path)
+	return readFile(path, "")
 }

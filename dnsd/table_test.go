@@ -241,7 +241,7 @@ ns1.example.com.	IN	A	192.168.1.5
 *.apps.ocp4		IN	A	192.168.1.5
 $GENERATE 0-2 control-plane$ A 192.168.1.9$
 `
-	read := func(path string) ([]byte, error) {
+	read := func(path, _ string) ([]byte, error) {
 		if path != "/lab/zones/example.com" {
 			return nil, errNoFile
 		}

@@ -50,14 +50,14 @@ type tsigKey struct {
 }
 
 // addKeys reads the keys. One whose file cannot be read is unknown: who signs with it is refused.
-func (b *builder) addKeys(keys []lab.TSIGKey, readFile func(string) ([]byte, error)) {
+func (b *builder) addKeys(keys []lab.TSIGKey, readFile ReadFile) {
 	for _, k := range keys {
 		place := "dns.keys." + strings.TrimSuffix(k.Name, ".") + ".secret_file"
 		b.t.files = append(b.t.files, k.SecretFile)
 		if readFile == nil {
 			continue
 		}
-		text, err := readFile(k.SecretFile)
+		text, err := readFile(k.SecretFile, "")
 		var key tsigKey
 		if err == nil {
 			key, err = parseKey(k, string(text))

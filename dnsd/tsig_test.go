@@ -21,7 +21,7 @@ const (
 )
 
 // keyFiles are files of keys as people make them.
-func keyFiles(name string) ([]byte, error) {
+func keyFiles(name, _ string) ([]byte, error) {
 	text, ok := map[string]string{
 		"/plain":  testSecret + "\n",
 		"/clause": "key \"ns2.test\" {\n\talgorithm hmac-sha512;\n\tsecret \"" + testSecret + "\";\n};\n",

@@ -234,7 +234,7 @@ func FuzzZoneLines(f *testing.F) {
 			t.Fatal(err)
 		}
 		second, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "shown"}}},
-			func(string) ([]byte, error) { return []byte(shown.String()), nil })
+			func(string, string) ([]byte, error) { return []byte(shown.String()), nil })
 		if err != nil {
 			t.Fatalf("what was shown does not compile: %v\n%s", err, shown.String())
 		}

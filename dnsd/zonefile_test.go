@@ -13,8 +13,8 @@ import (
 )
 
 // files is a folder of zone files in memory.
-func files(texts map[string]string) func(string) ([]byte, error) {
-	return func(path string) ([]byte, error) {
+func files(texts map[string]string) ReadFile {
+	return func(path, _ string) ([]byte, error) {
 		text, ok := texts[path]
 		if !ok {
 			return nil, errNoFile
@@ -22,6 +22,9 @@ func files(texts map[string]string) func(string) ([]byte, error) {
 		return []byte(text), nil
 	}
 }
+
+// onDisk reads files of the disk.
+func onDisk(path, _ string) ([]byte, error) { return os.ReadFile(path) }
 
 // TestAllErrorsOfAZoneFile: every bad record is reported, each once, at the word that is wrong, and none that follows from another.
 func TestAllErrorsOfAZoneFile(t *testing.T) {
@@ -248,7 +251,7 @@ func TestZoneFilesOnDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "b"), []byte("www A 192.0.2.2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: filepath.Join(dir, "a")}}}, os.ReadFile)
+	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: filepath.Join(dir, "a")}}}, onDisk)
 	if err != nil || len(table.BadFiles()) > 0 {
 		t.Fatal(err, table.BadFiles())
 	}
@@ -258,7 +261,7 @@ func TestZoneFilesOnDisk(t *testing.T) {
 // TestZoneFileOfAnyBytes: a zone file with an error in a word that is no UTF-8 is an error of that zone, and has its place.
 func TestZoneFileOfAnyBytes(t *testing.T) {
 	t.Parallel()
-	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"}}}, func(string) ([]byte, error) { return []byte("@ NS ns\nwww A \xa3\n"), nil })
+	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"}}}, func(string, string) ([]byte, error) { return []byte("@ NS ns\nwww A \xa3\n"), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

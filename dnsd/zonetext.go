@@ -178,7 +178,7 @@ var errOutside = errors.New("it is outside the folder of the zone file")
 // An includeFS opens the files that a zone file includes: only those in the folder of the zone file, and below.
 type includeFS struct {
 	root     string // absolute
-	readFile func(string) ([]byte, error)
+	readFile ReadFile
 	files    []string // that were opened
 }
 
@@ -189,7 +189,7 @@ func (f *includeFS) Open(name string) (fs.File, error) {
 		return nil, errOutside
 	}
 	f.files = append(f.files, path)
-	text, err := f.readFile(path)
+	text, err := f.readFile(path, f.root)
 	if err != nil {
 		return nil, err
 	}
