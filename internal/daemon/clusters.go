@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +34,8 @@ const (
 // cluster; here it is observed and done.
 type clusters struct {
 	*Daemon
-	updating sync.Mutex // held while a record is changed and stored
+	updating    sync.Mutex // held while a record is changed and stored
+	completions *completions
 
 	mu      sync.Mutex
 	records map[string]cluster.Record
@@ -52,7 +54,7 @@ type action struct {
 
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
-	c := &clusters{Daemon: d, records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
+	c := &clusters{Daemon: d, completions: newCompletions(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
 	err := readRecords(ctx, d.store, clusterKey, func(name string, value []byte) error {
 		var r cluster.Record
 		err := json.Unmarshal(value, &r)
@@ -94,6 +96,7 @@ func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 			seen = c.look(ctx)
 		}
 		s := c.assess(cl, seen)
+		c.askBootstrap(ctx, doing, cl, s)
 		c.noteAges(cl.Name, s, time.Now())
 		for _, a := range s.Actions { // none, unless it is brought up or it has a bootstrap machine
 			c.begin(ctx, doing, cl, a)
@@ -101,6 +104,29 @@ func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 		if up && s.Phase == cluster.PhaseReady && len(s.Actions) == 0 {
 			c.cameUp(cl)
 		}
+	}
+}
+
+// askBootstrap asks the API server whether the bootstrap is complete, while the machine is needed and one serves the API.
+func (c *clusters) askBootstrap(ctx context.Context, doing *sync.WaitGroup, cl *lab.Cluster, s cluster.State) {
+	if cl.Kubeconfig == "" || !c.record(cl.Name).Left.IsZero() {
+		return
+	}
+	var serving []netip.Addr // of the control plane first
+	needed := false
+	for _, m := range s.Machines {
+		boot := m.Host.Role == lab.RoleBootstrap
+		needed = needed || boot
+		switch {
+		case m.Stage != cluster.StageServing || !m.Host.IP.IsValid():
+		case boot:
+			serving = append(serving, m.Host.IP)
+		case m.Host.Role == lab.RoleControlPlane:
+			serving = slices.Insert(serving, 0, m.Host.IP)
+		}
+	}
+	if needed && len(serving) > 0 {
+		c.completions.ask(ctx, doing, cl, serving)
 	}
 }
 
@@ -204,6 +230,9 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		}
 		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer { // a check is no boot
 			o.Boot = cluster.Boot{Started: s.Started, Stage: string(s.Stage), Failed: s.Outcome == timeline.Failed, Reason: s.Reason}
+		}
+		if h.Role == lab.RoleBootstrap {
+			o.Reported, o.ReportError = c.completions.of(cl, time.Now())
 		}
 		c.mu.Lock()
 		if a := c.actions[h.Name]; a != nil {

@@ -168,6 +168,11 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 		}
 		add(b.Pos, "balancers."+b.Name+".check.ca_file", b.Check.CAFile)
 	}
+	for _, c := range l.Clusters {
+		for _, path := range kubeconfigFiles(c.Kubeconfig) {
+			add(c.Pos, "clusters."+c.Name+".kubeconfig", path)
+		}
+	}
 	for _, a := range l.Redfish.Accounts {
 		add(lab.Pos{}, "redfish.accounts."+a.Name+".password_file", a.PasswordFile)
 	}

@@ -28,6 +28,8 @@ type Cluster struct {
 	SNI     bool    // shares Address with other clusters, distinguished by TLS server name and HTTP host
 	Health  bool    // has no Address: its names have the addresses of its healthy members
 	Hosts   []*Host // sorted by name
+
+	Kubeconfig string // path of the file that leads to its API server; empty: none
 }
 
 // The services of a cluster that have a derived balancer, as in its name.

@@ -2,13 +2,19 @@ package interop
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -18,18 +24,8 @@ import (
 // An apiServer answers /readyz as a Kubernetes API server does, and the machine-config server's /healthz.
 func apiServer(t *testing.T, addr string) (stop func()) {
 	t.Helper()
-	var servers []*httptest.Server
-	for _, port := range []string{"6443", "22623"} {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(addr, port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }))
-		_ = s.Listener.Close()
-		s.Listener = l
-		s.StartTLS()
-		servers = append(servers, s)
-	}
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
+	servers := []*httptest.Server{tlsServer(t, net.JoinHostPort(addr, "6443"), ok), tlsServer(t, net.JoinHostPort(addr, "22623"), ok)}
 	stop = func() {
 		for _, s := range servers {
 			s.CloseClientConnections()
@@ -38,6 +34,20 @@ func apiServer(t *testing.T, addr string) (stop func()) {
 	}
 	t.Cleanup(stop)
 	return stop
+}
+
+// tlsServer serves by TLS at an address, and asks clients for a certificate.
+func tlsServer(t *testing.T, addr string, handle http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(handle)
+	_ = s.Listener.Close()
+	s.Listener, s.TLS = l, &tls.Config{ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	return s
 }
 
 // router answers for the health of an ingress router.
@@ -208,6 +218,69 @@ func TestClusterUp(t *testing.T) {
 	d.until("an armed bootstrap is back", func() bool {
 		return !slices.Contains(d.states("boot"), "draining") && d.cluster().BootstrapLeft.IsZero()
 	})
+}
+
+// TestBootstrapConfigMap: with a kubeconfig the bootstrap machine leaves when the cluster's ConfigMap says so, while it still serves and its
+// checks pass. The API servers want a client certificate.
+func TestBootstrapConfigMap(t *testing.T) {
+	t.Parallel()
+	l := newCluster(t, "10.90.78", true)
+	var complete atomic.Bool
+	configMap := func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/api/v1/namespaces/kube-system/configmaps/bootstrap":
+			_, _ = io.WriteString(w, "ok")
+		case len(r.TLS.PeerCertificates) == 0:
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"kind":"Status","status":"Failure","message":"configmaps \"bootstrap\" is forbidden: User \"system:anonymous\" cannot get","reason":"Forbidden","code":403}`)
+		case complete.Load():
+			_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"bootstrap","namespace":"kube-system"},"data":{"status":"complete"}}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"kind":"Status","status":"Failure","message":"configmaps \"bootstrap\" not found","reason":"NotFound","code":404}`)
+		}
+	}
+	var server *httptest.Server
+	for _, last := range []string{".20", ".21", ".22", ".23"} {
+		server = tlsServer(t, "10.90.78"+last+":6443", configMap)
+		t.Cleanup(server.Close)
+	}
+	kubeconfig(t, l, server)
+	d := start(t, l)
+	d.done("boot", "cp0", "cp1", "cp2", "work")
+	d.until("the bootstrap and the control plane serve", func() bool { return d.stage("boot") == "serving" && d.cluster().Serving == 3 })
+	if cl := d.cluster(); !cl.BootstrapLeft.IsZero() {
+		t.Errorf("it left before it was complete: %+v", cl)
+	}
+	complete.Store(true)
+	d.until("the bootstrap leaves", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapLeft.IsZero() })
+	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{"draining", "draining"}) {
+		t.Errorf("its backends: %v", got)
+	}
+	if log := d.log.String(); strings.Contains(log, "ConfigMap cannot be read") || !strings.Contains(log, "bootstrap_left") {
+		t.Errorf("log:\n%s", tail(log))
+	}
+}
+
+// kubeconfig writes a kubeconfig as openshift-install does, with a client certificate, and names it in the lab.
+func kubeconfig(t *testing.T, l *labFile, s *httptest.Server) {
+	t.Helper()
+	pair := s.TLS.Certificates[0] // any will do
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func(kind string, b []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
+	}
+	l.file("auth/kubeconfig", []byte(`clusters: [{name: prod, cluster: {server: 'https://api.prod.lab.test:6443', tls-server-name: example.com, certificate-authority-data: `+encode("CERTIFICATE", pair.Certificate[0])+`}}]
+contexts: [{name: admin, context: {cluster: prod, user: admin}}]
+current-context: admin
+kind: Config
+users: [{name: admin, user: {client-certificate-data: `+encode("CERTIFICATE", pair.Certificate[0])+`, client-key-data: `+encode("PRIVATE KEY", key)+`}}]
+`))
+	l.more = strings.Replace(l.more, "kind: openshift", "kind: openshift, kubeconfig: auth/kubeconfig", 1)
+	l.write()
 }
 
 // TestUpWithoutBootstrap: up refuses an OpenShift cluster whose control plane would wait for a bootstrap machine for ever: there is none, or it

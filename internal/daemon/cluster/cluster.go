@@ -44,6 +44,16 @@ const (
 	Passing
 )
 
+// Completion is what the cluster's API server says of its bootstrap, in the ConfigMap kube-system/bootstrap.
+type Completion int
+
+// What the cluster's API server says of its bootstrap.
+const (
+	NotReported Completion = iota // it is not asked, or gives no answer
+	Incomplete
+	Complete
+)
+
 // Observed is what is known of one machine.
 type Observed struct {
 	VM      string         // running, stopped, absent, unknown; empty: it is no virtual machine
@@ -56,6 +66,9 @@ type Observed struct {
 	Ingress Health
 	Acting  bool   // an action is under way
 	Failed  string // why the last action failed; empty: it did not
+
+	Reported    Completion // of the bootstrap machine
+	ReportError string     // why the API server, which is asked, said nothing
 }
 
 // Boot is the last network boot of a machine. The zero value is that none was seen.
@@ -219,6 +232,9 @@ func (a *assessment) machine(h *lab.Host) {
 	case o.API == Passing || h.Role != lab.RoleControlPlane && o.Ingress == Passing:
 		if m.Stage = StageServing; h.Role == lab.RoleBootstrap {
 			m.Waits = "the bootstrap to complete"
+			if o.ReportError != "" {
+				m.Waits += "; its ConfigMap cannot be read: " + o.ReportError
+			}
 		}
 	default:
 		m.Stage, m.Waits, m.Stuck = a.under(h, o)
@@ -230,8 +246,9 @@ func (a *assessment) machine(h *lab.Host) {
 	a.state.Machines = append(a.state.Machines, m)
 }
 
-// bootstrapDone reports whether the bootstrap machine is no longer needed: it was so before and was not armed again since; or the control
-// plane serves and the machine itself does not any more, or is off. OpenShift's bootstrap stops its own API server when it is complete.
+// bootstrapDone reports whether the bootstrap machine is no longer needed: it was so before and was not armed again since; or the API server
+// reports that it is complete; or, where that reports nothing, the control plane serves and the machine itself does not any more: OpenShift's
+// bootstrap stops its own API server when it is complete. One that is off is not needed where the control plane serves.
 func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
 	if !a.record.Left.IsZero() {
 		if o.Install.State == install.Armed && o.Install.Since.After(a.record.Left) {
@@ -240,7 +257,13 @@ func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
 		}
 		return true
 	}
-	return !reinstalls(o) && a.serves() && a.hasBalancer() && (o.off() || o.API == Failing && a.now.Sub(o.Since) >= settle)
+	switch {
+	case reinstalls(o) || !a.hasBalancer():
+		return false
+	case o.Reported == Complete:
+		return a.state.Serving > 0
+	}
+	return a.serves() && (o.off() || o.Reported == NotReported && o.API == Failing && a.now.Sub(o.Since) >= settle)
 }
 
 // leave takes the bootstrap machine out, and switches it off while the daemon brings the cluster up. It returns what is still to be done.
@@ -276,6 +299,8 @@ func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, 
 		return StageBooting, o.Boot.Reason, true
 	case o.Install.State == install.Installing:
 		return StageInstalling, "its installer, " + o.Boot.Stage, false
+	case ran(o) && o.API == Failing && o.Reported == Incomplete:
+		return StageStarting, "the ConfigMap kube-system/bootstrap to say complete: " + o.Check, false
 	case ran(o) && o.API == Failing && h.Role == lab.RoleBootstrap && a.serves():
 		return StageStarting, "its check to fail for 15 seconds: then it is not needed any more", false
 	case ran(o) && o.API == Failing:

@@ -222,3 +222,50 @@ func TestRouter(t *testing.T) {
 		}
 	}
 }
+
+// TestBootstrapReports: where the API server is asked, its ConfigMap decides. A bootstrap whose own check fails stays until that says
+// complete, and one whose check passes leaves then; a machine that was switched off leaves whatever it says.
+func TestBootstrapReports(t *testing.T) {
+	t.Parallel()
+	up := cluster.Observed{VM: "running", Install: install.Status{State: install.Installed}, API: cluster.Passing, Since: now.Add(-time.Hour)}
+	boot := func(reported cluster.Completion, change func(*cluster.Observed)) map[string]func(*cluster.Observed) {
+		return map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) {
+			o.Reported = reported
+			if change != nil {
+				change(o)
+			}
+		}}
+	}
+	down := func(o *cluster.Observed) { o.API = cluster.Failing }
+	all := func(changed map[string]func(*cluster.Observed)) map[string]func(*cluster.Observed) {
+		for _, h := range []string{"cp0", "cp1", "cp2"} {
+			changed[h] = down
+		}
+		return changed
+	}
+	for _, tt := range []struct {
+		name   string
+		change map[string]func(*cluster.Observed)
+		want   string
+	}{
+		{"nobody said anything, it serves", boot(cluster.NotReported, nil), ""},
+		{"nobody said anything, its check fails", boot(cluster.NotReported, down), "take out boot"},
+		{"complete, and it serves", boot(cluster.Complete, nil), "take out boot"},
+		{"not complete, and its check fails", boot(cluster.Incomplete, down), ""},
+		{"not complete, and it is off", boot(cluster.Incomplete, func(o *cluster.Observed) { o.VM = "stopped" }), "take out boot"},
+		{"complete, and no other machine serves", all(boot(cluster.Complete, nil)), ""},
+		{"complete, and it is armed", boot(cluster.Complete, func(o *cluster.Observed) { o.Install = install.Status{State: install.Armed, Since: now} }), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if s := cluster.Assess(prod(), observe(up, tt.change), cluster.Record{}, now); actions(s) != tt.want {
+				t.Errorf("actions %q, want %q; %s", actions(s), tt.want, stages(s))
+			}
+		})
+	}
+	// The error of asking is shown with what the machine waits for.
+	s := cluster.Assess(prod(), observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { o.ReportError = "401 Unauthorized" }}), cluster.Record{}, now)
+	if got := s.Machines[0].Waits; got != "the bootstrap to complete; its ConfigMap cannot be read: 401 Unauthorized" {
+		t.Errorf("waits for %q", got)
+	}
+}

@@ -25,6 +25,10 @@ func (r *resolver) clusterList() {
 		}
 		c.API = c.Address
 		c.Health = r.clusterHealth(e, c, key)
+		c.Kubeconfig = r.path(string(e.V.Kubeconfig.V))
+		if e.V.Kubeconfig.ok() && c.Kind != lab.OpenShift {
+			r.fail(e.V.Kubeconfig.spot, key+".kubeconfig", "is for kind openshift, whose bootstrap machine reports there that it is complete")
+		}
 		if c.Names && c.SNI {
 			r.fail(e.V.SNI.spot, key+".sni", "needs a balancer, which is off (%s): want one of the two", r.pos(e.V.Balance.spot))
 		}

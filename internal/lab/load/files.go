@@ -94,6 +94,7 @@ func (r *resolver) checkFiles() {
 	if store := r.raw.Appliance.Store.Long; store != nil {
 		r.checkFile(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
 	}
+	r.checkKubeconfigs()
 	r.checkSecrets()
 }
 
@@ -176,6 +177,9 @@ func (r *resolver) checkFile(v *scalar[text], key, name string) {
 	advice := "machines that need it get an error until it exists"
 	if strings.HasPrefix(key, "balancers.") {
 		advice = "the balancer answers 503, or refuses TLS, until it exists"
+	}
+	if strings.HasPrefix(key, "clusters.") {
+		advice = "until it exists, the bootstrap machine leaves once its own check fails"
 	}
 	if r.pulled(name) {
 		advice = "bootlab images pull fetches it"
