@@ -80,6 +80,8 @@ type Machines interface {
 	VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error)
 	// Hypervisors returns those of the lab, and what of them is taken. It asks them.
 	Hypervisors(ctx context.Context) ([]api.Hypervisor, error)
+	// Network does action to a libvirt network that bootlab creates, and returns how it is afterwards.
+	Network(ctx context.Context, hypervisor, network string, action api.NetworkAction) (api.VMPlan, error)
 	// VM does action to the machine of host and returns how it is afterwards.
 	VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error)
 	// Snapshots returns the snapshots of the machine of host, the oldest first.

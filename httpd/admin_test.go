@@ -340,6 +340,7 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, []api.VM{})(c.VMs(t.Context()))
 			same(t, []api.Hypervisor{})(c.Hypervisors(t.Context()))
 			same(t, []api.VMPlan{})(c.VMPlan(t.Context()))
+			same(t, api.VMPlan{Network: "lan", Hypervisor: "kvm1", State: "running", Condition: "apply"})(c.Network(t.Context(), "kvm1", "lan", api.NetworkApply))
 			same(t, api.Power{Host: "a", State: "off", By: "libvirt kvm1"})(c.Power(t.Context(), "a", api.PowerOff))
 			same(t, []api.VMPlan{{Host: "a", Hypervisor: "kvm1", State: "stopped", Condition: "drifted", Details: []string{"memory"}}})(c.VMPlan(t.Context(), "a"))
 			same(t, "plan of \n")(c.Plan(t.Context(), "", api.Hidden))

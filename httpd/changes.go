@@ -36,7 +36,8 @@ func (p params) flag(name string) (bool, error) {
 // changes are all changes by their path, with the parameters that a request may have: for the API and for the dashboard's forms.
 func (a *Admin) changes() map[string]endpoint {
 	return map[string]endpoint{
-		"install/{host}":                a.changing(a.postInstall, "done", "now"),
+		"install/{host}": a.changing(a.postInstall, "done", "now"),
+		"hypervisors/{hypervisor}/networks/{network}": a.changing(a.postNetwork, "action"),
 		"vms/{host}":                    a.changing(a.postVM, "action", "timeout", "force", "disks"),
 		"vms/{host}/snapshots/{name}":   a.changing(a.postSnapshot, "action"),
 		"vms/{host}/console/input":      a.withBody(a.postConsoleInput),
@@ -149,6 +150,14 @@ func (a *Admin) postSnapshot(r *http.Request, p params) (any, error) {
 	}
 	all, err := a.deps.Machines.Snapshot(r.Context(), host, action, r.PathValue("name"))
 	return list(all), err
+}
+
+func (a *Admin) postNetwork(r *http.Request, p params) (any, error) {
+	action, err := choose(p, "action", api.NetworkApply, api.NetworkDelete)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Machines.Network(r.Context(), r.PathValue("hypervisor"), r.PathValue("network"), action)
 }
 
 func (a *Admin) postVM(r *http.Request, p params) (any, error) {

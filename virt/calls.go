@@ -35,6 +35,25 @@ func (r *remote) Domains(ctx context.Context) ([]Domain, error) {
 	return resp.Domains, nil
 }
 
+// Networks implements Hypervisor.
+func (r *remote) Networks(ctx context.Context) ([]Network, error) {
+	resp, err := r.call(ctx, request{Method: methodNetworks})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Networks, nil
+}
+
+// DefineNetwork implements Hypervisor.
+func (r *remote) DefineNetwork(ctx context.Context, xml string) error {
+	return r.do(ctx, request{Method: methodDefineNet, XML: xml})
+}
+
+// DeleteNetwork implements Hypervisor.
+func (r *remote) DeleteNetwork(ctx context.Context, uuid string) error {
+	return r.do(ctx, request{Method: methodDeleteNet, UUID: uuid})
+}
+
 // Find implements Hypervisor.
 func (r *remote) Find(ctx context.Context, uuid, name string) ([]Domain, error) {
 	resp, err := r.call(ctx, request{Method: methodFind, UUID: uuid, Name: name})

@@ -174,7 +174,11 @@ func (c *libvirtConn) serve(req request) (resp response) {
 	case methodPools:
 		resp.Pools, err = c.pools()
 	case methodNetworks:
-		resp.Texts, err = c.networks()
+		resp.Networks, err = c.networks()
+	case methodDefineNet:
+		err = c.defineNetwork(req.XML)
+	case methodDeleteNet:
+		err = c.deleteNetwork(req.UUID)
 	case methodFind:
 		resp.Domains, err = c.find(req.UUID, req.Name)
 	case methodXML:

@@ -302,12 +302,12 @@ func parseMetadata(element string) metadata {
 	return m
 }
 
-// spec returns a digest of a compiled domain. libvirt adds devices and addresses to a definition, so an existing domain
+// spec returns a digest of a compiled domain or network. libvirt adds devices and addresses to a definition, so an existing one
 // cannot be compared with the compiled one; their digests can.
-func spec(d *libvirtxml.Domain) string {
+func spec(d interface{ Marshal() (string, error) }) string {
 	s, err := d.Marshal()
 	if err != nil {
-		panic(fmt.Sprintf("virt: marshal a compiled domain: %v", err))
+		panic(fmt.Sprintf("virt: marshal a compiled definition: %v", err))
 	}
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])

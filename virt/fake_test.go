@@ -75,6 +75,12 @@ func (f *fake) Node(context.Context) (virt.Node, error) {
 	return virt.Node{CPUs: 8, Memory: f.memory}, f.fail["dial"]
 }
 
+func (f *fake) Networks(context.Context) ([]virt.Network, error) { return nil, nil }
+
+func (f *fake) DefineNetwork(context.Context, string) error { return errSilent }
+
+func (f *fake) DeleteNetwork(context.Context, string) error { return errSilent }
+
 func (f *fake) Pools(context.Context) ([]virt.Pool, error) {
 	return []virt.Pool{{Name: "default", Active: true, Capacity: 100 << 30, Free: 40 << 30}}, nil
 }

@@ -22,6 +22,13 @@ type Hypervisor interface {
 	Node(ctx context.Context) (Node, error)
 	// Pools returns the storage pools.
 	Pools(ctx context.Context) ([]Pool, error)
+	// Networks returns libvirt's networks; none if the hypervisor has no such thing.
+	Networks(ctx context.Context) ([]Network, error)
+	// DefineNetwork defines a network, or redefines the one with the same UUID, and starts it unless it is active. It starts with the
+	// hypervisor from now on.
+	DefineNetwork(ctx context.Context, xml string) error
+	// DeleteNetwork stops and undefines a network. It is an error if running domains use it.
+	DeleteNetwork(ctx context.Context, uuid string) error
 	// Find returns the domains that have this UUID or this name.
 	Find(ctx context.Context, uuid, name string) ([]Domain, error)
 	// XML returns the inactive definition of a domain: the one of its next start.

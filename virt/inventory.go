@@ -34,11 +34,13 @@ func (p *Processes) ReadInventory(ctx context.Context, uri string) (*Inventory, 
 	if err != nil {
 		return nil, unanswered(uri, err)
 	}
-	networks, err := bounded(ctx, func(ctx context.Context) (*response, error) { return r.call(ctx, request{Method: methodNetworks}) })
+	networks, err := bounded(ctx, func(ctx context.Context) ([]Network, error) { return r.Networks(ctx) })
 	if err != nil {
 		return nil, unanswered(uri, err)
 	}
-	inv.Networks = networks.Texts
+	for _, n := range networks {
+		inv.Networks = append(inv.Networks, n.XML)
+	}
 	for _, d := range domains {
 		text, err := bounded(ctx, func(ctx context.Context) (string, error) { return r.XML(ctx, d.UUID) })
 		if IsUnreachable(err) {

@@ -71,6 +71,9 @@ func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, al
 // powerOn starts a machine that is off, as its NextBoot says. The definition stays as it is: a start with another is one of the
 // hypervisor's own operations.
 func (s *Server) powerOn(ctx context.Context, hv Hypervisor, m *machine) error {
+	if err := s.ensureNetworks(ctx, hv, m); err != nil {
+		return err
+	}
 	next := s.nextBoots.of(m.host.Name)
 	if next == (NextBoot{}) {
 		return hv.Start(ctx, m.uuid)

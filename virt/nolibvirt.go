@@ -22,7 +22,9 @@ func (*libvirtConn) alive() bool                                  { return false
 func (*libvirtConn) domains() ([]Domain, error)                   { return nil, errNotBuilt }
 func (*libvirtConn) node() (Node, error)                          { return Node{}, errNotBuilt }
 func (*libvirtConn) pools() ([]Pool, error)                       { return nil, errNotBuilt }
-func (*libvirtConn) networks() ([]string, error)                  { return nil, errNotBuilt }
+func (*libvirtConn) networks() ([]Network, error)                 { return nil, errNotBuilt }
+func (*libvirtConn) defineNetwork(string) error                   { return errNotBuilt }
+func (*libvirtConn) deleteNetwork(string) error                   { return errNotBuilt }
 func (*libvirtConn) find(_, _ string) ([]Domain, error)           { return nil, errNotBuilt }
 func (*libvirtConn) xml(string) (string, error)                   { return "", errNotBuilt }
 func (*libvirtConn) define(string) error                          { return errNotBuilt }

@@ -53,6 +53,9 @@ func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d
 	if err := fits(ctx, hv, m); err != nil {
 		return err
 	}
+	if err := s.ensureNetworks(ctx, hv, m); err != nil {
+		return err
+	}
 	have, err := definitionOf(ctx, hv, old)
 	if err != nil {
 		return err

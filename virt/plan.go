@@ -31,9 +31,10 @@ const (
 	ConditionUnknown    Condition = "unknown"    // its hypervisor does not answer
 )
 
-// A Comparison is one machine and how it differs from the lab file.
+// A Comparison is one machine, or one libvirt network, and how it differs from the lab file.
 type Comparison struct {
-	Host       string    `json:"host"`
+	Host       string    `json:"host"`              // empty: it is a network
+	Network    string    `json:"network,omitempty"` // libvirt network that bootlab creates
 	Hypervisor string    `json:"hypervisor"`
 	State      State     `json:"state"`
 	Condition  Condition `json:"condition"`
@@ -43,8 +44,8 @@ type Comparison struct {
 // planWait is how long Plan waits for a hypervisor.
 const planWait = 15 * time.Second
 
-// Plan compares machines with the lab file, all hypervisors at the same time; nil: those of all hosts, and those of no host. It
-// changes nothing. It is an error if a host is no virtual machine.
+// Plan compares machines and the libvirt networks that they need with the lab file, all hypervisors at the same time; nil: those of all
+// hosts, and those of no host. It changes nothing. It is an error if a host is no virtual machine.
 func (s *Server) Plan(ctx context.Context, hosts []string) ([]Comparison, error) {
 	t := s.table()
 	for _, host := range hosts {
@@ -67,13 +68,13 @@ func (s *Server) Plan(ctx context.Context, hosts []string) ([]Comparison, error)
 	all = append(all, s.unplaced(t, hosts)...)
 	for host, p := range s.placements.outside(t) {
 		if hosts == nil || slices.Contains(hosts, host) {
-			all = append(all, Comparison{host, p.Hypervisor, StateUnknown, ConditionOrphaned, []string{fmt.Sprintf(
+			all = append(all, Comparison{Host: host, Hypervisor: p.Hypervisor, State: StateUnknown, Condition: ConditionOrphaned, Details: []string{fmt.Sprintf(
 				"hypervisor %s is in the lab file no more; the machine was %s there at %s", p.Hypervisor, p.State, p.At.Format(time.DateTime))}})
 		}
 	}
 	s.markDuplicates(t, all)
 	slices.SortStableFunc(all, func(a, b Comparison) int {
-		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Hypervisor, b.Hypervisor))
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Hypervisor, b.Hypervisor), cmp.Compare(a.Network, b.Network))
 	})
 	return all, nil
 }
@@ -136,13 +137,21 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 			}
 			xmls[st.Host] = xml
 		}
-		volumes, err = volumesOf(ctx, h, t, statuses)
+		if volumes, err = volumesOf(ctx, h, t, statuses); err != nil {
+			return err
+		}
+		all, err = planNetworks(ctx, h, t, hv, hosts)
 		return err
 	})
 	if err != nil {
 		for _, m := range t.machines {
 			if m.vm.Hypervisor == hv && (hosts == nil || slices.Contains(hosts, m.host.Name)) {
-				all = append(all, Comparison{m.host.Name, hv.Name, StateUnknown, ConditionUnknown, []string{err.Error()}})
+				all = append(all, Comparison{Host: m.host.Name, Hypervisor: hv.Name, State: StateUnknown, Condition: ConditionUnknown, Details: []string{err.Error()}})
+			}
+		}
+		if hosts == nil {
+			for _, n := range t.networksOn(hv) {
+				all = append(all, Comparison{Network: n.LibvirtNetwork, Hypervisor: hv.Name, State: StateUnknown, Condition: ConditionUnknown, Details: []string{err.Error()}})
 			}
 		}
 		return all

@@ -22,6 +22,8 @@ const (
 	methodNode         method = "node"
 	methodPools        method = "pools"
 	methodNetworks     method = "networks"
+	methodDefineNet    method = "define network"
+	methodDeleteNet    method = "delete network"
 	methodFind         method = "find"
 	methodXML          method = "xml"
 	methodDefine       method = "define"
@@ -77,13 +79,13 @@ type response struct {
 	Err     string   `json:",omitempty"`
 	Broken  bool     `json:",omitempty"` // Err says that there is no connection
 	Text    string   `json:",omitempty"`
-	Texts   []string `json:",omitempty"`
 	Bytes   uint64   `json:",omitempty"`
 	Domains []Domain `json:",omitempty"`
 	Volumes []Volume `json:",omitempty"`
 
 	Node      Node          `json:",omitzero"`
 	Pools     []Pool        `json:",omitempty"`
+	Networks  []Network     `json:",omitempty"`
 	Snapshots []Snapshot    `json:",omitempty"`
 	Console   *consoleFrame `json:",omitempty"` // not an answer: a console wrote
 }

@@ -106,8 +106,11 @@ func (t *Table) machine(host string) (*machine, error) {
 const namespace = "\x8f\x1b\x5c\x0e\x3a\x74\x4d\x62\x9c\x07\x2e\x51\xd6\xb8\xf3\x94"
 
 // domainUUID returns the UUID of a host's domain, which depends on lab and host name only.
-func domainUUID(labName, host string) string {
-	sum := sha1.Sum([]byte(namespace + labName + "\x00" + host))
+func domainUUID(labName, host string) string { return uuidOf(labName + "\x00" + host) }
+
+// uuidOf returns the UUID of a name in the namespace.
+func uuidOf(name string) string {
+	sum := sha1.Sum([]byte(namespace + name))
 	u := sum[:16]
 	u[6] = u[6]&0x0f | 0x50 // version 5
 	u[8] = u[8]&0x3f | 0x80 // variant of RFC 9562

@@ -20,7 +20,7 @@ func vmCommand(o *options) *cobra.Command {
 		vmPlan(o), vmApply(o), vmCapacity(o),
 		vmBoot(o, api.VMCreate, "Create virtual machines and start them: they boot from the network until they are installed"),
 		vmBoot(o, api.VMStart, "Start virtual machines"),
-		vmStop(o), vmDelete(o), vmConsole(o), vmLog(o), vmSnapshot(o),
+		vmStop(o), vmDelete(o), vmConsole(o), vmLog(o), vmSnapshot(o), vmNetwork(o),
 		vmAction(o, api.VMForget, "Forget a virtual machine on a hypervisor that is gone for good, so that it may be created on another", nil),
 		&cobra.Command{
 			Use:   "list",
@@ -265,12 +265,20 @@ func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 		if len(details) == 0 {
 			details = []string{""}
 		}
-		rows = append(rows, []string{p.Host, p.Hypervisor, p.State, p.Condition, details[0]})
+		rows = append(rows, []string{plannedName(p), p.Hypervisor, p.State, p.Condition, details[0]})
 		for _, more := range details[1:] {
 			rows = append(rows, []string{" ", " ", " ", " ", more})
 		}
 	}
 	return table(cmd, "HOST HYPERVISOR STATE PLAN DETAILS", rows)
+}
+
+// plannedName is what a plan calls a machine or a network.
+func plannedName(p api.VMPlan) string {
+	if p.Network != "" {
+		return "network " + p.Network
+	}
+	return p.Host
 }
 
 // applied are the conditions that vm apply changes.
@@ -291,9 +299,10 @@ func vmApply(o *options) *cobra.Command {
 				return err
 			}
 			var hosts []string
-			var left error
+			networks, left := applyNetworks(cmd, o, c, plan)
 			for _, p := range plan {
 				switch {
+				case p.Network != "":
 				case slices.Contains(applied, p.Condition):
 					hosts = append(hosts, p.Host)
 				case p.Condition == "duplicated" || p.Condition == "unknown":
@@ -307,7 +316,7 @@ func vmApply(o *options) *cobra.Command {
 			}
 			return errors.Join(o.print(cmd, after, func() error {
 				open := slices.DeleteFunc(after, func(p api.VMPlan) bool { return p.Condition == "ok" })
-				fmt.Fprintf(cmd.OutOrStdout(), "%d applied, %d of %d as in the lab file\n", len(vms), len(after)-len(open), len(after))
+				fmt.Fprintf(cmd.OutOrStdout(), "%d applied, %d of %d as in the lab file\n", networks+len(vms), len(after)-len(open), len(after))
 				if len(open) == 0 {
 					return nil
 				}
@@ -315,4 +324,54 @@ func vmApply(o *options) *cobra.Command {
 			}), err, left)
 		},
 	}
+}
+
+// applyNetworks makes the libvirt networks of a plan as they are in the lab file, before machines need them. It returns how many.
+func applyNetworks(cmd *cobra.Command, o *options, c *api.Client, plan []api.VMPlan) (done int, left error) {
+	for _, p := range plan {
+		switch {
+		case p.Network == "":
+		case slices.Contains(applied, p.Condition):
+			after, err := c.Network(cmd.Context(), p.Hypervisor, p.Network, api.NetworkApply)
+			if err != nil {
+				left = errors.Join(left, err)
+				continue
+			}
+			done++
+			if !o.json {
+				fmt.Fprintln(cmd.OutOrStdout(), networkLine(after))
+			}
+		case p.Condition == "unknown":
+			left = errors.Join(left, fmt.Errorf("network %s on %s is unknown: %s", p.Network, p.Hypervisor, strings.Join(p.Details, "; ")))
+		}
+	}
+	return done, left
+}
+
+func networkLine(p api.VMPlan) string {
+	return "network " + p.Network + " is " + p.State + " on " + p.Hypervisor
+}
+
+func vmNetwork(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "network", Short: "Delete libvirt networks that bootlab created", Args: subcommand, RunE: help}
+	var yes bool
+	remove := &cobra.Command{
+		Use:   "delete HYPERVISOR NETWORK",
+		Short: "Stop and delete a libvirt network, unless running machines use it; the next vm apply or create makes it again if the lab file has it",
+		Args:  cobra.ExactArgs(2),
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.VMPlan, error) {
+			if !yes {
+				if err := confirmYes(cmd, "Delete libvirt network "+args[1]+" on "+args[0]+"?", "deletes"); err != nil {
+					return api.VMPlan{}, err
+				}
+			}
+			return c.Network(cmd.Context(), args[0], args[1], api.NetworkDelete)
+		}, func(cmd *cobra.Command, p api.VMPlan) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), networkLine(p))
+			return err
+		}),
+	}
+	remove.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.AddCommand(remove)
+	return cmd
 }

@@ -1,6 +1,9 @@
 package api
 
-import "context"
+import (
+	"context"
+	"net/url"
+)
 
 // A Hypervisor is one hypervisor of the lab, and what of it is taken. Sizes are in bytes.
 type Hypervisor struct {
@@ -27,4 +30,19 @@ type StoragePool struct {
 // Hypervisors returns the hypervisors of the lab. They are asked.
 func (c *Client) Hypervisors(ctx context.Context) (all []Hypervisor, err error) {
 	return all, c.get(ctx, "hypervisors", &all)
+}
+
+// NetworkAction is what can be done to a libvirt network that bootlab creates.
+type NetworkAction string
+
+// The actions on a libvirt network.
+const (
+	NetworkApply  NetworkAction = "apply"  // create it, or redefine it as in the lab file; one that is active changes at its next start
+	NetworkDelete NetworkAction = "delete" // unless running machines use it
+)
+
+// Network does action to a libvirt network of a hypervisor, and returns how it is afterwards.
+func (c *Client) Network(ctx context.Context, hypervisor, network string, action NetworkAction) (p VMPlan, err error) {
+	path := "hypervisors/" + url.PathEscape(hypervisor) + "/networks/" + url.PathEscape(network)
+	return p, c.post(ctx, path, url.Values{"action": {string(action)}}, &p)
 }

@@ -266,9 +266,10 @@ const (
 	VMForget VMAction = "forget" // it is on a hypervisor that is gone for good
 )
 
-// A VMPlan is one virtual machine and how it differs from the lab file.
+// A VMPlan is one virtual machine, or one libvirt network that bootlab creates, and how it differs from the lab file.
 type VMPlan struct {
-	Host       string   `json:"host"`
+	Host       string   `json:"host"`              // empty: it is a network
+	Network    string   `json:"network,omitempty"` // libvirt network
 	Hypervisor string   `json:"hypervisor"`
 	State      string   `json:"state"`             // as in VM
 	Condition  string   `json:"condition"`         // ok, missing, changed, drifted, restart, orphaned, duplicated, unknown

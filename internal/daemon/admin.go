@@ -167,9 +167,13 @@ func (c *adminBackend) VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan
 	}
 	out := make([]api.VMPlan, 0, len(plan))
 	for _, p := range plan {
-		out = append(out, api.VMPlan{Host: p.Host, Hypervisor: p.Hypervisor, State: string(vmState(p.State)), Condition: string(p.Condition), Details: p.Details})
+		out = append(out, vmPlan(p))
 	}
 	return out, nil
+}
+
+func vmPlan(p virt.Comparison) api.VMPlan {
+	return api.VMPlan{Host: p.Host, Network: p.Network, Hypervisor: p.Hypervisor, State: string(vmState(p.State)), Condition: string(p.Condition), Details: p.Details}
 }
 
 func vm(s virt.Status) api.VM {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/bootlab/bootlab/internal/api"
 )
@@ -23,4 +24,22 @@ func (c *adminBackend) Hypervisors(ctx context.Context) ([]api.Hypervisor, error
 		all = append(all, h)
 	}
 	return all, nil
+}
+
+// Network implements httpd.Machines.
+func (c *adminBackend) Network(ctx context.Context, hypervisor, network string, action api.NetworkAction) (api.VMPlan, error) {
+	v := c.servers.virt
+	do := v.ApplyNetwork
+	if action == api.NetworkDelete {
+		do = v.DeleteNetwork
+	}
+	err := do(ctx, hypervisor, network)
+	if err != nil {
+		return api.VMPlan{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	p, err := v.PlanNetwork(ctx, hypervisor, network)
+	if err != nil {
+		return api.VMPlan{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	return vmPlan(p), nil
 }

@@ -566,6 +566,25 @@ type Attachment struct {
 	OVS            string // Open vSwitch bridge
 	Macvtap        string // interface; the hypervisor itself does not reach the machine then
 	LibvirtNetwork string
-	PortGroup      string // of LibvirtNetwork; empty: its default
-	VLAN           int    // tag, of OVS and LibvirtNetwork; 0: none
+	Create         *LibvirtNetwork // how bootlab creates LibvirtNetwork; nil: it exists
+	PortGroup      string          // of LibvirtNetwork; empty: its default
+	VLAN           int             // tag, of OVS and LibvirtNetwork; 0: none
 }
+
+// A LibvirtNetwork is a libvirt network that bootlab creates. It never has libvirt's own DHCP or DNS.
+type LibvirtNetwork struct {
+	Pos     Pos
+	Forward NetworkForward
+	Bridge  string       // name of its Linux bridge, which exists with ForwardBridge; empty: libvirt chooses
+	Address netip.Prefix // of the hypervisor in the network; invalid: none
+}
+
+// NetworkForward is where the traffic of a libvirt network goes.
+type NetworkForward string
+
+// Where traffic goes.
+const (
+	ForwardBridge   NetworkForward = "bridge"   // a Linux bridge that exists
+	ForwardNAT      NetworkForward = "nat"      // the hypervisor routes it, with its own address as the source
+	ForwardIsolated NetworkForward = "isolated" // nowhere
+)

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ func (r *resolver) hypervisorList() {
 		if h.URI != "" && !strings.Contains(h.URI, ":") {
 			r.fail(e.V.URI.spot, key+".uri", "%q is not a libvirt URI: want one like qemu:///system or qemu+ssh://root@kvm1/system", h.URI)
 		}
+		r.createdOnce(h, key)
 		r.hypervisors[e.Name] = h
 		r.lab.Hypervisors = append(r.lab.Hypervisors, h)
 	}
@@ -72,6 +74,64 @@ func (r *resolver) attachment(a *lab.Attachment, raw *rawAttachment, s spot, key
 		r.fail(raw.VLAN.spot, key+".vlan", "is not possible with macvtap: want an interface of that VLAN")
 	case a.VLAN > 4094:
 		r.fail(raw.VLAN.spot, key+".vlan", "%d is no VLAN tag: want 1 to 4094", a.VLAN)
+	}
+	r.createdNetwork(a, raw, key)
+}
+
+// maxInterfaceName is the length of the longest name of an interface in Linux.
+const maxInterfaceName = 15
+
+// createdNetwork resolves how a libvirt network is created.
+func (r *resolver) createdNetwork(a *lab.Attachment, raw *rawAttachment, key string) {
+	if !raw.Create.set() {
+		const alone = "is of a libvirt network that bootlab creates: want create too"
+		if raw.Bridge.set() {
+			r.fail(raw.Bridge.spot, key+".bridge", alone)
+		}
+		if raw.Address.set() {
+			r.fail(raw.Address.spot, key+".address", alone)
+		}
+		return
+	}
+	n := &lab.LibvirtNetwork{Pos: r.pos(raw.Create.spot), Forward: raw.Create.V, Bridge: string(raw.Bridge.V)}
+	a.Create = n
+	address, s := raw.Address.V.Addr, raw.Address.spot
+	if n.Forward == lab.ForwardNAT && !s.set() {
+		address, s = a.Network.Router, raw.Create.spot
+	}
+	if address.IsValid() && a.Network.Subnet.IsValid() {
+		n.Address = netip.PrefixFrom(address, a.Network.Subnet.Bits())
+	}
+	switch {
+	case raw.Create.bad() || raw.Address.bad() || raw.Bridge.bad(): // reported already
+	case a.LibvirtNetwork == "":
+		r.fail(raw.Create.spot, key+".create", "is of a libvirt network only: want network too")
+	case len(n.Bridge) > maxInterfaceName:
+		r.fail(raw.Bridge.spot, key+".bridge", "%q is too long for the name of an interface: want at most %d bytes", n.Bridge, maxInterfaceName)
+	case n.Forward == lab.ForwardBridge && n.Bridge == "":
+		r.fail(raw.Create.spot, key+".create", "bridge needs the Linux bridge of the hypervisor: want bridge too")
+	case n.Forward == lab.ForwardBridge && raw.Address.set():
+		r.fail(raw.Address.spot, key+".address", "is not possible with create: bridge: the bridge has its own address")
+	case n.Forward == lab.ForwardNAT && !n.Address.IsValid():
+		r.fail(raw.Create.spot, key+".create", "nat needs an address of the hypervisor, which is the machines' router: want address, or router of network %s", a.Network.Name)
+	case n.Address.IsValid() && !a.Network.Subnet.Contains(address):
+		r.fail(s, key+".address", "%s is not in %s, the subnet of network %s", address, a.Network.Subnet, a.Network.Name)
+	}
+}
+
+// createdOnce reports a libvirt network that a hypervisor is to create for two networks of the lab.
+func (r *resolver) createdOnce(h *lab.Hypervisor, key string) {
+	first := map[string]lab.Attachment{}
+	for _, a := range h.Bridges {
+		if a.Create == nil || a.Create.Forward == "" {
+			continue
+		}
+		if other, ok := first[a.LibvirtNetwork]; ok {
+			r.failAt(a.Create.Pos, key+".bridges."+a.Network.Name+".create", "libvirt network %s is created for network %s (%s) already: want another, or no create",
+				a.LibvirtNetwork, other.Network.Name, other.Create.Pos)
+			continue
+		}
+		first[a.LibvirtNetwork] = a
 	}
 }
 

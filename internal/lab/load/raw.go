@@ -340,9 +340,12 @@ type rawHypervisor struct {
 }
 
 type rawAttachment struct {
-	Network   scalar[text]  `yaml:"network" doc:"libvirt network."`
-	PortGroup scalar[text]  `yaml:"portgroup" def:"the network's default" doc:"Port group of the libvirt network."`
-	OVS       scalar[text]  `yaml:"ovs" doc:"Open vSwitch bridge."`
-	Macvtap   scalar[text]  `yaml:"macvtap" doc:"Interface that VMs share by macvtap in mode bridge. The hypervisor itself does not reach them."`
-	VLAN      scalar[count] `yaml:"vlan" def:"none" doc:"VLAN tag, of an Open vSwitch bridge or of a libvirt network on one."`
+	Network   scalar[text]               `yaml:"network" doc:"libvirt network."`
+	Create    scalar[lab.NetworkForward] `yaml:"create" def:"it exists already" doc:"bootlab creates the libvirt network, without libvirt's DHCP and DNS. bridge: on a Linux bridge that exists; nat: the hypervisor routes it, and hides it behind its own address; isolated: it leads nowhere."`
+	Bridge    scalar[ident]              `yaml:"bridge" def:"libvirt chooses; with create: bridge required" doc:"Linux bridge of a network with create."`
+	Address   scalar[addr4]              `yaml:"address" def:"with nat the lab network's router; else none" doc:"Address of the hypervisor in a network with create: nat or isolated."`
+	PortGroup scalar[text]               `yaml:"portgroup" def:"the network's default" doc:"Port group of the libvirt network."`
+	OVS       scalar[text]               `yaml:"ovs" doc:"Open vSwitch bridge."`
+	Macvtap   scalar[text]               `yaml:"macvtap" doc:"Interface that VMs share by macvtap in mode bridge. The hypervisor itself does not reach them."`
+	VLAN      scalar[count]              `yaml:"vlan" def:"none" doc:"VLAN tag, of an Open vSwitch bridge or of a libvirt network on one."`
 }

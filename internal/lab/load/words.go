@@ -80,6 +80,8 @@ func textOf(p any) textual {
 		return word(v, "x86_64", vmArch(lab.ArchARM64))
 	case *videoModel:
 		return word(v, "vga", "virtio", "qxl", "none")
+	case *lab.NetworkForward:
+		return word(v, lab.ForwardBridge, lab.ForwardNAT, lab.ForwardIsolated)
 	case *domainType:
 		return word(v, "kvm", "qemu")
 	}

@@ -72,6 +72,8 @@ const (
 	VMStarted
 	VMStopped
 	VMDeleted
+	VMNetworkDefined
+	VMNetworkDeleted
 	VMMediaInserted
 	VMMediaEjected
 	VMSnapshot
@@ -209,6 +211,8 @@ var table = [kinds]description{
 	VMStarted:         {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
 	VMStopped:         {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
 	VMDeleted:         {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},
+	VMNetworkDefined:  {"vm_network_defined", StageVM, slog.LevelInfo, own, "a libvirt network was created or redefined"},
+	VMNetworkDeleted:  {"vm_network_deleted", StageVM, slog.LevelInfo, own, "a libvirt network was deleted"},
 	VMMediaInserted:   {"vm_media_inserted", StageVM, slog.LevelInfo, own, "a virtual medium was inserted for the next start of a virtual machine"},
 	VMMediaEjected:    {"vm_media_ejected", StageVM, slog.LevelInfo, own, "the virtual medium of a virtual machine was removed"},
 	VMSnapshot:        {"vm_snapshot", StageVM, slog.LevelInfo, own, "a snapshot of a virtual machine was created"},

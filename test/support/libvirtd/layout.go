@@ -51,7 +51,7 @@ stdio_handler = "file"
 
 // writeFiles writes the folders and files that libvirtd needs.
 func writeFiles(dir string, cfg Config) error {
-	for _, sub := range []string{"etc/storage/autostart", "lib", "cache", "log", "run", "lock", "images"} {
+	for _, sub := range []string{"etc/storage/autostart", "lib/dnsmasq", "cache", "log", "run", "lock", "images"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return err
 		}
