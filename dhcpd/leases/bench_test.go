@@ -381,12 +381,13 @@ func BenchmarkRestart(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	value := Lease{State: Active, Start: time.Now(), Expiry: time.Now().Add(time.Hour), Hostname: "node-17.rack-3"}
+	value := Lease{State: Active, Start: time.Now(), Expiry: time.Now().Add(time.Hour)}
 	for i := range 2 * n / 100 {
 		var txns []store.Txn
 		for k := range 100 {
 			host := i%(n/100)*100 + k
 			value.Addr, value.MAC = netip.AddrFrom4([4]byte{10, byte(host >> 16), byte(host >> 8), byte(host)}), mac(host)
+			value.Hostname = fmt.Sprintf("node-%d.rack-%d", host, host/40)
 			txns = append(txns, store.Put("lease/"+value.Addr.String(), encode(value)))
 		}
 		for _, err := range s.CommitAll(b.Context(), txns) {

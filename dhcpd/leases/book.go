@@ -1,8 +1,6 @@
 package leases
 
 import (
-	"context"
-	"fmt"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -66,52 +64,6 @@ func (e *entry) stamp() stamp {
 	return stamp{mac: e.mac, state: e.state, start: e.start, expiry: e.expiry}
 }
 
-// Open reads the leases in s, which it does not own. now is the clock; it is asked without a lock held. An unreadable
-// record is an error, ErrRecord: to overlook it could give one address to two machines.
-func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, error) {
-	if s == nil {
-		panic("leases: Open: store is nil")
-	}
-	if now == nil {
-		panic("leases: Open: now is nil")
-	}
-	b := &Book{
-		store: s, now: now, seed: maphash.MakeSeed(),
-		byAddr: map[uint32]uint32{}, byMAC: map[lab.MAC]uint32{}, byName: map[nameHash]uint32{},
-		offerByMAC: map[lab.MAC]uint32{}, offerByAddr: map[uint32]uint32{}, conflicts: map[uint32]conflict{},
-	}
-	b.committer.touched = map[uint64]struct{}{}
-	t := seconds(now())
-	b.wheel.swept = t
-	var ended []uint32
-	var bad store.Undecodable
-	err := s.Scan(ctx, keyPrefix, func(key string, value []byte) error {
-		a, err := parseKey(key)
-		if err != nil {
-			bad.Add(key, err)
-			return nil
-		}
-		st, blob, err := parseRecord(key, value)
-		if err != nil {
-			bad.Add(key, err)
-			return nil
-		}
-		i := b.storeLocked(a, st, blob)
-		if !b.startLocked(i, t) {
-			ended = append(ended, i)
-		}
-		return nil
-	})
-	if err == nil {
-		err = bad.MarkLost(s)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open lease book: %w", err)
-	}
-	b.updateEntriesLocked(ended)
-	return b, nil
-}
-
 // findLocked returns the entry of an address, 0 if there is none.
 func (b *Book) findLocked(a uint32) uint32 { return b.byAddr[a] }
 
@@ -145,6 +97,14 @@ func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
 		b.unnameLocked(i)
 		b.unbindLocked(i)
 	}
+	b.writeLocked(i, s, blob)
+	b.bindLocked(i)
+	b.nameLocked(i)
+	return i
+}
+
+// writeLocked writes a lease to an entry, which is in no index but that of addresses.
+func (b *Book) writeLocked(i uint32, s stamp, blob string) {
 	e := b.entries.at(i)
 	e.mac, e.state, e.start, e.expiry, e.flags = s.mac, s.state, s.start, s.expiry, 0
 	if e.blob != blob { // else one of the two is garbage at once
@@ -153,12 +113,14 @@ func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
 	if relayPortOf(blob) != "" {
 		e.flags |= hasRelayPort
 	}
-	if e.hasMachine() {
+}
+
+// bindLocked adds an entry to those of its machine.
+func (b *Book) bindLocked(i uint32) {
+	if e := b.entries.at(i); e.hasMachine() {
 		e.sameMAC = b.byMAC[e.mac]
 		b.byMAC[e.mac] = i
 	}
-	b.nameLocked(i)
-	return i
 }
 
 // unbindLocked takes an entry from those of its machine.

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -86,6 +87,17 @@ type Daemon struct {
 	confined      *confine.Confinement
 	memory        *memory.Follower
 	shares        descriptors.Shares
+	collectAgain  func()
+}
+
+// startGCPercent is that of the garbage collector during the start. Nearly all that is read then stays in memory, so to collect it as
+// often as later takes time and frees little. The memory limit holds all the same.
+const startGCPercent = 400
+
+// collectLess makes the garbage collector wait for more garbage until collectAgain is called.
+func (d *Daemon) collectLess() {
+	before := debug.SetGCPercent(startGCPercent)
+	d.collectAgain = sync.OnceFunc(func() { debug.SetGCPercent(before) })
 }
 
 // followMemory keeps the heap within the memory limit of the control group.
@@ -134,6 +146,7 @@ func newDaemon(cfg Config) (*Daemon, error) {
 	d.serverLog = slog.New(d.summaries)
 	d.certificates = freshfile.NewCertificates(d.serverLog)
 	d.followMemory()
+	d.collectLess()
 	var err error
 	if d.panics, err = panics.New(d.registry, d.log); err != nil {
 		return nil, err
@@ -144,6 +157,7 @@ func newDaemon(cfg Config) (*Daemon, error) {
 
 // close closes what was opened, after all that uses it has ended.
 func (d *Daemon) close() (err error) {
+	d.collectAgain()
 	if d.neighbours != nil {
 		d.neighbours.Close()
 	}
@@ -280,6 +294,7 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 
 // ready is called once every server was started.
 func (d *Daemon) ready() {
+	d.collectAgain()
 	debug.FreeOSMemory() // garbage of the load
 	d.logListening()
 	d.warn(d.current.Load())

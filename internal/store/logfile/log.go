@@ -302,7 +302,7 @@ func (l *log) set(key string, deletes bool, to location) {
 	if deletes {
 		old, was = l.index.Delete(key)
 	} else {
-		old, was = l.index.Set(key, to)
+		old, was = l.index.Load(key, to) // which is Set, and faster for a key behind all others: a compacted file has them in order
 		l.live += keySize(key, to)
 	}
 	if was {

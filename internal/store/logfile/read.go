@@ -23,11 +23,11 @@ func load(d disk) (*log, []Loss, error) {
 		r.marker = r.findMarker()
 	}
 	l.marker = r.marker
+	index := newIndexer(l)
 	last, damage := r.records(func(rec record) {
-		parseOps(rec.payload, func(op parsedOp) {
-			l.set(string(op.key), op.deletes, location{rec.at + recordSize + int64(op.at), uint32(len(op.value)), sum(op.value)})
-		})
+		parseOps(rec.payload, func(op parsedOp) { index.add(&op, rec.at+recordSize+int64(op.at)) })
 	})
+	index.finish()
 	l.seq, l.end = last.seq, last.end()
 	tail, size := r.tail(l.end)
 	if l.size = size; size == recordStart { // or less
