@@ -29,7 +29,7 @@ func clustersCommand(o *options) *cobra.Command {
 			return c.Clusters(cmd.Context())
 		}, func(cmd *cobra.Command, cs []api.Cluster) error {
 			if len(cs) == 0 {
-				fmt.Fprintln(cmd.OutOrStdout(), "no cluster of kind openshift or kubernetes")
+				fmt.Fprintln(cmd.OutOrStdout(), "no cluster of kind openshift, kubernetes or talos")
 			}
 			for _, cl := range cs {
 				if _, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl)); err != nil {

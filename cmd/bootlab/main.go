@@ -74,7 +74,7 @@ func root() *cobra.Command {
 		importLabCommand(o),
 		firmwareCommand(o),
 		imagesCommand(o),
-		openshiftCommand(o),
+		openshiftCommand(o), talosCommand(o), kubernetesCommand(o),
 		// The daemon.
 		serveCommand(o),
 		reloadCommand(o),

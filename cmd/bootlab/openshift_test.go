@@ -80,11 +80,7 @@ func certificate(t *testing.T, ends time.Time) string {
 
 func labOf(t *testing.T, edit ...string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "lab.yaml")
-	if err := os.WriteFile(path, []byte(strings.NewReplacer(edit...).Replace(prepareLab)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return editedLab(t, prepareLab, edit...)
 }
 
 // TestPrepare: documents go where the profiles look for them, under the role's own word, and render to themselves; others are not

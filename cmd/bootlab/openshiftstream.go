@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,9 +22,6 @@ const streamAdvice = "openshift-install coreos print-stream-json > rhcos.json, a
 // stream checks the release's stream metadata, given by name or found in dir, against the images that the cluster's profiles boot, and puts it
 // where they read it. So the images that are pulled are those of the release.
 func (v *prepared) stream(l *lab.Lab, c *lab.Cluster, name, dir string) {
-	if v.config {
-		return
-	}
 	for _, usual := range streamNames {
 		if at := filepath.Join(dir, usual); name == "" && exists(at) {
 			name = at
@@ -34,17 +30,17 @@ func (v *prepared) stream(l *lab.Lab, c *lab.Cluster, name, dir string) {
 	pulled := imagesOf(l, c)
 	if name == "" {
 		if len(pulled) > 0 && !slices.ContainsFunc(pulled, func(i *lab.Image) bool { return exists(i.Stream) }) {
-			v.Warnings = append(v.Warnings, "which CoreOS the release boots is not known: "+streamAdvice)
+			v.warn("%s", "which CoreOS the release boots is not known: "+streamAdvice)
 		}
 		return
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		v.Errors = append(v.Errors, err.Error())
+		v.fail("%v", err)
 		return
 	}
 	if len(pulled) == 0 {
-		v.Errors = append(v.Errors, fmt.Sprintf("no image of the lab is for cluster %s: want images: {images/rhcos: {stream: %s}}, and kernel: images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs in the profile", c.Name, filepath.Base(name)))
+		v.fail("no image of the lab is for cluster %s: want images: {images/rhcos: {stream: %s}}, and kernel: images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs in the profile", c.Name, filepath.Base(name))
 		return
 	}
 	for _, i := range pulled {
@@ -63,13 +59,13 @@ func (v *prepared) streamOf(l *lab.Lab, i *lab.Image, name string, text []byte) 
 	items, err := images.Items(context.Background(), &lab.Lab{Images: []*lab.Image{&wanted}, Appliance: l.Appliance}, given)
 	switch {
 	case err != nil:
-		v.Errors = append(v.Errors, fmt.Sprintf("%s: %v", name, err))
+		v.fail("%s: %v", name, err)
 	case i.Stream == "":
 		if !slices.ContainsFunc(items, func(x images.Item) bool { return x.SHA256 == i.SHA256 }) {
-			v.Errors = append(v.Errors, fmt.Sprintf("images.%s is no file of the release's stream: want the sha256 that %s has, or stream: %[2]s", i.Path, name))
+			v.fail("images.%s is no file of the release's stream: want the sha256 that %s has, or stream: %[2]s", i.Path, name)
 		}
 	case strings.Contains(i.Stream, "://"):
-		v.Errors = append(v.Errors, fmt.Sprintf("images.%s follows %s, which is not the release's: want stream: %s", i.Path, i.Stream, name))
+		v.fail("images.%s follows %s, which is not the release's: want stream: %s", i.Path, i.Stream, name)
 	case !slices.ContainsFunc(v.Copies, func(c documentCopy) bool { return c.To == i.Stream }):
 		v.Copies = append(v.Copies, documentCopy{From: name, To: i.Stream, text: text})
 	}

@@ -62,17 +62,18 @@ func (t *Table) machine(host string) (*recipe.Recipe, recipe.Data, error) {
 	return r, d, err
 }
 
-// ConfigFile returns the config document that h's profile names, below appliance.files; empty: none. The file need not exist.
-func (t *Table) ConfigFile(h *lab.Host) (string, error) {
+// DocumentFiles returns the documents that h's profile names, below appliance.files: the config document first, empty if there is none. The
+// files need not exist.
+func (t *Table) DocumentFiles(h *lab.Host) ([]string, error) {
 	if h.Profile == nil || len(h.MACs) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	r := t.recipes[h.Profile]
 	d, err := r.Data(t.lab, h, h.MACs[0], placeholder)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return r.ConfigFile(d)
+	return r.DocumentFiles(d)
 }
 
 // Preview renders what h gets while it is not installed. The error is why its request would be refused.

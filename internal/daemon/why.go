@@ -124,7 +124,7 @@ func (c *clusters) withCauses(ctx context.Context, cl api.Cluster, seen seen) ap
 		if h == nil || !m.Stuck && !late {
 			continue
 		}
-		if d, err := c.diagnose(ctx, c.machine(h, seen)); err == nil && d.Stopped() {
+		if d, err := c.diagnose(ctx, c.machine(h, seen)); err == nil && d.State == diagnosis.Stopped {
 			m.Cause = d.Cause
 		}
 	}

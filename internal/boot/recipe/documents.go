@@ -72,8 +72,22 @@ func (r *Recipe) find(d Data, name string) (source, bool) {
 	return source{}, false
 }
 
-// ConfigFile returns the path of the config document of d's host, below the files folder; empty: none.
-func (r *Recipe) ConfigFile(d Data) (string, error) { return r.config.render(&d) }
+// DocumentFiles returns the documents that the profile names for d's host, below the files folder: the config document first, empty if
+// there is none.
+func (r *Recipe) DocumentFiles(d Data) (files []string, err error) {
+	if r.config == nil {
+		files = append(files, "")
+	}
+	for _, s := range r.list(d) {
+		if s.err != nil {
+			return nil, s.err
+		}
+		if s.part.name == "" {
+			files = append(files, s.file)
+		}
+	}
+	return files, nil
+}
 
 // Names returns the names of all documents of d's host, the config document's first.
 func (r *Recipe) Names(d Data) (names []string) {

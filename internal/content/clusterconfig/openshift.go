@@ -1,23 +1,16 @@
-// Package openshift reads what openshift-install wrote, and compares it with a lab.
-//
-// It knows the folder of "openshift-install create ignition-configs" (bootstrap.ign, master.ign, worker.ign, metadata.json) and
-// install-config.yaml. It writes nothing and opens no connection.
-//
-//	set, err := openshift.Read(dir)
-//	cluster, report := set.Check(lab, time.Now())
-package openshift
+package clusterconfig
 
 import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,13 +21,10 @@ import (
 // ConfigName is the name of the installer's input.
 const ConfigName = "install-config.yaml"
 
-// maxDocument bounds each file that is read; a bootstrap.ign has about 300 KB.
-const maxDocument = 16 << 20
-
-// An Installation is what openshift-install wrote.
-type Installation struct {
-	Config    bool              // an install-config.yaml alone
-	Documents map[string][]byte // by name: bootstrap.ign, master.ign, worker.ign
+// An OpenShift is what openshift-install wrote.
+type OpenShift struct {
+	ConfigOnly bool              // an install-config.yaml alone
+	Documents  map[string][]byte // by name: bootstrap.ign, master.ign, worker.ign
 
 	name, domain string            // of the cluster, as far as the files say
 	apiInt       map[string]string // by document: host of the machine config server
@@ -43,28 +33,15 @@ type Installation struct {
 	certs        []*x509.Certificate // below /opt/openshift/tls of bootstrap.ign
 }
 
-// A Report is the result of a comparison. Errors keep the cluster from coming up.
-type Report struct {
-	Errors, Warnings []string
-	Certs            *Expiry // nil: there are no certificates
-}
-
-// An Expiry is when the first certificate of the bootstrap ends.
-type Expiry struct {
-	Until time.Time     `json:"until"`
-	Left  time.Duration `json:"left"` // in nanoseconds; negative: since when
-	File  string        `json:"subject"`
-}
-
-// Read reads a folder of openshift-install, or an install-config.yaml.
-func Read(path string) (*Installation, error) {
-	s := &Installation{Documents: map[string][]byte{}, apiInt: map[string]string{}, masters: -1, workers: -1}
+// ReadOpenShift reads a folder of openshift-install, or an install-config.yaml.
+func ReadOpenShift(path string) (*OpenShift, error) {
+	s := &OpenShift{Documents: map[string][]byte{}, apiInt: map[string]string{}, masters: -1, workers: -1}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		s.Config = true
+		s.ConfigOnly = true
 		return s, s.readConfig(path)
 	}
 	for _, name := range []string{"bootstrap.ign", "master.ign", "worker.ign"} {
@@ -81,7 +58,7 @@ func Read(path string) (*Installation, error) {
 	}
 	config := filepath.Join(path, ConfigName)
 	if _, err := os.Stat(config); len(s.Documents) == 0 && err == nil {
-		s.Config = true
+		s.ConfigOnly = true
 		return s, s.readConfig(config)
 	}
 	if len(s.Documents) == 0 {
@@ -92,17 +69,6 @@ func Read(path string) (*Installation, error) {
 		s.name = metadata.ClusterName
 	}
 	return s, nil
-}
-
-func readLimited(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular() || info.Size() > maxDocument:
-		return nil, fmt.Errorf("is no file of up to %d MiB", maxDocument>>20)
-	}
-	return os.ReadFile(name)
 }
 
 // An ignition is the part of an Ignition document (specification 3) that is looked at.
@@ -119,7 +85,7 @@ type ignition struct {
 	}
 }
 
-func (s *Installation) document(name string, text []byte) error {
+func (s *OpenShift) document(name string, text []byte) error {
 	var d ignition
 	if err := json.Unmarshal(text, &d); err != nil {
 		return fmt.Errorf("is not Ignition: %w", err)
@@ -136,7 +102,7 @@ func (s *Installation) document(name string, text []byte) error {
 	for _, f := range d.Storage.Files {
 		switch {
 		case strings.HasPrefix(f.Path, "/opt/openshift/tls/") && strings.HasSuffix(f.Path, ".crt"):
-			s.certificates(dataOf(f.Contents.Source))
+			s.certs = append(s.certs, certificates(dataOf(f.Contents.Source))...)
 		case strings.HasSuffix(f.Path, "/manifests/cluster-config.yaml"):
 			if manifest, err := load.YAMLValue(dataOf(f.Contents.Source)); err == nil {
 				text, _ := at(manifest, "data", "install-config").(string)
@@ -161,15 +127,7 @@ func dataOf(source string) []byte {
 	return []byte(text)
 }
 
-func (s *Installation) certificates(text []byte) {
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			s.certs = append(s.certs, c)
-		}
-	}
-}
-
-func (s *Installation) readConfig(path string) error {
+func (s *OpenShift) readConfig(path string) error {
 	text, err := readLimited(path)
 	if err == nil {
 		err = s.config(text)
@@ -184,7 +142,7 @@ func (s *Installation) readConfig(path string) error {
 }
 
 // config reads an install-config.
-func (s *Installation) config(text []byte) error {
+func (s *OpenShift) config(text []byte) error {
 	v, err := load.YAMLValue(text)
 	if err != nil {
 		return err
@@ -212,35 +170,22 @@ func at(v any, keys ...string) any {
 }
 
 // Check finds the cluster of the lab that the files are for, and compares them. The cluster is nil if there is none.
-func (s *Installation) Check(l *lab.Lab, now time.Time) (*lab.Cluster, Report) {
+func (s *OpenShift) Check(l *lab.Lab, now time.Time) (*lab.Cluster, Report) {
 	var r Report
-	fail := func(format string, args ...any) { r.Errors = append(r.Errors, fmt.Sprintf(format, args...)) }
+	fail := func(format string, args ...any) { r.Errors.Addf(lab.Pos{}, "", format, args...) }
 	domain := s.clusterDomain()
-	var c *lab.Cluster
-	var known []string
-	for _, each := range l.Clusters {
-		known = append(known, each.Domain)
-		if each.Domain == domain {
-			c = each
-		}
-	}
+	i := slices.IndexFunc(l.Clusters, func(c *lab.Cluster) bool { return c.Domain == domain })
 	s.expiry(&r, now)
-	if c == nil {
-		hint := "the lab has " + strings.Join(known, ", ")
-		if near := lab.Nearest(domain, known); near != "" {
-			hint = "did you mean " + near + "?"
-		}
-		if len(known) == 0 {
-			hint = "the lab has no cluster"
-		}
-		fail("the documents are for cluster domain %q (metadata.name.baseDomain), which is not in the lab: %s", domain, hint)
+	if i < 0 {
+		fail("the documents are for cluster domain %q (metadata.name.baseDomain), which is not in the lab: %s", domain, nearestCluster(l, domain))
 		return nil, r
 	}
+	c := l.Clusters[i]
 	if c.Kind != lab.OpenShift {
-		fail("%s: clusters.%s.kind: is %s: want openshift", c.Pos, c.Name, c.Kind)
+		r.Errors.Addf(c.Pos, "clusters."+c.Name+".kind", "is %s: want openshift", c.Kind)
 	}
 	if !c.Address.IsValid() {
-		fail("%s: clusters.%s.address: is missing, so api-int.%s has no address", c.Pos, c.Name, c.Domain)
+		r.Errors.Addf(c.Pos, "clusters."+c.Name+".address", "is missing, so api-int.%s has no address", c.Domain)
 	}
 	for name, host := range s.apiInt {
 		if want := "api-int." + c.Domain + ":22623"; host != want && host != c.API.String()+":22623" {
@@ -252,7 +197,7 @@ func (s *Installation) Check(l *lab.Lab, now time.Time) (*lab.Cluster, Report) {
 }
 
 // clusterDomain returns <name>.<base domain>.
-func (s *Installation) clusterDomain() string {
+func (s *OpenShift) clusterDomain() string {
 	if s.name != "" && s.domain != "" {
 		return strings.ToLower(s.name + "." + s.domain)
 	}
@@ -266,40 +211,42 @@ func (s *Installation) clusterDomain() string {
 }
 
 // expiry reports when the bootstrap's certificates end: the installer makes some for 24 hours.
-func (s *Installation) expiry(r *Report, now time.Time) {
+func (s *OpenShift) expiry(r *Report, now time.Time) {
 	for _, c := range s.certs {
-		if r.Certs == nil || c.NotAfter.Before(r.Certs.Until) {
-			r.Certs = &Expiry{Until: c.NotAfter, Left: c.NotAfter.Sub(now), File: c.Subject.CommonName}
-		}
+		r.certificate(c, "bootstrap.ign", now)
 	}
 	const short = 4 * time.Hour
 	switch {
 	case r.Certs == nil:
 	case r.Certs.Left <= 0:
-		r.Errors = append(r.Errors, fmt.Sprintf("the certificates in bootstrap.ign ended %s ago (%s): run openshift-install create ignition-configs again, in a new folder", (-r.Certs.Left).Round(time.Minute), r.Certs.File))
+		r.Errors.Addf(lab.Pos{}, "", "the certificates in bootstrap.ign ended %s ago (%s): run openshift-install create ignition-configs again, in a new folder", (-r.Certs.Left).Round(time.Minute), r.Certs.Subject)
 	case r.Certs.Left < short:
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the certificates in bootstrap.ign end in %s (%s): the installation has to be through by then, or run openshift-install create ignition-configs again, in a new folder", r.Certs.Left.Round(time.Minute), r.Certs.File))
+		r.Warnings.Addf(lab.Pos{}, "", "the certificates in bootstrap.ign end in %s (%s): the installation has to be through by then, or run openshift-install create ignition-configs again, in a new folder", r.Certs.Left.Round(time.Minute), r.Certs.Subject)
 	}
 }
 
 // replicas compares the numbers of machines.
-func (s *Installation) replicas(c *lab.Cluster, r *Report) {
+func (s *OpenShift) replicas(c *lab.Cluster, r *Report) {
 	count := map[string]int{}
 	for _, h := range c.Hosts {
 		count[h.Role]++
 	}
 	if n := count[lab.RoleControlPlane]; s.masters >= 0 && n != s.masters {
-		r.Errors = append(r.Errors, fmt.Sprintf("controlPlane.replicas is %d, and cluster %s has %d hosts with role control-plane: want the same number", s.masters, c.Name, n))
+		r.Errors.Addf(lab.Pos{}, "", "controlPlane.replicas is %d, and cluster %s has %d hosts with role control-plane: want the same number", s.masters, c.Name, n)
 	}
 	if n := count[lab.RoleWorker]; s.workers >= 0 && n != s.workers {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("compute.replicas is %d, and cluster %s has %d hosts with role worker", s.workers, c.Name, n))
+		r.Warnings.Addf(lab.Pos{}, "", "compute.replicas is %d, and cluster %s has %d hosts with role worker", s.workers, c.Name, n)
 	}
 	if count[lab.RoleBootstrap] != 1 {
-		r.Errors = append(r.Errors, fmt.Sprintf("cluster %s has %d hosts with role bootstrap: want one until the installation is through", c.Name, count[lab.RoleBootstrap]))
+		r.Errors.Addf(lab.Pos{}, "", "cluster %s has %d hosts with role bootstrap: want one until the installation is through", c.Name, count[lab.RoleBootstrap])
 	}
 }
 
-// AsTemplate returns a document as bootlab's templates read it, so that it renders to itself.
-func AsTemplate(text []byte) []byte {
-	return []byte(strings.ReplaceAll(string(text), "{{", `{{"{{"}}`))
+// Place implements Set: a document for each role.
+func (s *OpenShift) Place(c *lab.Cluster, files Files) ([]Placement, lab.Problems) {
+	if s.ConfigOnly {
+		return nil, nil
+	}
+	roles := map[string]string{lab.RoleBootstrap: "bootstrap.ign", lab.RoleControlPlane: "master.ign", lab.RoleWorker: "worker.ign"}
+	return placeByHost(c, files, s.Documents, "ignition/{{.Host.Role}}.ign", func(h *lab.Host) string { return roles[h.Role] })
 }
