@@ -207,7 +207,7 @@ func (c *tlsConn) exchange(ctx context.Context, msg []byte) ([]byte, error) {
 	}()
 	select {
 	case reply := <-wait:
-		if err := check(msg, reply); err != nil {
+		if err := checkStream(msg, reply); err != nil {
 			return nil, err
 		}
 		return reply, nil

@@ -36,22 +36,28 @@ func newUpstream(t testing.TB, handler func(m *dns.Msg, network string) *dns.Msg
 // newUpstreamAt is newUpstream at an address.
 func newUpstreamAt(t testing.TB, addr string, handler func(m *dns.Msg, network string) *dns.Msg) *fakeServer {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := &fakeServer{addr: netip.MustParseAddrPort(l.Addr().String()), asked: make(chan string, 1000)}
-	pc, err := net.ListenPacket("udp", u.addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+	u := &fakeServer{asked: make(chan string, 1000)}
+	u.addr = serveDNS(t, addr, func(w dns.ResponseWriter, q *dns.Msg) {
 		network := w.RemoteAddr().Network()
 		u.asked <- network + " " + strings.ToLower(q.Question[0].Name)
 		if m := handler(q, network); m != nil {
 			_ = w.WriteMsg(m)
 		}
 	})
+	return u
+}
+
+// serveDNS lets a handler serve UDP and TCP at an address, and returns it.
+func serveDNS(t testing.TB, addr string, h dns.HandlerFunc) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc, err := net.ListenPacket("udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, srv := range []*dns.Server{{Listener: l, Handler: h}, {PacketConn: pc, Handler: h, UDPSize: 1232}} {
 		started := make(chan struct{})
 		srv.NotifyStartedFunc = func() { close(started) }
@@ -59,7 +65,7 @@ func newUpstreamAt(t testing.TB, addr string, handler func(m *dns.Msg, network s
 		<-started
 		t.Cleanup(func() { _ = srv.Shutdown() })
 	}
-	return u
+	return netip.MustParseAddrPort(l.Addr().String())
 }
 
 // heldUpstream answers 10.0.0.1 to everything, but not before release is called.

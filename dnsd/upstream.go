@@ -18,6 +18,7 @@ var (
 	errTruncated = errors.New("reply is truncated")
 	errCase      = errors.New("reply spells the name differently")
 	errMismatch  = errors.New("reply is to another question")
+	errBare      = errors.New("reply is an error without the question")
 	errLame      = errors.New("refers to other servers instead of an answer")
 )
 
@@ -28,8 +29,9 @@ type queryStyle struct {
 	pad   bool // to a multiple of 128 octets (RFC 8467), where only its length shows what a query asks
 }
 
-// exchange asks one server: over UDP first and, where the reply is truncated or spells the name differently, over TCP. A server that
-// does not know EDNS, or changes the case of letters and has no TCP, is asked once more without; known is what it did before.
+// exchange asks one server: over UDP first and over TCP where the reply is truncated, spells the name differently or is an error without
+// the name, which is easier to forge. A server that does not know EDNS, or changes the case of letters and has no TCP, is asked once more
+// without; known is what it did before.
 func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server upstream, known *serverState) (*cacheEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.try)
 	defer cancel()
@@ -45,7 +47,7 @@ func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server upstre
 			f.servers.update(server, func(s *serverState, now time.Time) { s.plain = now.Add(habitsKept) })
 		}
 	}
-	if !errors.Is(err, errTruncated) && !errors.Is(err, errCase) {
+	if !errors.Is(err, errTruncated) && !errors.Is(err, errCase) && !errors.Is(err, errBare) {
 		return e, err
 	}
 	byTCP, cancelTCP := context.WithTimeout(ctx, f.try/2)
@@ -154,10 +156,12 @@ func exchangeUDP(conn net.Conn, q []byte) ([]byte, error) {
 			return nil, err
 		}
 		err = check(q, b[:n])
-		if err == nil && b[2]&(flagTC>>8) != 0 {
+		switch {
+		case err == nil && b[2]&(flagTC>>8) != 0:
 			return nil, errTruncated
-		}
-		if !errors.Is(err, errMismatch) {
+		case errors.Is(err, errBare):
+			return nil, errors.Join(errBare, &rcodeError{int(b[3] & 0xf)})
+		case !errors.Is(err, errMismatch):
 			return b[:n], err
 		}
 	}
@@ -171,10 +175,15 @@ func exchangeTCP(conn net.Conn, q []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := check(q, b); !errors.Is(err, errCase) {
-		return b, err
+	return b, checkStream(q, b)
+}
+
+// checkStream is check for a stream, which cannot be forged by guessing.
+func checkStream(q, reply []byte) error {
+	if err := check(q, reply); errors.Is(err, errMismatch) {
+		return err
 	}
-	return b, nil // a TCP stream cannot be forged by guessing
+	return nil
 }
 
 // framed returns a message as it is sent in a stream (RFC 1035 section 4.2.2).
@@ -198,8 +207,12 @@ func check(q, reply []byte) error {
 	if len(reply) < headerLen || reply[0] != q[0] || reply[1] != q[1] || reply[2]&(flagQR>>8) == 0 {
 		return errMismatch
 	}
-	if binary.BigEndian.Uint16(reply[4:]) == 0 && reply[3]&0xf != 0 {
-		return nil // an error may come without the question
+	if binary.BigEndian.Uint16(reply[4:]) == 0 {
+		switch reply[3] & 0xf {
+		case dns.RcodeFormatError, dns.RcodeNotImplemented, dns.RcodeRefused: // it has not looked at the question
+			return errBare
+		}
+		return errMismatch
 	}
 	switch {
 	case len(reply) < end || reply[4] != 0 || reply[5] != 1 || !bytes.EqualFold(reply[headerLen:end], q[headerLen:end]):
