@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,6 +53,17 @@ func readFrame(conn net.Conn) (*dns.Msg, error) {
 func dial(t testing.TB, ap netip.AddrPort) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", ap.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// dialFrom is dial from the address 127.0.0.n.
+func dialFrom(t testing.TB, n byte, ap netip.AddrPort) *net.TCPConn {
+	t.Helper()
+	conn, err := net.DialTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, n)}, net.TCPAddrFromAddrPort(ap))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,43 +251,39 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestEmptyConnectionsCutNoTransfer: one client's idle TCP connections, more than there may be in all, end no transfer of another, however
-// slowly it reads.
+// TestEmptyConnectionsCutNoTransfer: idle TCP connections, more than there may be in all, end no transfer, not even one to the client that
+// opens them and however slowly it reads, and not the only connection of a third client.
 func TestEmptyConnectionsCutNoTransfer(t *testing.T) {
 	t.Parallel()
-	l := &lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "$GENERATE 1-60000 h$ A 192.0.2.1")}}
+	l := &lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "$GENERATE 1-10000 h$ TXT"+strings.Repeat(" "+strings.Repeat("x", 250), 4))}} // 10 MB: more than the buffers hold
 	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.0/8")}}
 	s := newServer(t, compile(t, l), nil)
+	s.cfg.IdleTimeout = time.Minute
 	ap := serve(t, s, "127.0.0.1")
-	slow, err := net.DialTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.TCPAddrFromAddrPort(ap))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer slow.Close()
-	_ = slow.SetReadBuffer(4 << 10)
+	slow, other := dialFrom(t, 2, ap), dialFrom(t, 3, ap)
+	_ = slow.SetReadBuffer(64 << 10)
 	conn := &dns.Conn{Conn: slow}
 	if err := conn.WriteMsg(new(dns.Msg).SetAxfr("z.test.")); err != nil {
 		t.Fatal(err)
 	}
-	got := 0
-	for first := true; ; first = false {
+	for got, first := 0, true; got < 10000+3; first = false {
 		m, err := conn.ReadMsg()
 		if err != nil {
 			t.Fatalf("after %d records: %v", got, err)
 		}
-		if got += len(m.Answer); got == 60000+3 {
-			break
-		}
-		if !first {
-			continue
-		}
-		for range 3 * s.cfg.MaxTCP {
-			c, err := net.Dial("tcp", ap.String())
-			if err != nil {
-				t.Fatal(err)
+		if got += len(m.Answer); first {
+			for range 2 * s.cfg.MaxTCP {
+				dialFrom(t, 1, ap)
+				dialFrom(t, 2, ap)
 			}
-			defer c.Close()
+			netns.WaitFor(t, "all connections to be accepted", func() bool {
+				return testutil.ToFloat64(s.metrics.evicted) == float64(2+4*s.cfg.MaxTCP-s.cfg.MaxTCP)
+			})
 		}
+	}
+	_, _ = other.Write(frame(t, 1, "h1.z.test."))
+	if m, err := readFrame(other); err != nil || m.Id != 1 {
+		t.Errorf("the third client: %v, %v", m, err)
 	}
 }
 
