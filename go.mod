@@ -3,6 +3,7 @@ module github.com/bootlab/bootlab
 go 1.26.0
 
 require (
+	github.com/beevik/etree v1.8.1
 	github.com/coreos/butane v0.28.0
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/coreos/ignition/v2 v2.26.0

@@ -73,6 +73,11 @@ func (r *remote) Define(ctx context.Context, xml string) error {
 	return r.do(ctx, request{Method: methodDefine, XML: xml})
 }
 
+// SetAutostart implements Hypervisor.
+func (r *remote) SetAutostart(ctx context.Context, uuid string, on bool) error {
+	return r.do(ctx, request{Method: methodAutostart, UUID: uuid, On: on})
+}
+
 // Start implements Hypervisor.
 func (r *remote) Start(ctx context.Context, uuid string) error {
 	return r.do(ctx, request{Method: methodStart, UUID: uuid})

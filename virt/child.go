@@ -185,6 +185,8 @@ func (c *libvirtConn) serve(req request) (resp response) {
 		resp.Text, err = c.xml(req.UUID)
 	case methodDefine:
 		err = c.define(req.XML)
+	case methodAutostart:
+		err = c.setAutostart(req.UUID, req.On)
 	case methodStart:
 		err = c.start(req.UUID)
 	case methodStartWith:

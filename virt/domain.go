@@ -25,11 +25,21 @@ func (m *machine) domain() *libvirtxml.Domain {
 	return d
 }
 
+// spec returns a digest of the machine's definition. libvirt adds devices and addresses to it, so the domain that exists cannot be
+// compared with it; their digests can.
+func (m *machine) spec() string {
+	text, err := m.text(m.definition())
+	if err != nil {
+		panic(fmt.Sprintf("virt: definition of a compiled machine: %v", err)) // Compile has checked it
+	}
+	return digest(text)
+}
+
 // mark returns the metadata of the machine's domain. Its digest takes a large part of a millisecond, so it is made once, when it is
 // needed first.
 func (m *machine) mark() metadata {
 	if m.marked == nil { // an orphan, of which only the names are known
-		return metadata{Lab: m.lab, Host: m.host.Name, Spec: spec(m.definition())}
+		return metadata{Lab: m.lab, Host: m.host.Name, Spec: m.spec()}
 	}
 	return m.marked()
 }
@@ -37,7 +47,7 @@ func (m *machine) mark() metadata {
 // markOnce makes mark keep its result. It is called once the machine is complete.
 func (m *machine) markOnce() {
 	m.marked = sync.OnceValue(func() metadata {
-		return metadata{Lab: m.lab, Host: m.host.Name, Spec: spec(m.definition())}
+		return metadata{Lab: m.lab, Host: m.host.Name, Spec: m.spec()}
 	})
 }
 
@@ -77,12 +87,24 @@ func (m *machine) definition() *libvirtxml.Domain {
 	if m.vm.TPM {
 		d.Devices.TPMs = []libvirtxml.DomainTPM{{Model: m.tpmModel(), Backend: &libvirtxml.DomainTPMBackend{Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"}}}}
 	}
-	if size := m.vm.HugePages; size > 0 {
-		d.MemoryBacking = &libvirtxml.DomainMemoryBacking{MemoryHugePages: &libvirtxml.DomainMemoryHugepages{
-			Hugepages: []libvirtxml.DomainMemoryHugepage{{Size: uint(size / 1024), Unit: "KiB"}},
-		}}
-	}
+	d.MemoryBacking = m.memoryBacking()
 	return d
+}
+
+// memoryBacking returns what is special about the machine's memory; nil: nothing.
+func (m *machine) memoryBacking() *libvirtxml.DomainMemoryBacking {
+	if m.vm.HugePages == 0 && !m.vm.Shared {
+		return nil
+	}
+	b := &libvirtxml.DomainMemoryBacking{}
+	if size := m.vm.HugePages; size > 0 {
+		b.MemoryHugePages = &libvirtxml.DomainMemoryHugepages{Hugepages: []libvirtxml.DomainMemoryHugepage{{Size: uint(size / 1024), Unit: "KiB"}}}
+	}
+	if m.vm.Shared {
+		b.MemorySource = &libvirtxml.DomainMemorySource{Type: "memfd"}
+		b.MemoryAccess = &libvirtxml.DomainMemoryAccess{Mode: "shared"}
+	}
+	return b
 }
 
 // bootOrder returns the positions of the first NIC and of the first disk in the boot order; 0: not a boot device.
@@ -302,14 +324,9 @@ func parseMetadata(element string) metadata {
 	return m
 }
 
-// spec returns a digest of a compiled domain or network. libvirt adds devices and addresses to a definition, so an existing one
-// cannot be compared with the compiled one; their digests can.
-func spec(d interface{ Marshal() (string, error) }) string {
-	s, err := d.Marshal()
-	if err != nil {
-		panic(fmt.Sprintf("virt: marshal a compiled definition: %v", err))
-	}
-	sum := sha256.Sum256([]byte(s))
+// digest returns a digest of a definition.
+func digest(definition string) string {
+	sum := sha256.Sum256([]byte(definition))
 	return hex.EncodeToString(sum[:8])
 }
 

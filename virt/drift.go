@@ -32,6 +32,7 @@ func differences(want, have *libvirtxml.Domain) (lines []string) {
 	compare("tpm", tpmText(have), tpmText(want))
 	compare("video", videoText(have), videoText(want))
 	compare("hugepages", hugePagesText(have), hugePagesText(want))
+	compare("shared memory", sharedText(have), sharedText(want))
 	lines = append(lines, otherFiles(want, have)...)
 	is, should := parts(have), parts(want)
 	for _, name := range sortedNames(is, should) {
@@ -259,4 +260,11 @@ func hugePagesText(d *libvirtxml.Domain) string {
 		sizes = append(sizes, fmt.Sprint(h.Size, " ", h.Unit))
 	}
 	return "pages of " + strings.Join(sizes, ", ")
+}
+
+func sharedText(d *libvirtxml.Domain) string {
+	if b := d.MemoryBacking; b == nil || b.MemoryAccess == nil || b.MemoryAccess.Mode != "shared" {
+		return "no"
+	}
+	return "yes"
 }

@@ -178,6 +178,8 @@ func (f *fake) name(uuid string) string {
 	return f.domains[uuid].name
 }
 
+func (f *fake) SetAutostart(context.Context, string, bool) error { return nil }
+
 func (f *fake) Start(_ context.Context, uuid string) error {
 	return f.set("start", uuid, virt.StateRunning)
 }

@@ -35,6 +35,8 @@ type Hypervisor interface {
 	XML(ctx context.Context, uuid string) (string, error)
 	// Define defines a domain, or redefines the one with the same UUID.
 	Define(ctx context.Context, xml string) error
+	// SetAutostart sets whether a domain starts with its hypervisor.
+	SetAutostart(ctx context.Context, uuid string, on bool) error
 	// Start powers a domain on.
 	Start(ctx context.Context, uuid string) error
 	// StartWith powers a domain on with another definition, which holds until the domain is off.
@@ -134,7 +136,9 @@ type Domain struct {
 	Next     string   // our element of the definition for the next start, where the domain runs with another
 	MACs     []string // of its interfaces, lower case
 	Memory   uint64   // bytes
-	Run      int      // libvirt's number of this run, until the domain is off; 0: it does not run
+	// Autostart says that a domain of ours starts with its hypervisor.
+	Autostart bool
+	Run       int // libvirt's number of this run, until the domain is off; 0: it does not run
 }
 
 // A State is the state of a virtual machine.

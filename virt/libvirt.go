@@ -124,6 +124,9 @@ func describe(d *libvirt.Domain) (Domain, error) {
 	if id, err := d.GetID(); err == nil && dom.State.active() { // off has none
 		dom.Run = int(id)
 	}
+	if element != "" {
+		dom.Autostart, _ = d.GetAutostart() // a domain without a definition for its next start has none
+	}
 	if element != "" && dom.State.active() {
 		if next, err := d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, metadataURI, libvirt.DOMAIN_AFFECT_CONFIG); err == nil && next != element {
 			dom.Next = next
@@ -170,6 +173,17 @@ func (c *libvirtConn) define(xml string) error {
 		return plain(err)
 	}
 	return d.Free()
+}
+
+// setAutostart is Hypervisor.SetAutostart.
+func (c *libvirtConn) setAutostart(uuid string, on bool) error {
+	return c.with(uuid, func(d *libvirt.Domain) error {
+		err := d.SetAutostart(on)
+		if !on && code(err) == libvirt.ERR_NO_SUPPORT { // a driver that starts none
+			return nil
+		}
+		return err
+	})
 }
 
 // start is Hypervisor.Start.

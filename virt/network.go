@@ -96,7 +96,11 @@ func (n *libvirtNetwork) definition() *libvirtxml.Network {
 // xml returns the definition with its mark, and the mark.
 func (n *libvirtNetwork) xml() (string, networkMark, error) {
 	d := n.definition()
-	mark := networkMark{Lab: n.lab, Network: n.Network.Name, Spec: spec(d)}
+	plain, err := d.Marshal()
+	if err != nil {
+		return "", networkMark{}, err
+	}
+	mark := networkMark{Lab: n.lab, Network: n.Network.Name, Spec: digest(plain)}
 	element, err := xml.Marshal(struct {
 		XMLName xml.Name `xml:"bootlab:network"`
 		URI     string   `xml:"xmlns:bootlab,attr"`

@@ -28,6 +28,7 @@ func (*libvirtConn) deleteNetwork(string) error                   { return errNo
 func (*libvirtConn) find(_, _ string) ([]Domain, error)           { return nil, errNotBuilt }
 func (*libvirtConn) xml(string) (string, error)                   { return "", errNotBuilt }
 func (*libvirtConn) define(string) error                          { return errNotBuilt }
+func (*libvirtConn) setAutostart(string, bool) error              { return errNotBuilt }
 func (*libvirtConn) start(string) error                           { return errNotBuilt }
 func (*libvirtConn) startWith(string) error                       { return errNotBuilt }
 func (*libvirtConn) setBootOrder(string, map[string]uint) error   { return errNotBuilt }

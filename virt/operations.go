@@ -39,6 +39,8 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, e
 	d := m.domain()
 	want := parseMetadata(d.Metadata.XML)
 	switch {
+	case parseMetadata(cmp.Or(old.Next, old.Metadata)) == want && old.Autostart != m.vm.Autostart:
+		return true, hv.SetAutostart(ctx, m.uuid, m.vm.Autostart)
 	case parseMetadata(cmp.Or(old.Next, old.Metadata)) == want:
 		return false, nil
 	case old.UUID != "" && old.State.active():
@@ -113,15 +115,19 @@ func (m *machine) fitsIn(has uint64) error {
 	return nil
 }
 
-func define(ctx context.Context, hv Hypervisor, d *libvirtxml.Domain) error {
+// define defines the domain with the changes of the lab file.
+func define(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	xml, err := d.Marshal()
+	xml, err := m.text(d)
 	if err != nil {
 		return err
 	}
-	return hv.Define(ctx, xml)
+	if err := hv.Define(ctx, xml); err != nil {
+		return err
+	}
+	return hv.SetAutostart(ctx, m.uuid, m.vm.Autostart)
 }
 
 // find returns the domain of a machine, ErrAbsent, or an error if another domain has its name or UUID.

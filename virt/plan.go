@@ -208,7 +208,15 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 	m := t.byHost[st.Host]
 	want := m.definition()
 	setDiskPaths(want, volumes)
+	want, err := m.changed(want)
+	if err != nil {
+		c.Condition, c.Details = ConditionUnknown, []string{err.Error()}
+		return c
+	}
 	c.Details = differences(want, &have)
+	if st.autostart != m.vm.Autostart {
+		c.Details = append(c.Details, fmt.Sprintf("autostart: %s, lab file: %s", yesNo(st.autostart), yesNo(m.vm.Autostart)))
+	}
 	disks := m.diskChanges(volumes)
 	switch {
 	case st.Changed:
@@ -228,6 +236,13 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 	}
 	c.Details = slices.Concat(disks, c.Details)
 	return c
+}
+
+func yesNo(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
 }
 
 // markDuplicates finds the machines that are on two hypervisors, and domains that have a MAC of another machine.
@@ -296,7 +311,11 @@ func (s *Server) applyTo(ctx context.Context, hv Hypervisor, m *machine, old Dom
 	}
 	d := m.domain()
 	setDiskPaths(d, volumes)
-	if parseMetadata(cmp.Or(old.Next, old.Metadata)) != parseMetadata(d.Metadata.XML) || len(differences(d, have)) > 0 {
+	want, err := m.changed(d)
+	if err != nil {
+		return false, err
+	}
+	if parseMetadata(cmp.Or(old.Next, old.Metadata)) != parseMetadata(d.Metadata.XML) || len(differences(want, have)) > 0 || old.Autostart != m.vm.Autostart {
 		return true, s.createMissing(ctx, hv, m, d, old)
 	}
 	if err := m.checkDisks(ctx, hv, have, volumes); err != nil {
@@ -310,7 +329,7 @@ func (s *Server) applyTo(ctx context.Context, hv Hypervisor, m *machine, old Dom
 func redefine(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) error {
 	old, err := find(ctx, hv, m)
 	if errors.Is(err, ErrAbsent) {
-		return define(ctx, hv, d)
+		return define(ctx, hv, m, d)
 	}
 	if err != nil {
 		return err
@@ -323,9 +342,13 @@ func redefine(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Doma
 	if err := have.Unmarshal(xml); err != nil {
 		return fmt.Errorf("read domain: %w", err)
 	}
-	is, should := firmwareOf(&have), firmwareOf(d)
+	want, err := m.changed(d)
+	if err != nil {
+		return err
+	}
+	is, should := firmwareOf(&have), firmwareOf(want)
 	if is == should {
-		return define(ctx, hv, d)
+		return define(ctx, hv, m, d)
 	}
 	if old.State.active() {
 		return fmt.Errorf("it is running, and its firmware changes from %s to %s, which has variables of its own: stop it first", is, should)
@@ -333,7 +356,7 @@ func redefine(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Doma
 	if err := hv.Undefine(ctx, m.uuid); err != nil {
 		return err
 	}
-	if err := define(ctx, hv, d); err != nil {
+	if err := define(ctx, hv, m, d); err != nil {
 		return errors.Join(err, hv.Define(ctx, xml))
 	}
 	return nil

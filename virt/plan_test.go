@@ -115,7 +115,7 @@ func TestHardwareDoesNotDrift(t *testing.T) {
 	serve(t, b)
 	for name, with := range map[string]func(*lab.Host){
 		"aarch64": func(h *lab.Host) { h.VM.Arch, h.VM.Firmware, h.VM.Machine = lab.ArchARM64, lab.FirmwareUEFI, "virt" },
-		"q35":     func(h *lab.Host) { h.VM.Video, h.VM.HugePages = "none", 2<<20 },
+		"q35":     func(h *lab.Host) { h.VM.Video, h.VM.HugePages, h.VM.Shared = "none", 2<<20, true },
 		"ovs": func(h *lab.Host) {
 			h.VM.Hypervisor.Bridges[0] = lab.Attachment{Network: h.Network, OVS: "br-int", VLAN: 7}
 		},

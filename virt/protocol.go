@@ -27,6 +27,7 @@ const (
 	methodFind         method = "find"
 	methodXML          method = "xml"
 	methodDefine       method = "define"
+	methodAutostart    method = "set autostart"
 	methodStart        method = "start"
 	methodStartWith    method = "start with"
 	methodSetBootOrder method = "set boot order"
@@ -71,6 +72,7 @@ type request struct {
 
 	Changes  bool `json:",omitempty"` // with connect: write the UUIDs of domains that have changed to the pipe
 	Consoles bool `json:",omitempty"` // with connect: the process is for consoles
+	On       bool `json:",omitempty"` // of set autostart
 	Take     bool `json:",omitempty"` // take the console from another program
 }
 

@@ -69,7 +69,8 @@ func (t *Table) XML(host string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return m.first().domain().Marshal()
+	m = m.first()
+	return m.text(m.domain())
 }
 
 // VolumeXML returns the XML of the volumes that are created for a host, in the order of its disks.

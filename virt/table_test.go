@@ -141,6 +141,8 @@ func TestDigest(t *testing.T) {
 		"tpm":            func(h *lab.Host) { h.VM.TPM = true },
 		"hugepages 2M":   func(h *lab.Host) { h.VM.HugePages = 2 << 20 },
 		"hugepages 1G":   func(h *lab.Host) { h.VM.HugePages = gib },
+		"shared memory":  func(h *lab.Host) { h.VM.Shared = true },
+		"xml":            func(h *lab.Host) { h.VM.XML = []lab.XMLChange{{At: "features", Add: "<pae/>"}} },
 		"firmware":       func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFI },
 		"secure boot":    func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFISecure },
 		"cpus":           func(h *lab.Host) { h.VM.CPUs++ },

@@ -28,12 +28,16 @@ func compileMachine(labName string, h *lab.Host, problems *lab.Problems) *machin
 	m.compileFirmware(bad)
 	if h.VM.Hypervisor != nil || h.VM.Candidates == nil {
 		m.compileAttachment(bad)
+		m.compileXML(problems)
 		m.markOnce()
 		return m
 	}
 	for _, hv := range h.VM.Candidates {
 		there := m.on(hv)
 		there.compileAttachment(bad)
+		if len(m.candidates) == 0 { // the same on each
+			there.compileXML(problems)
+		}
 		m.candidates = append(m.candidates, there)
 	}
 	return m

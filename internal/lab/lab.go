@@ -143,6 +143,18 @@ type VM struct {
 	TPM        bool   // an emulated TPM 2.0
 	Video      string // vga (also if empty), virtio, qxl or none; none: no VNC either
 	HugePages  Size   // size of the pages that back its memory; 0: ordinary ones
+	Shared     bool   // its memory is shared with other processes of the hypervisor, as virtiofs needs
+	Autostart  bool   // it starts with its hypervisor
+	XML        []XMLChange
+}
+
+// An XMLChange changes a VM's domain XML. At is a path of elements below the domain, such as devices/disk[1]; all that it finds change.
+type XMLChange struct {
+	Pos    Pos
+	At     string
+	Add    string            // elements, which become the last children
+	Set    map[string]string // attributes
+	Remove bool
 }
 
 // MayRunOn reports whether the lab file lets the VM run on h.

@@ -107,6 +107,7 @@ var wireLibraries = map[string]string{
 	"github.com/miekg/dns":           "dnsd",
 	"github.com/pin/tftp":            "tftpd",
 	"libvirt.org/go/libvirt":         "virt",
+	"github.com/beevik/etree":        "virt",
 	"github.com/pires/go-proxyproto": "lbproxy",
 	"github.com/tidwall/btree":       "internal/store/logfile",
 	"go.yaml.in/yaml":                "internal/lab/load",

@@ -246,6 +246,7 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 		CPUs: int(raw.CPUs.or(defaultCPUs)), Memory: raw.Memory.or(defaultMemory), Firmware: raw.Firmware.or(lab.FirmwareBIOS),
 		CPU: string(raw.CPU.or("")), Machine: string(raw.Machine.or(defaultMachine)), Arch: string(raw.Arch.or("x86_64")),
 		TPM: bool(raw.TPM.or(false)), Video: string(raw.Video.or("vga")), HugePages: raw.HugePages.V,
+		Shared: bool(raw.Shared.or(false)), Autostart: bool(raw.Autostart.or(false)),
 	}
 	if vm.Arch == lab.ArchARM64 {
 		r.arm64(raw, vm, key)
@@ -259,8 +260,38 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 	for i := range raw.Disks.Items {
 		vm.Disks = append(vm.Disks, r.disk(&raw.Disks.Items[i], fmt.Sprintf("%s.disks[%d]", key, i)))
 	}
+	for i := range raw.XML.Items {
+		vm.XML = append(vm.XML, r.xmlChange(&raw.XML.Items[i], raw.XML.spot, fmt.Sprintf("%s.xml[%d]", key, i)))
+	}
 	r.vmHypervisors(&raw.Hypervisor, h, vm, e.V.VM.spot, key+".hypervisor")
 	return vm
+}
+
+// xmlChange resolves a change of the domain XML. Whether it is possible, virt knows.
+func (r *resolver) xmlChange(raw *rawXMLChange, list spot, key string) lab.XMLChange {
+	missing(r, &raw.At, list, key+".at", "a path of elements such as devices/disk[1]")
+	c := lab.XMLChange{Pos: r.pos(raw.At.spot), At: string(raw.At.V), Add: string(raw.Add.V), Remove: bool(raw.Remove.V)}
+	for name, v := range raw.Set.V {
+		switch v.(type) {
+		case map[string]any, []any, nil:
+			r.fail(raw.Set.spot, key+".set."+name, "is no value of an attribute: want a text or a number")
+		default:
+			if c.Set == nil {
+				c.Set = map[string]string{}
+			}
+			c.Set[name] = fmt.Sprint(v)
+		}
+	}
+	n := 0
+	for _, is := range []bool{c.Add != "", raw.Set.set(), c.Remove} {
+		if is {
+			n++
+		}
+	}
+	if n != 1 && raw.At.set() && !r.incomplete[key] {
+		r.fail(raw.At.spot, key, "says %d things to do: want one of add, set and remove", n)
+	}
+	return c
 }
 
 // arm64 sets what is different on 64-bit ARM, and reports what it does not have.

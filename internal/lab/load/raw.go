@@ -166,6 +166,16 @@ type rawVM struct {
 	TPM        scalar[flag]                    `yaml:"tpm" def:"false" doc:"An emulated TPM 2.0. The hypervisor needs swtpm."`
 	Video      scalar[videoModel]              `yaml:"video" def:"vga, for aarch64 virtio" doc:"Video model. none: no VNC either, only the serial console."`
 	HugePages  scalar[lab.Size]                `yaml:"hugepages" def:"none" doc:"Size of the pages that back the memory, such as 2MiB or 1GiB. The hypervisor must have reserved enough of them."`
+	Shared     scalar[flag]                    `yaml:"shared_memory" def:"false" doc:"The memory is shared with other processes of the hypervisor, as virtiofs and vhost-user need."`
+	Autostart  scalar[flag]                    `yaml:"autostart" def:"false" doc:"The VM starts with its hypervisor."`
+	XML        list[rawXMLChange]              `yaml:"xml" def:"none" doc:"Changes of the domain XML, in this order, for what has no key. Name, UUID, metadata, memory and domain type stay as they are."`
+}
+
+type rawXMLChange struct {
+	At     scalar[text] `yaml:"at" req:"yes" doc:"Path of elements below domain, such as devices/disk[1]/driver or features; . is domain. All that it finds change."`
+	Add    scalar[text] `yaml:"add" doc:"XML elements, which become its last children."`
+	Set    vars         `yaml:"set" doc:"Attributes and their values."`
+	Remove scalar[flag] `yaml:"remove" def:"false" doc:"Removes it."`
 }
 
 type rawDisk struct {
