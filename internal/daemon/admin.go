@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +27,7 @@ const tokenFile = "token"
 
 // newAdmin makes the admin server.
 func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
-	token, err := httpd.LoadToken(filepath.Join(d.current.Load().Lab.Appliance.State, tokenFile))
+	token, err := httpd.LoadToken(d.inState(tokenFile))
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -19,7 +18,7 @@ func (d *Daemon) openConsoles() (*consolelog.Log, error) {
 	kinds := map[consolelog.Meaning]event.Kind{
 		consolelog.Panic: event.ConsolePanic, consolelog.Emergency: event.ConsoleEmergency, consolelog.NoBootDevice: event.ConsoleNoBootDevice,
 	}
-	return consolelog.Open(consolelog.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, consolesFolder)}, consolelog.Deps{
+	return consolelog.Open(consolelog.Config{Dir: d.inState(consolesFolder)}, consolelog.Deps{
 		Log: d.serverLog, Now: time.Now, Metrics: d.registry, Found: func(f consolelog.Finding) {
 			d.bus.Record(event.Event{Kind: kinds[f.Meaning], Host: f.Host, Detail: f.Line})
 		},

@@ -44,66 +44,103 @@ type servers struct {
 
 // build makes all servers. Each gets a function that returns its table of the current snapshot.
 func (d *Daemon) build() (*servers, error) {
-	s := &servers{}
 	nbps := firmware.FS(d.cfg.Firmware)
 	d.warnMissing(nbps)
+	d.shares = d.divide()
 	d.boot = boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
 		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Neighbours: d.neighbours, Loops: d.loops, Events: d.bus,
 	})
-	d.shares = d.divide()
-	var errs [9]error
-	consoles, err := d.openConsoles()
-	if err != nil {
+	s := &servers{}
+	var errs [10]error
+	s.consoles, errs[0] = d.openConsoles()
+	s.dhcp, errs[1] = d.newDHCP()
+	s.tftp, errs[2] = d.newTFTP(nbps)
+	s.dns, errs[3] = d.newDNS()
+	s.mirrors, errs[4] = d.newMirrors()
+	s.http, errs[5] = d.newHTTP(nbps, s.mirrors)
+	s.lb, errs[6] = d.newBalancers()
+	s.virt, errs[7] = d.newVirt(s.consoles)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("set up the servers: %w", err)
 	}
-	s.consoles = consoles
-	s.dhcp, errs[0] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
+	s.admin, errs[8] = d.newAdmin(s)
+	s.redfish, errs[9] = d.newRedfish(s)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("set up the servers: %w", err)
+	}
+	return s, nil
+}
+
+// inState returns the path of name in the state folder of the lab that is in force.
+func (d *Daemon) inState(name string) string {
+	return filepath.Join(d.current.Load().Lab.Appliance.State, name)
+}
+
+func (d *Daemon) newDHCP() (*dhcpd.Server, error) {
+	return dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Panics: d.panics.Server(serverDHCP),
 		Table:  table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
-		Book:   d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
-		Loops: d.loops, Report: func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
+		Book:   d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now,
+		Listen: d.listenDHCP, FromDisk: d.installs.FromDisk, Loops: d.loops,
+		Report: func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
 	})
-	s.tftp, errs[1] = tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
+}
+
+func (d *Daemon) newTFTP(nbps fs.FS) (*tftpd.Server, error) {
+	return tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Panics:   d.panics.Server(serverTFTP),
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
 		Firmware: nbps, Scripts: d.boot, Leases: addresses{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
-	s.dns, errs[2] = dnsd.New(dnsd.Config{MaxTCP: d.shares.DNSConnections, MaxForwards: d.shares.DNSForwards}, dnsd.Deps{
+}
+
+func (d *Daemon) newDNS() (*dnsd.Server, error) {
+	return dnsd.New(dnsd.Config{MaxTCP: d.shares.DNSConnections, MaxForwards: d.shares.DNSForwards}, dnsd.Deps{
 		Panics:    d.panics.Server(serverDNS),
 		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		OnSegment: (&segments{lab: func() *lab.Lab { return d.current.Load().Lab }}).contains,
 		Leases:    leaseNames{d}, Updates: updater{d}, Cookies: cookieSecrets{d.store}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
 	})
-	s.mirrors, errs[3] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
+}
+
+func (d *Daemon) newMirrors() (*mirror.Cache, error) {
+	return mirror.New(mirror.Config{Dir: d.inState("mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
 		Events:  d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
-	s.http, errs[4] = httpd.NewBoot(httpd.BootConfig{Limits: httpd.Limits{Connections: d.shares.HTTPRequests}}, httpd.BootDeps{
+}
+
+func (d *Daemon) newHTTP(nbps fs.FS, mirrors *mirror.Cache) (*httpd.Boot, error) {
+	return httpd.NewBoot(httpd.BootConfig{Limits: httpd.Limits{Connections: d.shares.HTTPRequests}}, httpd.BootDeps{
 		Panics: d.panics.Server(serverHTTP),
 		Table:  table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Boot:   d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
+		Boot:   d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
-	s.lb, errs[5] = lbproxy.New(lbproxy.Config{
-		Connections: d.shares.Balanced, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: filepath.Join(d.current.Load().Lab.Appliance.State, "acme"),
+}
+
+func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
+	return lbproxy.New(lbproxy.Config{
+		Connections: d.shares.Balanced, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: d.inState("acme"),
 	}, lbproxy.Deps{
 		Panics: d.panics.Server(serverLB),
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
-		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer, Addresses: backendAddresses{d}, Drains: drains{d.store}, Members: members{d.store},
+		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
+		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
+		Addresses: backendAddresses{d}, Drains: drains{d.store}, Members: members{d.store},
 	})
-	s.virt, errs[6] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
+}
+
+func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
+	return virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Panics: d.panics.Server(serverVirt),
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
-		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Images: images{d, unpack.New(filepath.Join(d.current.Load().Lab.Appliance.State, "unpacked"))},
-		Placements: byHost[virt.Placement]{d.store, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, nextBootPrefix}, Consoles: consoles,
-		Driver: &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
+		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
+		Images:     images{d, unpack.New(d.inState("unpacked"))},
+		Placements: byHost[virt.Placement]{d.store, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, nextBootPrefix},
+		Consoles: consoles,
+		Driver:   &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})
-	s.admin, errs[7] = d.newAdmin(s)
-	s.redfish, errs[8] = d.newRedfish(s)
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, fmt.Errorf("set up the servers: %w", err)
-	}
-	return s, nil
 }
 
 // dhcpSockets is how many sockets DHCP has on an interface: two ports, ICMP, router solicitations, and three for packets.
