@@ -103,8 +103,8 @@ func lbBulk(ctx context.Context, s *lbRunning) (values, error) {
 	return values{"lb-bulk": bytes / 1e6 / got.Took.Seconds(), "lb-bulk-cpu": (s.cpu() - before).Seconds() / (bytes / 1e9)}, nil
 }
 
-// manyIdle is how many idle connections are measured: with two descriptors each, a common limit of 20,000 allows it.
-const manyIdle = 8000
+// manyIdle is how many idle connections are measured: so many bootlab balances with a limit of 20,000 descriptors, which is common.
+const manyIdle = 4000
 
 var lbIdleRows = []row{
 	{"lb-idle-none", "resident, without connections, MiB", true},
@@ -124,5 +124,8 @@ func lbIdle(ctx context.Context, s *lbRunning) (values, error) {
 		return nil, err
 	}
 	with := s.resident()
+	if err := idle.stillOpen(); err != nil {
+		return nil, err
+	}
 	return values{"lb-idle-none": none, "lb-idle": with, "lb-idle-each": (with - none) * 1024 / manyIdle}, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The veth pair between balancer and load. The load's side has the backends.
@@ -155,6 +158,26 @@ func request(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// stillOpen returns an error if a connection was closed: a balancer at its limit may evict what is idle.
+func (i idleConns) stillOpen() error {
+	for n, c := range i {
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		var found error
+		if err := raw.Control(func(fd uintptr) {
+			_, _, found = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		}); err != nil {
+			return err
+		}
+		if !errors.Is(found, unix.EAGAIN) { // nil: the end
+			return fmt.Errorf("idle connection %d of %d did not stay open: %w", n+1, len(i), cmp.Or(found, io.EOF))
+		}
+	}
+	return nil
 }
 
 // close resets the connections, so that none stays in TIME_WAIT.

@@ -204,7 +204,7 @@ func (p *connPool) waiting(silence time.Duration) (out []net.Conn) {
 	p.mu.Unlock()
 	return slices.DeleteFunc(out, func(c net.Conn) bool {
 		info, ok := tcpInfo(c)
-		return !ok || info.Bytes_acked <= 1 || idleFor(info) < silence
+		return !ok || info.Bytes_acked <= 1 || idleFor(&info) < silence
 	})
 }
 

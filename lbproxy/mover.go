@@ -30,11 +30,11 @@ type mover struct {
 	pipe    *pipe // nil: none
 	piped   int   // bytes in pipe
 	buffer  *readBuffer
-	bytes   []byte // of buffer, not yet written
-	reads   int
-	inquire bool        // TCP_INQ is set: a read says whether more has come
-	moved   int64       // bytes written
-	begun   atomic.Bool // a byte was read
+	bytes   []byte       // of buffer, not yet written
+	reads   atomic.Int64 // calls that read, or found nothing; written by the mover alone
+	inquire bool         // TCP_INQ is set: a read says whether more has come
+	moved   int64        // bytes written
+	begun   atomic.Bool  // a byte was read
 	eof     bool
 	err     error
 }
@@ -105,13 +105,14 @@ func (m *mover) release() {
 // fill reads what is there. It returns false if nothing is, and then holds nothing.
 func (m *mover) fill(fd uintptr) (done bool) {
 	if m.bulk {
+		m.reads.Add(1)
 		if m.pipe = m.pipes.get(); m.pipe != nil {
 			return m.spliceIn(int(fd))
 		}
 		m.bulk = false
 	}
 	m.buffer = readBuffers.Get().(*readBuffer)
-	if m.reads++; m.reads == inquireFrom {
+	if m.reads.Add(1) == inquireFrom {
 		m.inquire = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_INQ, 1) == nil
 	}
 	n, err := retry(func() (int, error) { return m.buffer.read(int(fd), m.inquire) })

@@ -103,6 +103,30 @@ func (p *parker) removeLocked(d *direction) {
 	}
 }
 
+const (
+	freeFrom  = 2000 // more directions than the last time are parked when memory is given back
+	freeEvery = 20 * time.Second
+)
+
+// A memoryRelease gives memory back to the system after many connections became idle: their stacks, and what they used to connect.
+// Without it a daemon without new connections keeps that for minutes.
+type memoryRelease struct {
+	parked int       // directions at the last look
+	freed  int       // and when memory was given back, or fewer
+	at     time.Time // when that was
+}
+
+// due reports whether memory is to be given back, with that many directions parked: as soon as their number grows no more.
+func (m *memoryRelease) due(parked int, now time.Time) bool {
+	grows := parked-m.parked > parked/16
+	m.parked, m.freed = parked, min(m.freed, parked)
+	if grows || parked-m.freed < freeFrom || now.Sub(m.at) < freeEvery {
+		return false
+	}
+	m.freed, m.at = parked, now
+	return true
+}
+
 // len returns how many directions are parked.
 func (p *parker) len() int {
 	p.mu.Lock()

@@ -10,7 +10,7 @@ import (
 )
 
 // A relay moves the bytes of one connection in TCP mode, each direction on its own. A direction without bytes for
-// Config.Sweep is parked: it has no goroutine then.
+// parkTick is parked: it has no goroutine then.
 type relay struct {
 	s        *Server
 	frontend *frontend
@@ -28,6 +28,7 @@ type direction struct {
 	dst, src net.Conn
 	mover    *mover // nil: a connection that is not TCP
 	moved    int64
+	seen     int64       // mover.reads when parkIdle looked; -1: it has not
 	fd       int32       // of src, while parked
 	running  atomic.Bool // neither parked nor ended
 }
@@ -38,8 +39,8 @@ func (s *Server) newRelay(f *frontend, e *endpoint, c *clientConn, backend net.C
 	r.session = &session{
 		client: c.conn, limit: c.limit, backend: backend, member: e.state, frontend: f.state, idle: f.Timeouts.Idle, start: time.Now(), relay: r,
 	}
-	r.up = direction{relay: r, dst: backend, src: c.conn, mover: newMover(backend, c.conn, &s.pipes)}
-	r.down = direction{relay: r, dst: c.conn, src: backend, mover: newMover(c.conn, backend, &s.pipes)}
+	r.up = direction{relay: r, dst: backend, src: c.conn, mover: newMover(backend, c.conn, &s.pipes), seen: -1}
+	r.down = direction{relay: r, dst: c.conn, src: backend, mover: newMover(c.conn, backend, &s.pipes), seen: -1}
 	return r
 }
 
@@ -53,12 +54,17 @@ func (r *relay) run() {
 	r.s.move(&r.up)
 }
 
-// park has directions that wait for bytes parked.
-func (r *relay) park() {
+// parkIdle has directions parked that have read nothing since the last call.
+func (r *relay) parkIdle() {
 	for _, d := range []*direction{&r.up, &r.down} {
-		if d.mover != nil && d.running.Load() {
+		if d.mover == nil || !d.running.Load() {
+			continue
+		}
+		reads := d.mover.reads.Load()
+		if reads == d.seen {
 			_ = d.src.SetReadDeadline(time.Unix(1, 0))
 		}
+		d.seen = reads
 	}
 }
 

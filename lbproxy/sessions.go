@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"context"
 	"net"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,15 +131,44 @@ func (t *sessions) all() []*session {
 	return out
 }
 
-// sweep inspects the sessions older than Config.Sweep, every Config.Sweep until ctx ends.
+// appendRelays appends the relays of TCP mode.
+func (t *sessions) appendRelays(out []*relay) []*relay {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for ses := range t.open {
+		if ses.relay != nil {
+			out = append(out, ses.relay)
+		}
+	}
+	return out
+}
+
+// A direction without bytes for one to two parkTick is parked.
+const parkTick = time.Second
+
+// sweep inspects the sessions older than Config.Sweep, every Config.Sweep until ctx ends, and parks idle ones more often.
 func (s *Server) sweep(ctx context.Context) {
-	turned := time.Now()
-	for pause.For(ctx, s.cfg.Sweep) == nil {
+	tick := min(s.cfg.Sweep, parkTick)
+	var relays []*relay
+	var memory memoryRelease
+	for swept, turned := time.Now(), time.Now(); pause.For(ctx, tick) == nil; {
 		now := time.Now()
+		relays = s.sessions.appendRelays(relays[:0])
+		for _, r := range relays {
+			r.parkIdle()
+		}
+		clear(relays)
+		if memory.due(s.parker.len(), now) {
+			debug.FreeOSMemory()
+		}
 		if now.Sub(turned) >= latencyTurn {
 			s.turnLatencies()
 			turned = now
 		}
+		if now.Sub(swept) < s.cfg.Sweep {
+			continue
+		}
+		swept = now
 		for _, ses := range s.sessions.all() {
 			if now.Sub(ses.start) >= s.cfg.Sweep {
 				s.inspect(ses, now)
@@ -154,13 +184,13 @@ func (s *Server) inspect(ses *session, now time.Time) {
 		return
 	}
 	backend, both := tcpInfo(ses.backend)
-	if idleFor(client) < s.cfg.Sweep {
+	if idleFor(&client) < s.cfg.Sweep {
 		ses.limit.Touch() // the connection limit evicts the longest-idle one first
 	}
-	idle, lost := min(now.Sub(ses.start), idleFor(client)), unresponsive(client)
+	idle, lost := min(now.Sub(ses.start), idleFor(&client)), unresponsive(&client)
 	if both {
-		idle = min(idle, idleFor(backend))
-		lost = lost || unresponsive(backend)
+		idle = min(idle, idleFor(&backend))
+		lost = lost || unresponsive(&backend)
 	}
 	s.sessions.mu.Lock()
 	first, limit := !ses.seen, ses.idle
@@ -173,11 +203,8 @@ func (s *Server) inspect(ses *session, now time.Time) {
 		control(ses.backend, func(fd int) { _ = keepAlive(fd) })
 	}
 	const tcpClose = 7 // TCP_CLOSE of <netinet/tcp.h>: after a reset
-	switch {
-	case lost || client.State == tcpClose || limit > 0 && idle >= limit:
+	if lost || client.State == tcpClose || limit > 0 && idle >= limit {
 		ses.abort()
-	case ses.relay != nil && idle >= s.cfg.Sweep:
-		ses.relay.park()
 	}
 }
 
@@ -199,11 +226,36 @@ func unresponsive(i *unix.TCPInfo) bool {
 		time.Duration(i.Last_ack_recv)*time.Millisecond >= unresponsiveAfter
 }
 
+// An infoReader reads TCP_INFO without garbage: a sweep reads it of every socket.
+type infoReader struct {
+	info unix.TCPInfo
+	err  error
+	read func(fd uintptr)
+}
+
+var infoReaders = sync.Pool{New: func() any {
+	r := new(infoReader)
+	r.read = func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		r.info, r.err = *info, err
+	}
+	return r
+}}
+
 // tcpInfo returns the kernel's TCP_INFO; false: c is no TCP connection, or closed.
-func tcpInfo(c net.Conn) (info *unix.TCPInfo, ok bool) {
-	var err error
-	called := control(c, func(fd int) { info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO) })
-	return info, called && err == nil
+func tcpInfo(c net.Conn) (info unix.TCPInfo, ok bool) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return info, false
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return info, false
+	}
+	r := infoReaders.Get().(*infoReader)
+	defer infoReaders.Put(r)
+	ok = raw.Control(r.read) == nil && r.err == nil
+	return r.info, ok
 }
 
 // isClosed reports whether the kernel has closed a connection, as after a reset.
