@@ -124,9 +124,7 @@ fuzz: ## every fuzz target for FUZZTIME
 
 .PHONY: golden
 golden: assets ## rewrite the golden files; read the diff
-	@set -e; git grep -l 'flag.Bool("update"' -- '*_test.go' | xargs -n1 dirname | sort -u | while read -r dir; do \
-		go test -short ./$$dir -update </dev/null; \
-	done
+	@test/golden.sh
 
 # The benchmarks are a module of their own: what they need is not in the product.
 .PHONY: bin/bench
@@ -177,7 +175,7 @@ docs: ## rewrite the pages that are generated
 .PHONY: generated
 generated: assets ## pages and golden files are as docs and golden make them
 	@before=$$(git diff HEAD | sha256sum); \
-	$(MAKE) --no-print-directory docs golden || exit 1; \
+	test/golden.sh || exit 1; \
 	test "$$before" = "$$(git diff HEAD | sha256sum)" || { git diff --stat; echo "generated files differ: commit them" >&2; exit 1; }
 
 .PHONY: check
@@ -189,6 +187,7 @@ image: ## the container image
 
 .PHONY: image-test
 image-test: ## the container image, built by buildah without an engine, serves as a user with two capabilities (root, ten minutes)
+	@test/deps.sh image
 	test/image.sh
 
 .PHONY: lab-up

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that are needed and not there yet: "deps.sh build" for building, "deps.sh demo" for that and the
-# demo, "deps.sh test" for all. Starts no service and leaves none running. Run by make; needs root only if a package is missing.
+# demo, "deps.sh test" for all tests, "deps.sh image" for test/image.sh. Starts no service and leaves none running. Run by make; needs root only if a package is missing.
 # "deps.sh unpack" leaves in .cache what is only measured against, and cannot be installed beside the others.
 set -eu
 
@@ -22,6 +22,7 @@ test="
 	python3-sushy
 	debian-installer-12-netboot-amd64 debootstrap cpio
 "
+image="buildah debootstrap busybox-static bind9-dnsutils curl iproute2 util-linux mount"
 case "${1:-test}" in
 unpack)
 	# tftpd-hpa and atftpd are in conflict: both want to be in.tftpd.
@@ -38,7 +39,8 @@ build)
 	packages=$build ;;
 demo) packages="$build $demo" ;;
 test) packages="$build $demo $test" ;;
-*) echo "usage: $0 build|demo|test|unpack" >&2; exit 2 ;;
+image) packages=$image ;;
+*) echo "usage: $0 build|demo|test|image|unpack" >&2; exit 2 ;;
 esac
 
 missing=

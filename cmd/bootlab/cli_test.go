@@ -135,6 +135,23 @@ func TestProcess(t *testing.T) {
 			}
 		})
 	}
+	t.Run("no daemon where it was named", func(t *testing.T) {
+		t.Parallel()
+		own := filepath.Join(t.TempDir(), "lab.yaml")
+		if err := os.WriteFile(own, []byte("version: 1\nlab: a\nappliance: {admin_socket: own.sock}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for args, where := range map[string]string{
+			"status --server /nowhere.sock": "/nowhere.sock",
+			"status --lab " + own:           filepath.Join(filepath.Dir(own), "own.sock"),
+		} {
+			cmd := bootlab(t.Context(), strings.Fields(args)...)
+			out, _ := cmd.CombinedOutput()
+			if want := "bootlab: no bootlab daemon answers at " + where + ": is it running? (bootlab serve)\n"; string(out) != want {
+				t.Errorf("%s: %q, want %q", args, out, want)
+			}
+		}
+	})
 	t.Run("a full disk", func(t *testing.T) {
 		t.Parallel()
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

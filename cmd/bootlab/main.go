@@ -19,8 +19,8 @@ import (
 
 func main() {
 	daemon.HypervisorProcess()
-	if err := root().ExecuteContext(interruptible()); err != nil {
-		fmt.Fprintln(os.Stderr, "bootlab:", detailed(noLab(err)))
+	if cmd, err := root().ExecuteContextC(interruptible()); err != nil {
+		fmt.Fprintln(os.Stderr, "bootlab:", detailed(noLab(cmd, err)))
 		os.Exit(1)
 	}
 }

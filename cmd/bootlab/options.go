@@ -44,8 +44,12 @@ func (o *options) client() (*api.Client, error) {
 	return api.NewClient(server, o.token)
 }
 
-// noLab adds to the error that no daemon runs that the lab file, which says where, is missing.
-func noLab(err error) error {
+// noLab adds to the error that no daemon runs that the lab file, which says where, is missing. Who has named the lab file or the
+// daemon knows where it is.
+func noLab(cmd *cobra.Command, err error) error {
+	if cmd.Flag("lab").Changed || cmd.Flag("server").Value.String() != "" {
+		return err
+	}
 	if _, missing := os.Stat(defaultLab); errors.Is(err, api.ErrNoDaemon) && errors.Is(missing, fs.ErrNotExist) {
 		return fmt.Errorf("%w; %s does not exist: if your lab file is another one, name it with --lab", err, defaultLab)
 	}

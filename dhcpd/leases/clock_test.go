@@ -40,6 +40,9 @@ func (m *machine) open(t *testing.T) (*testBook, *Clock, Jump) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if j := c.Last(); j.By != 0 {
+		t.Errorf("before Check returns it, the last jump is %+v", j)
+	}
 	d := &testBook{t: t, Book: openBook(t, m.store, c.Now), store: m.store}
 	return d, c, check(t, d, c)
 }
@@ -109,6 +112,9 @@ func TestLeasesSurviveAJump(t *testing.T) {
 			}
 			if again := check(t, d, clock); again.By != 0 {
 				t.Errorf("noticed it again: %v", again)
+			}
+			if last := clock.Last(); last != got {
+				t.Errorf("the last jump is %+v, want %+v", last, got)
 			}
 			d.wantUsage(p, 10, 0, 10)
 			for n := range 10 {
