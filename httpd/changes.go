@@ -69,40 +69,60 @@ func (a *Admin) changes() map[string]endpoint {
 func (a *Admin) changing(c change, known ...string) endpoint { return a.reading(formOf, c, known) }
 
 // withBody returns the endpoint of a change that reads the body itself; its parameters are in the URL.
-func (a *Admin) withBody(c change, known ...string) endpoint {
-	return a.reading(func(r *http.Request) (url.Values, error) { return url.ParseQuery(r.URL.RawQuery) }, c, known)
-}
+func (a *Admin) withBody(c change, known ...string) endpoint { return a.reading(queryOf, c, known) }
 
 // reading returns the endpoint of a change, which pages show at once. It refuses parameters that are not known: done=1 that is misspelled
 // would arm a machine that is installed.
-func (a *Admin) reading(parse func(*http.Request) (url.Values, error), c change, known []string) endpoint {
+func (a *Admin) reading(parse func(*http.Request) (params, error), c change, known []string) endpoint {
 	return func(r *http.Request) (any, error) {
 		p, err := parse(r)
-		if err != nil {
-			return nil, &api.Error{Status: http.StatusBadRequest, Message: "the parameters cannot be read: " + err.Error(),
-				Hint: "send them in the URL, or as application/x-www-form-urlencoded"}
+		if err == nil {
+			err = p.check(known, nil)
 		}
-		for name, values := range p {
-			if !slices.Contains(known, name) {
-				return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %.60q is not known", name), Hint: "want " + cmp.Or(strings.Join(known, ", "), "none")}
-			}
-			if len(values) > 1 {
-				return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %s has %d values", name, len(values)), Hint: "want one"}
-			}
+		if err != nil {
+			return nil, err
 		}
 		defer a.rendered.forget()
-		return c(r, params(p))
+		return c(r, p)
 	}
 }
 
+// queryOf returns the parameters in the URL.
+func queryOf(r *http.Request) (params, error) {
+	p, err := url.ParseQuery(r.URL.RawQuery)
+	return params(p), badForm(err)
+}
+
 // formOf returns the parameters in the URL and in a form. A body of another type, which ParseForm ignores, is an error.
-func formOf(r *http.Request) (url.Values, error) {
+func formOf(r *http.Request) (params, error) {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
-		return nil, fmt.Errorf("the body is of type %.60q", kind)
+		return nil, badForm(fmt.Errorf("the body is of type %.60q", kind))
 	}
 	err := r.ParseForm()
-	return r.Form, err
+	return params(r.Form), badForm(err)
+}
+
+// badForm is the error of parameters that cannot be parsed; nil if err is.
+func badForm(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &api.Error{Status: http.StatusBadRequest, Message: "the parameters cannot be read: " + err.Error(),
+		Hint: "send them in the URL, or as application/x-www-form-urlencoded"}
+}
+
+// check refuses parameters that are not known, and those with several values that are not among lists.
+func (p params) check(known, lists []string) error {
+	for name, values := range p {
+		if !slices.Contains(known, name) {
+			return &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %.60q is not known", name), Hint: "want " + cmp.Or(strings.Join(known, ", "), "none")}
+		}
+		if len(values) > 1 && !slices.Contains(lists, name) {
+			return &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %s has %d values", name, len(values)), Hint: "want one"}
+		}
+	}
+	return nil
 }
 
 // choose returns the parameter name where it is one of the choices.

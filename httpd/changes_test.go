@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/bootlab/bootlab/httpd"
 )
 
 // TestChangeParameters: the API and the dashboard's forms know the same parameters. What is not understood arms no machine.
@@ -52,7 +54,13 @@ func TestChangeParameters(t *testing.T) {
 // change sends a POST with the token, and follows no redirect.
 func (h *adminServer) change(t *testing.T, path, kind, body string) (status int, answer string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+path, strings.NewReader(body))
+	return h.call(t, http.MethodPost, path, kind, body)
+}
+
+// call sends a request with the token, and follows no redirect.
+func (h *adminServer) call(t *testing.T, method, path, kind, body string) (status int, answer string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, h.url+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,4 +87,35 @@ func (h *fakeDaemon) takeCalls() string {
 	calls := strings.Join(h.done, ", ")
 	h.done = nil
 	return calls
+}
+
+// TestQuestionParameters: every GET of the API refuses parameters that it does not know, that are given twice or cannot be parsed, and flags
+// that are neither 0 nor 1.
+func TestQuestionParameters(t *testing.T) {
+	t.Parallel()
+	h := newAdminServer(t)
+	paths := httpd.QuestionPaths()
+	get := func(path string) (int, string) { return h.call(t, http.MethodGet, "/api/v1/"+path, "", "") }
+	if len(paths) < 20 {
+		t.Fatalf("questions: %v", paths)
+	}
+	at := strings.NewReplacer("{host}", "master-1", "{mac}", "52-54-00-00-00-01", "{client}", "master-1")
+	for _, path := range paths {
+		for _, query := range []string{"foo=1", "limits=1", "HOST=master-1", "%zz", "a;b"} {
+			if status, body := get(at.Replace(path) + "?" + query); status != http.StatusBadRequest || !strings.Contains(body, "parameter") {
+				t.Errorf("GET %s?%s: %d %s", path, query, status, body)
+			}
+		}
+	}
+	for query, want := range map[string]int{
+		"lab?secrets=0": 200, "lab?secrets=yes": 400, "lab?secrets=1&secrets=1": 400, "lab?host=a&host=b": 400, "lab?secrets=": 400,
+		"timeline/master-1?follow=0": 200, "timeline/master-1?follow=true": 400,
+		"vms/plan?host=master-0&host=master-1": 200, "leases?mac=52:54:00&mac=52:54:01&state=active&state=offered": 200, "leases?pool=a&pool=b": 400,
+		"leases?limit=1&cursor=192.168.131.1&network=lan&pool=p&host=x&expiring=1h": 200, "leases?limit=1&limit=2": 400,
+		"dns/resolve?name=x.test&type=A&as=master-1&do=1": 200, "dns/resolve?name=x.test&do=2": 400, "vms/master-1/log?raw=2": 400,
+	} {
+		if status, body := get(query); status != want {
+			t.Errorf("GET %s: %d, want %d: %s", query, status, want, body)
+		}
+	}
 }

@@ -28,9 +28,6 @@ type Consoles interface {
 // getConsole streams a console.
 func (a *Admin) getConsole(w http.ResponseWriter, r *http.Request) {
 	host, err := hostOf(r)
-	if err == nil && r.URL.RawQuery != "" {
-		err = &api.Error{Status: http.StatusBadRequest, Message: "a console has no parameters", Hint: "POST vms/HOST/console/take takes it from another program"}
-	}
 	if err != nil {
 		a.refuse(w, r, err)
 		return

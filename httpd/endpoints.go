@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,43 +23,74 @@ const heartbeat = 15 * time.Second // of a stream without events
 type endpoint func(r *http.Request) (any, error)
 
 func (a *Admin) apiRoutes(mux *http.ServeMux, why trust, changes map[string]endpoint) {
-	handle := func(path, method string, h http.HandlerFunc) {
-		mux.Handle(api.Prefix+path, a.only(method, h))
-	}
-	ask := func(path string, e endpoint) { handle(path, http.MethodGet, a.json(e)) }
 	for path, e := range changes {
-		handle(path, http.MethodPost, a.json(e))
+		mux.Handle(api.Prefix+path, a.only(http.MethodPost, a.json(e)))
 	}
-
-	ask("status", func(r *http.Request) (any, error) { return a.deps.Status.Status(r.Context()), nil })
-	ask("hosts", func(r *http.Request) (any, error) { return list(a.deps.Inventory.Hosts(r.Context())), nil })
-	ask("hosts/{host}/why", a.getWhy)
-	handle("leases", http.MethodGet, a.getLeases)
-	ask("pools", func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil })
-	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
-	ask("clusters", func(r *http.Request) (any, error) { return list(a.deps.Clusters.Clusters(r.Context())), nil })
-	ask("hypervisors", func(r *http.Request) (any, error) { return a.deps.Machines.Hypervisors(r.Context()) })
-	ask("vms", a.getVMs)
-	ask("vms/plan", a.getVMPlan)
-	handle("vms/{host}/console", http.MethodGet, a.getConsole)
-	ask("vms/{host}/snapshots", a.getSnapshots)
-	handle("vms/{host}/log", http.MethodGet, a.getConsoleLog)
-	handle("unknown", http.MethodGet, a.getUnknown)
-	ask("unknown/{mac}", a.getAdoption)
-	handle("timeline/{host}", http.MethodGet, a.getTimeline)
-	handle("lab", http.MethodGet, a.getLab)
-	handle("backup", http.MethodGet, a.getBackup)
-	ask("sessions", func(*http.Request) (any, error) { return a.open.list(), nil })
-	ask("state", func(r *http.Request) (any, error) { return a.deps.State.State(r.Context()), nil })
-	ask("token", func(*http.Request) (any, error) { return a.getToken(why) })
-	ask("dns/resolve", func(r *http.Request) (any, error) {
-		return a.deps.Names.Resolve(r.Context(), api.DNSQuestion{Name: r.FormValue("name"), Type: r.FormValue("type"), As: r.FormValue("as"), DO: r.FormValue("do") == "1"})
-	})
-	ask("dns/updates", func(r *http.Request) (any, error) { return a.deps.Names.DNSUpdates(r.Context()), nil })
-	handle("dns/log/{client}", http.MethodGet, a.getQueries)
+	for path, q := range a.questions(why) {
+		mux.Handle(api.Prefix+path, a.only(http.MethodGet, a.asked(q)))
+	}
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, &api.Error{Status: http.StatusNotFound, Message: "there is no " + r.URL.Path, Hint: "docs/admin.md lists the API"})
 	})
+}
+
+// A question is what a GET of the API answers, and the parameters that it may have: texts, flags (0 or 1), and what may have several
+// values. None: no parameter.
+type question struct {
+	answer              http.HandlerFunc
+	texts, flags, lists []string
+}
+
+// questions are all questions by their path.
+func (a *Admin) questions(why trust) map[string]question {
+	ask := func(e endpoint) question { return question{answer: a.json(e)} }
+	return map[string]question{
+		"status":               ask(func(r *http.Request) (any, error) { return a.deps.Status.Status(r.Context()), nil }),
+		"hosts":                ask(func(r *http.Request) (any, error) { return list(a.deps.Inventory.Hosts(r.Context())), nil }),
+		"hosts/{host}/why":     ask(a.getWhy),
+		"leases":               {answer: a.getLeases, texts: []string{"network", "pool", "host", "expiring", "limit", "cursor"}, lists: []string{"mac", "state"}},
+		"pools":                ask(func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil }),
+		"balancers":            ask(func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil }),
+		"clusters":             ask(func(r *http.Request) (any, error) { return list(a.deps.Clusters.Clusters(r.Context())), nil }),
+		"hypervisors":          ask(func(r *http.Request) (any, error) { return a.deps.Machines.Hypervisors(r.Context()) }),
+		"vms":                  ask(a.getVMs),
+		"vms/plan":             {answer: a.json(a.getVMPlan), lists: []string{"host"}},
+		"vms/{host}/console":   {answer: a.getConsole},
+		"vms/{host}/snapshots": ask(a.getSnapshots),
+		"vms/{host}/log":       {answer: a.getConsoleLog, texts: []string{"boot"}, flags: []string{"raw"}},
+		"unknown":              {answer: a.getUnknown},
+		"unknown/{mac}":        ask(a.getAdoption),
+		"timeline/{host}":      {answer: a.getTimeline, flags: []string{"follow"}},
+		"lab":                  {answer: a.getLab, texts: []string{"host"}, flags: []string{"secrets"}},
+		"backup":               {answer: a.getBackup},
+		"sessions":             ask(func(*http.Request) (any, error) { return a.open.list(), nil }),
+		"state":                ask(func(r *http.Request) (any, error) { return a.deps.State.State(r.Context()), nil }),
+		"token":                ask(func(*http.Request) (any, error) { return a.getToken(why) }),
+		"dns/resolve":          {answer: a.json(a.getResolve), texts: []string{"name", "type", "as"}, flags: []string{"do"}},
+		"dns/updates":          ask(func(r *http.Request) (any, error) { return a.deps.Names.DNSUpdates(r.Context()), nil }),
+		"dns/log/{client}":     {answer: a.getQueries},
+	}
+}
+
+// asked answers a question, unless it has parameters that are not known.
+func (a *Admin) asked(q question) http.HandlerFunc {
+	known := slices.Concat(q.texts, q.flags, q.lists)
+	return func(w http.ResponseWriter, r *http.Request) {
+		p, err := queryOf(r)
+		if err == nil {
+			err = p.check(known, q.lists)
+		}
+		for _, name := range q.flags {
+			if err == nil {
+				_, err = p.flag(name)
+			}
+		}
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		q.answer(w, r)
+	}
 }
 
 // list makes an empty list of none, so that clients need not know of null.
@@ -173,6 +205,10 @@ func (a *Admin) follow(w http.ResponseWriter, r *http.Request, host string) {
 	defer cancel()
 	events, err := a.deps.Timelines.Follow(ctx, host)
 	stream(a, w, r, events, err)
+}
+
+func (a *Admin) getResolve(r *http.Request) (any, error) {
+	return a.deps.Names.Resolve(r.Context(), api.DNSQuestion{Name: r.FormValue("name"), Type: r.FormValue("type"), As: r.FormValue("as"), DO: r.FormValue("do") == "1"})
 }
 
 // getQueries streams the DNS queries of a client.
@@ -325,21 +361,19 @@ func (a *Admin) getLeases(w http.ResponseWriter, r *http.Request) {
 
 // leaseQuery reads the parameters of GET leases. Without a limit it is 0.
 func (a *Admin) leaseQuery(r *http.Request) (q api.LeaseQuery, err error) {
-	if err := r.ParseForm(); err != nil {
-		return q, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
-	}
-	f, err := api.ParseLeaseFilter(r.Form)
+	form := r.URL.Query()
+	f, err := api.ParseLeaseFilter(form)
 	if err != nil {
 		return q, err
 	}
 	now := a.deps.Now()
 	q.Keep = func(l *api.Lease) bool { return f.Keep(*l, now) }
-	if s := r.Form.Get("limit"); s != "" {
+	if s := form.Get("limit"); s != "" {
 		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 || q.Limit > maxLimit {
 			return q, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("limit=%.60q is not a number of leases", s), Hint: fmt.Sprintf("want 1 to %d", maxLimit)}
 		}
 	}
-	if s := r.Form.Get("cursor"); s != "" {
+	if s := form.Get("cursor"); s != "" {
 		if q.After, err = netip.ParseAddr(s); err != nil {
 			return q, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("cursor=%.60q is not valid", s), Hint: "take it from the header Link of the page before"}
 		}
