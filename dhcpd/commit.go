@@ -30,10 +30,10 @@ const (
 	// maxDatagram is the longest message that is sent: what fits in an Ethernet frame.
 	maxDatagram = 1500
 
-	// commitPatience is how long a machine that may be answered without the disk waits for it. A healthy disk takes less.
-	commitPatience = 15 * time.Millisecond
-	// minPromise: a renewal is not answered with less time than this; the client would be gone before it asks again.
-	minPromise = time.Minute
+	// maxSyncWait is how long a machine that may be answered without the disk waits for it. A healthy disk takes less.
+	maxSyncWait = 15 * time.Millisecond
+	// minUnstored: a renewal is not answered with less time than this; the client would be gone before it asks again.
+	minUnstored = time.Minute
 )
 
 // A pending change of a lease waits to be durable, with a copy of its exchange. They are reused.
@@ -44,15 +44,15 @@ type pending struct {
 	frame  []byte // the DHCPACK, written before the commit and sent after it
 	buf    [segment.FrameHeadroom + maxDatagram]byte
 
-	promise  time.Duration // the lease time of a DHCPACK that is sent without the disk; 0: none may be sent
+	unstored time.Duration // the lease time of a DHCPACK that is sent without the disk; 0: none may be sent
 	deadline time.Time     // when that is
-	answered atomic.Bool   // by the committer or by impatientLoop: who sets it sends the DHCPACK and may use x
+	answered atomic.Bool   // by the committer or by ackUnstoredLoop: who sets it sends the DHCPACK and may use x
 	users    atomic.Int32  // of the two
 }
 
-// commit queues a change of a lease without waiting for it. The client is answered when the change is durable. If promise
+// commit queues a change of a lease without waiting for it. The client is answered when the change is durable. If unstored
 // is not 0, it may be acknowledged for so long in any case: it is, when the disk is slow or fails.
-func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease, promise time.Duration) dropReason {
+func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease, unstored time.Duration) dropReason {
 	p := s.free.Get().(*pending)
 	if state == leases.Active {
 		p.frame = s.makeReply(x, wire.Ack, addr, lease).Append(p.buf[:segment.FrameHeadroom])
@@ -69,7 +69,7 @@ func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease,
 			ClientID: r.ClientID, Vendor: string(r.VendorClass), RelayPort: relayPort(r),
 		},
 	}
-	p.promise, p.deadline = promise, x.start.Add(commitPatience)
+	p.unstored, p.deadline = unstored, x.start.Add(maxSyncWait)
 	p.answered.Store(false)
 	p.users.Store(2)
 	if state != leases.Active {
@@ -82,15 +82,15 @@ func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease,
 			s.endings.end(r.MAC)
 		}
 		s.free.Put(p)
-		if promise == 0 {
+		if unstored == 0 {
 			return dropBusy
 		}
-		s.ack(x, s.makeReply(x, wire.Ack, addr, promise), nil)
+		s.ack(x, s.makeReply(x, wire.Ack, addr, unstored), nil)
 		return dropNone
 	}
-	if promise > 0 {
+	if unstored > 0 {
 		select {
-		case s.impatient <- p:
+		case s.unstored <- p:
 			return dropNone
 		default: // it waits for the disk
 		}
@@ -106,14 +106,14 @@ func (s *Server) putBack(p *pending) {
 	}
 }
 
-// impatientLoop answers machines whose commit takes longer than commitPatience, if they may be answered without it.
-func (s *Server) impatientLoop(ctx context.Context) {
+// ackUnstoredLoop answers machines whose commit takes longer than maxSyncWait, if they may be answered without it.
+func (s *Server) ackUnstoredLoop(ctx context.Context) {
 	out := segment.NewSender(1, s.sendFailed)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case p := <-s.impatient: // in the order of their deadlines
+		case p := <-s.unstored: // in the order of their deadlines
 			if wait := p.deadline.Sub(s.deps.Now()); wait > 0 && !p.answered.Load() && pause.For(ctx, wait) != nil {
 				return
 			}
@@ -132,8 +132,8 @@ func (s *Server) ackWithoutDisk(p *pending, out sender) {
 	defer s.contain()
 	x := &p.x
 	x.out = out
-	s.m.impatient.Inc()
-	s.ack(x, s.makeReply(x, wire.Ack, p.change.Addr, p.promise), nil)
+	s.m.unstored.Inc()
+	s.ack(x, s.makeReply(x, wire.Ack, p.change.Addr, p.unstored), nil)
 }
 
 // commitLoop makes changes durable, all that wait at once: while one sync runs, the receive loops fill the next batch, so
@@ -205,7 +205,7 @@ func (s *Server) committed(p *pending, out sender) {
 		s.endings.end(c.MAC)
 	}
 	switch {
-	case c.State == leases.Active && c.Err != nil && p.promise > 0 && !errors.Is(c.Err, leases.ErrTaken):
+	case c.State == leases.Active && c.Err != nil && p.unstored > 0 && !errors.Is(c.Err, leases.ErrTaken):
 		s.ackWithoutDisk(p, out)
 		return
 	case !p.answered.CompareAndSwap(false, true):

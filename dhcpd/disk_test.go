@@ -99,26 +99,26 @@ func (d *diskTest) lease(t *testing.T, m string, timeout time.Duration, tries in
 	return l.ACK.IPAddressLeaseTime(0), nil
 }
 
-const patience, impatience = 5 * time.Second, 300 * time.Millisecond
+const long, short = 5 * time.Second, 300 * time.Millisecond
 
 // TestKnownHostsAreAnsweredWhileTheDiskHangs: a sync does not return. Reservations and renewals are answered meanwhile, the
 // latter with the time that is on disk. A new machine waits.
 func TestKnownHostsAreAnsweredWhileTheDiskHangs(t *testing.T) {
 	d := startOnBadDisk(t)
-	if got, err := d.lease(t, pooled, patience, 6); err != nil || got != time.Hour {
+	if got, err := d.lease(t, pooled, long, 6); err != nil || got != time.Hour {
 		t.Fatalf("lease of %v, %v", got, err)
 	}
 	d.clock.Add(int64(40 * time.Minute)) // past the quarter in which no renewal is stored
 	hang := make(chan struct{})
 	d.disk.set(hang, 0, nil)
-	if got, err := d.lease(t, master0, patience, 6); err != nil || got != 12*time.Hour {
+	if got, err := d.lease(t, master0, long, 6); err != nil || got != 12*time.Hour {
 		t.Errorf("a reservation: %v, %v; want 12h", got, err)
 	}
 	netns.WaitFor(t, "the commit that hangs", func() bool { return d.disk.waits.Load() == 1 })
-	if got, err := d.lease(t, pooled, patience, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
+	if got, err := d.lease(t, pooled, long, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
 		t.Errorf("a renewal: %v, %v; want the 20 minutes that are on disk", got, err)
 	}
-	if got, err := d.lease(t, "02:00:00:00:00:10", impatience, 3); err == nil {
+	if got, err := d.lease(t, "02:00:00:00:00:10", short, 3); err == nil {
 		t.Errorf("a new machine has a lease of %v, which is not on disk", got)
 	}
 	if d.disk.waits.Load() != 1 {
@@ -130,7 +130,7 @@ func TestKnownHostsAreAnsweredWhileTheDiskHangs(t *testing.T) {
 		l, _ := d.deps.Book.ByMAC(mac(t, pooled))
 		return l.Expiry.Sub(d.deps.Now()) > 55*time.Minute
 	})
-	if _, err := d.lease(t, "02:00:00:00:00:10", patience, 6); err != nil {
+	if _, err := d.lease(t, "02:00:00:00:00:10", long, 6); err != nil {
 		t.Errorf("a new machine, on a disk that works: %v", err)
 	}
 }
@@ -140,24 +140,24 @@ func TestKnownHostsAreAnsweredOnABrokenDisk(t *testing.T) {
 	for _, why := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EIO} {
 		t.Run(why.Error(), func(t *testing.T) {
 			d := startOnBadDisk(t)
-			if _, err := d.lease(t, pooled, patience, 6); err != nil {
+			if _, err := d.lease(t, pooled, long, 6); err != nil {
 				t.Fatal(err)
 			}
 			d.clock.Add(int64(40 * time.Minute))
 			d.disk.set(nil, 0, why)
 			for range 3 {
-				if got, err := d.lease(t, master0, patience, 6); err != nil || got != 12*time.Hour {
+				if got, err := d.lease(t, master0, long, 6); err != nil || got != 12*time.Hour {
 					t.Errorf("a reservation: %v, %v; want 12h", got, err)
 				}
-				if got, err := d.lease(t, pooled, patience, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
+				if got, err := d.lease(t, pooled, long, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
 					t.Errorf("a renewal: %v, %v; want the 20 minutes that are on disk", got, err)
 				}
 			}
-			if got, err := d.lease(t, "02:00:00:00:00:10", impatience, 3); err == nil {
+			if got, err := d.lease(t, "02:00:00:00:00:10", short, 3); err == nil {
 				t.Errorf("a new machine has a lease of %v, which is not on disk", got)
 			}
 			d.disk.set(nil, 0, nil)
-			if _, err := d.lease(t, "02:00:00:00:00:10", patience, 6); err != nil {
+			if _, err := d.lease(t, "02:00:00:00:00:10", long, 6); err != nil {
 				t.Errorf("a new machine, on a disk that works again: %v", err)
 			}
 			d.stop()
@@ -179,7 +179,7 @@ func TestKnownHostsOnASlowDisk(t *testing.T) {
 	d.disk.set(nil, 500*time.Millisecond, nil)
 	var took []time.Duration
 	hw := mac(t, master0)
-	c, err := nclient4.New("vcl", nclient4.WithTimeout(patience), nclient4.WithRetry(3), nclient4.WithHWAddr(hw[:]))
+	c, err := nclient4.New("vcl", nclient4.WithTimeout(long), nclient4.WithRetry(3), nclient4.WithHWAddr(hw[:]))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ type metrics struct {
 	advertisements prometheus.Counter
 	rogue          prometheus.Counter
 	omitted        prometheus.Counter
-	impatient      prometheus.Counter
+	unstored       prometheus.Counter
 }
 
 // newMetrics makes the server's metrics and registers them.
@@ -122,10 +122,10 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	m.omitted = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: MetricOmitted, Help: "Options left out of replies because the reply would be too long for the client.",
 	})
-	m.impatient = prometheus.NewCounter(prometheus.CounterOpts{
+	m.unstored = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: MetricNoDisk, Help: "DHCPACKs of reservations and renewals that were sent before the disk had stored them, because it is slow or fails.",
 	})
-	collectors := []prometheus.Collector{received, sent, dropped, m.commit, m.advertisements, m.rogue, m.omitted, m.impatient, newBookCollector(s)}
+	collectors := []prometheus.Collector{received, sent, dropped, m.commit, m.advertisements, m.rogue, m.omitted, m.unstored, newBookCollector(s)}
 	for result, value := range map[string]func(segment.ProberStats) uint64{
 		"in_use":   func(p segment.ProberStats) uint64 { return p.InUse },
 		"free":     func(p segment.ProberStats) uint64 { return p.Free },

@@ -80,16 +80,16 @@ func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason 
 		s.ack(x, s.makeReply(x, wire.Ack, addr, left), nil)
 		return dropNone
 	}
-	return s.commit(x, addr, leases.Active, lease, x.promise(found, lease))
+	return s.commit(x, addr, leases.Active, lease, x.unstoredLease(found, lease))
 }
 
-// promise returns the lease time that a machine may be given whether or not the disk takes the new one: all of it for a
-// reservation, which the lab file promises; for a renewal, what is left of the lease on disk. 0: it has to wait for the disk.
-func (x *exchange) promise(found leases.Decision, lease time.Duration) time.Duration {
+// unstoredLease returns the lease time that a machine may be given whether or not the disk takes the new one: all of it for a
+// reservation, which the lab file fixes; for a renewal, what is left of the lease on disk. 0: it has to wait for the disk.
+func (x *exchange) unstoredLease(found leases.Decision, lease time.Duration) time.Duration {
 	if x.host.reserved() {
 		return lease
 	}
-	if left := min(found.Left(), lease); left >= minPromise {
+	if left := min(found.Left(), lease); left >= minUnstored {
 		return left
 	}
 	return 0

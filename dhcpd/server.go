@@ -59,9 +59,9 @@ type Server struct {
 	changes []*leases.Change // of the batch that is being committed
 	stored  storeErrors
 	endings endings
-	// impatient are of commits those that may be answered without the disk.
-	impatient chan *pending
-	free      sync.Pool // of *pending
+	// unstored are of commits those that may be answered without the disk.
+	unstored chan *pending
+	free     sync.Pool // of *pending
 
 	prober     *segment.Prober
 	probes     probeLimiter  // of new clients
@@ -98,7 +98,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
-		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), impatient: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
+		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), unstored: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now), interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
@@ -219,7 +219,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.commitLoop(ctx) }) })
-	wg.Go(func() { s.panics.Loop(ctx, func() { s.impatientLoop(ctx) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.ackUnstoredLoop(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.prober.Run(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.probeAheadLoop(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.reclaimLoop(ctx) }) })

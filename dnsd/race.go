@@ -15,12 +15,12 @@ var errLoop = errors.New("every server of the rule forwards to this appliance")
 
 // The limits of what is known about another server.
 const (
-	minPatience = 20 * time.Millisecond // before the next server is asked too, however fast the first one is
-	firstRetry  = time.Second           // after a first failure; doubled with each further one
-	maxRetry    = time.Minute
-	remeasure   = 30 * time.Second // a server that is not the fastest is measured again after so long
-	habitsKept  = time.Hour        // for which a server's lack of EDNS or of letter case is remembered
-	maxServers  = 1024             // that something is known about: delegations can name any number
+	minRaceDelay = 20 * time.Millisecond // before the next server is asked too, however fast the first one is
+	firstRetry   = time.Second           // after a first failure; doubled with each further one
+	maxRetry     = time.Minute
+	remeasure    = 30 * time.Second // a server that is not the fastest is measured again after so long
+	habitsKept   = time.Hour        // for which a server's lack of EDNS or of letter case is remembered
+	maxServers   = 1024             // that something is known about: delegations can name any number
 )
 
 // A serverState is what is known about another server.
@@ -39,7 +39,7 @@ func (s *serverState) usualLimit(try time.Duration) time.Duration {
 	if s.rtt == 0 {
 		return try / 4
 	}
-	return min(max(s.rtt+4*s.spread, minPatience), try)
+	return min(max(s.rtt+4*s.spread, minRaceDelay), try)
 }
 
 // A serverTable knows the servers that were asked. It is safe for concurrent use.

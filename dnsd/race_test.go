@@ -55,8 +55,8 @@ func TestLineup(t *testing.T) {
 	want("an hour later", "312 3 false")
 }
 
-// TestPatience: how long the next server waits follows from how long the first one usually takes.
-func TestPatience(t *testing.T) {
+// TestRaceDelay: how long the next server waits follows from how long the first one usually takes.
+func TestRaceDelay(t *testing.T) {
 	t.Parallel()
 	servers := serverTable{now: time.Now, servers: map[upstream]*serverState{}}
 	addr := upstream{addr: netip.MustParseAddrPort("127.0.0.1:53")}

@@ -35,7 +35,7 @@ func TestAmplification(t *testing.T) {
 		machine := seg.NewClient(t)
 		netns.Run(t, "ip", "-n", machine.Name, "addr", "add", tt.client+"/24", "dev", "eth0")
 		in, out := octets(t, machine)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 		cmd := machine.Command(ctx, "bash", "-c", fmt.Sprintf(`exec 3<>/dev/udp/%s/%d; printf '\000\001images/kernel\000octet\000' >&3; exec sleep 60`, tt.server, s.addr.Port()))
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -57,8 +57,8 @@ func (c *client) ack(block int) {
 	c.send(binary.BigEndian.AppendUint16([]byte{0, 4}, uint16(block)))
 }
 
-// patience bounds what must come.
-const patience = 30 * time.Second
+// maxWait bounds what must come.
+const maxWait = 30 * time.Second
 
 // receive returns the next packet, or nil after d.
 func (c *client) receive(d time.Duration) []byte {
@@ -79,11 +79,11 @@ func (c *client) receive(d time.Duration) []byte {
 }
 
 // data returns the bytes of the next packet, which must be that block. The one before may come again first: where a machine stands still,
-// the server's patience with a quick client is over before it reads the answer.
+// the time-out for a quick client is over before it reads the answer.
 func (c *client) data(block int) string {
 	c.t.Helper()
 	for again := true; ; again = false {
-		b := c.receive(patience)
+		b := c.receive(maxWait)
 		switch {
 		case len(b) >= 4 && b[1] == 3 && binary.BigEndian.Uint16(b[2:]) == uint16(block):
 			return string(b[4:])
@@ -98,7 +98,7 @@ func (c *client) data(block int) string {
 func (c *client) dataAtLast(block int) {
 	c.t.Helper()
 	for {
-		b := c.receive(patience)
+		b := c.receive(maxWait)
 		if len(b) < 4 || b[1] != 3 || binary.BigEndian.Uint16(b[2:]) > uint16(block) {
 			c.t.Fatalf("got %.20q, want block %d", b, block)
 		}
@@ -112,7 +112,7 @@ func (c *client) dataAtLast(block int) {
 func (c *client) dataInTheEnd(block int) string {
 	c.t.Helper()
 	for {
-		b := c.receive(patience)
+		b := c.receive(maxWait)
 		if len(b) < 4 || b[1] != 3 {
 			c.t.Fatalf("got %.20q, want block %d", b, block)
 		}
@@ -125,7 +125,7 @@ func (c *client) dataInTheEnd(block int) string {
 // oack returns the options of the next packet, which must be an OACK.
 func (c *client) oack() string {
 	c.t.Helper()
-	b := c.receive(patience)
+	b := c.receive(maxWait)
 	if len(b) < 2 || b[1] != 6 {
 		c.t.Fatalf("got %.20q, want an option acknowledgement", b)
 	}
@@ -134,7 +134,7 @@ func (c *client) oack() string {
 
 func (c *client) errorPacket() string {
 	c.t.Helper()
-	b := c.receive(patience)
+	b := c.receive(maxWait)
 	if len(b) < 5 || b[1] != 5 {
 		c.t.Fatalf("got %.20q, want an error", b)
 	}

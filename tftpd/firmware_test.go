@@ -200,7 +200,7 @@ func testNetasciiAcrossBlocks(t *testing.T, single bool) {
 func TestLostBlockOfAQuickClient(t *testing.T) { eachPort(t, testLostBlockOfAQuickClient) }
 
 func testLostBlockOfAQuickClient(t *testing.T, single bool) {
-	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 5 * patience}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 5 * maxWait}})
 	c := newClient(t, s.addr)
 	c.send(request("images/window", "octet"))
 	for block := 1; block <= 20; block++ {

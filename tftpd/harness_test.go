@@ -40,7 +40,7 @@ func (n recorder) next(t testing.TB) event.Event {
 	case e := <-n.events:
 		e.Dur = 0
 		return e
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("no event")
 		panic("unreachable")
 	}
@@ -131,7 +131,7 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 	t.Helper()
 	c.SinglePort = c.single
 	if c.Timeout == 0 {
-		c.Timeout = patience // no timer interferes with a test that is not about timers, on a busy machine either
+		c.Timeout = maxWait // no timer interferes with a test that is not about timers, on a busy machine either
 	}
 	if c.Drain == 0 {
 		c.Drain = 100 * time.Millisecond // transfers that a test leaves in the middle are not waited for

@@ -36,7 +36,7 @@ func TestStorm(t *testing.T) { eachPort(t, testStorm) }
 func testStorm(t *testing.T, single bool) {
 	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
 	for _, cfg := range []tftpload.Config{{Block: 1468}, {Block: 1468, Window: 8}, {}} {
-		cfg.Name, cfg.Clients, cfg.Wait, cfg.Timeout = "images/window", 200, tftpload.Sleep, patience // a request that comes late again would start a second transfer
+		cfg.Name, cfg.Clients, cfg.Wait, cfg.Timeout = "images/window", 200, tftpload.Sleep, maxWait // a request that comes late again would start a second transfer
 		if got := s.load(t, cfg); got.Done != 200 {
 			t.Errorf("blksize %d, window %d: %d done, %d failed: %s", cfg.Block, cfg.Window, got.Done, got.Failed, got.Why)
 		}
@@ -179,7 +179,7 @@ func vanish(t *testing.T, s *testServer, window, acks int, leave string) {
 	}
 	c.send(ask)
 	for range acks {
-		b := c.receive(patience)
+		b := c.receive(maxWait)
 		if len(b) < 4 || b[1] == 5 {
 			break
 		}

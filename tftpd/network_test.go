@@ -35,7 +35,7 @@ func TestOverEthernet(t *testing.T) {
 					argv[i] = file
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 			out, err := machine.Command(ctx, argv[0], argv[1:]...).CombinedOutput()
 			cancel()
 			got, _ := os.ReadFile(file)

@@ -25,8 +25,8 @@ func TestReceived(t *testing.T) {
 			{"nobody", script, nil, func(*client) {}, event.TFTPFailed, false},
 			{"nobody, with options", script, []string{"blksize", "1024"}, func(*client) {}, event.TFTPFailed, false},
 			{"the port is closed", script, nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPFailed, false},
-			{"the options only", script, []string{"blksize", "1024"}, func(c *client) { c.receive(patience); c.ack(0); c.data(1) }, event.TFTPFailed, false},
-			{"a probe", script, []string{"tsize", "0"}, func(c *client) { c.receive(patience); c.send([]byte{0, 5, 0, 8, 0}) }, event.TFTPProbe, false},
+			{"the options only", script, []string{"blksize", "1024"}, func(c *client) { c.receive(maxWait); c.ack(0); c.data(1) }, event.TFTPFailed, false},
+			{"a probe", script, []string{"tsize", "0"}, func(c *client) { c.receive(maxWait); c.send([]byte{0, 5, 0, 8, 0}) }, event.TFTPProbe, false},
 			{"no last acknowledgement", long, nil, func(c *client) {
 				for block := 1; block <= 2; block++ {
 					c.dataAtLast(block)

@@ -154,7 +154,7 @@ func windowedGet(t testing.TB, c *client, name string, block, window int, h habi
 	var out bytes.Buffer
 	b := make([]byte, 65536)
 	for expect, inWindow := 1, 0; ; {
-		if err := c.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.conn.SetReadDeadline(time.Now().Add(maxWait)); err != nil {
 			return nil, err
 		}
 		n, _, err := c.conn.ReadFromUDPAddrPort(b)

@@ -273,7 +273,7 @@ func testClientThatNeverAnswers(t *testing.T, single bool) {
 		c := newClient(t, s.addr)
 		c.send(request("images/kernel", "octet", options...))
 		packets := 0
-		for b := c.receive(patience); b[1] != 5; b = c.receive(patience) {
+		for b := c.receive(maxWait); b[1] != 5; b = c.receive(maxWait) {
 			packets++
 		}
 		if packets != 3 {
@@ -336,7 +336,7 @@ func TestWindowRewindsToTheGap(t *testing.T) { eachPort(t, testWindowRewindsToTh
 
 func testWindowRewindsToTheGap(t *testing.T, single bool) {
 	// A retransmission by the timer would come too late for the client.
-	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 5 * patience}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 5 * maxWait}})
 	c := newClient(t, s.addr)
 	c.send(request("images/window", "octet", "windowsize", "8"))
 	c.oack()
@@ -474,7 +474,7 @@ func testSilentClientsAreEvicted(t *testing.T, single bool) {
 	silent.send(request("images/window", "octet"))
 	silent.data(1)
 	c := newClient(t, s.addr)
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(maxWait); ; {
 		c.send(request("images/one", "octet"))
 		if b := c.receive(60 * time.Millisecond); b != nil {
 			break
@@ -493,7 +493,7 @@ func testSilentClientsAreEvicted(t *testing.T, single bool) {
 	}
 	busy.ack(2)
 	for {
-		b := busy.receive(patience) // block 2 may come again first
+		b := busy.receive(maxWait) // block 2 may come again first
 		if b == nil {
 			t.Fatal("a transfer under way was ended")
 		}

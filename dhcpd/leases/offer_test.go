@@ -339,7 +339,7 @@ func TestAskedOnce(t *testing.T) {
 }
 
 // The oldest offer goes first; one that was requested again is not the oldest.
-func TestOldestPromiseFirst(t *testing.T) {
+func TestOldestOfferFirst(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	p := pool(20, 22)
