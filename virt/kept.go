@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A Store keeps one value for each host across restarts.
+// A Store keeps one value for each host, or hypervisor, across restarts.
 type Store[T any] interface {
 	// Load returns all values, by host.
 	Load(ctx context.Context) (map[string]T, error)

@@ -132,26 +132,21 @@ func (c *libvirtConn) grow(uuid, device string, id VolumeID, bytes uint64) error
 
 // createVolume is Hypervisor.CreateVolume.
 func (c *libvirtConn) createVolume(pool, xml string) (string, error) {
-	p, err := c.pool(pool)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = p.Free() }()
-	v, err := p.StorageVolCreateXML(xml, 0)
-	if err != nil {
-		return "", plain(err)
-	}
-	return pathOf(v)
-}
-
-func pathOf(v *libvirt.StorageVol) (string, error) {
-	defer func() { _ = v.Free() }()
-	path, err := v.GetPath()
-	return path, plain(err)
+	return c.newVolume(pool, xml, func(*libvirt.StoragePool, *libvirt.StorageVol) error { return nil })
 }
 
 // uploadVolume is Hypervisor.UploadVolume.
 func (c *libvirtConn) uploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
+	return c.newVolume(pool, xml, func(p *libvirt.StoragePool, v *libvirt.StorageVol) error {
+		if err := c.upload(v, content, n); err != nil {
+			return errors.Join(err, plain(v.Delete(0)))
+		}
+		return plain(p.Refresh(0)) // libvirt's data of the volume is of its creation, before the upload
+	})
+}
+
+// newVolume creates a volume, calls fill with it and its pool, and returns its path.
+func (c *libvirtConn) newVolume(pool, xml string, fill func(*libvirt.StoragePool, *libvirt.StorageVol) error) (string, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return "", err
@@ -161,17 +156,12 @@ func (c *libvirtConn) uploadVolume(pool, xml string, content io.Reader, n uint64
 	if err != nil {
 		return "", plain(err)
 	}
-	if err := c.upload(v, content, n); err != nil {
-		err = errors.Join(err, plain(v.Delete(0)))
-		_ = v.Free()
+	defer func() { _ = v.Free() }()
+	if err := fill(p, v); err != nil {
 		return "", err
 	}
-	// libvirt's data of the volume is of its creation, before the upload.
-	if err := p.Refresh(0); err != nil {
-		_ = v.Free()
-		return "", plain(err)
-	}
-	return pathOf(v)
+	path, err := v.GetPath()
+	return path, plain(err)
 }
 
 func (c *libvirtConn) upload(v *libvirt.StorageVol, content io.Reader, n uint64) error {

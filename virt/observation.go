@@ -191,6 +191,15 @@ func (s *Server) place(ctx context.Context, hv *lab.Hypervisor) {
 	s.consoles.see(hv, domains)
 	if err := s.placements.see(ctx, s.deps.Table(), hv, domains, s.deps.Now()); err != nil {
 		s.deps.Log.Warn("where virtual machines are was not stored", "err", err)
+		return
+	}
+	err := s.seen.change(ctx, hv.Name, func(seen *Seen) {
+		if seen.URI != hv.URI {
+			*seen = Seen{URI: hv.URI, At: s.deps.Now()}
+		}
+	})
+	if err != nil {
+		s.deps.Log.Warn("that a hypervisor has answered was not stored", "hypervisor", hv.Name, "err", err)
 	}
 }
 

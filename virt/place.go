@@ -145,12 +145,12 @@ func (s *Server) seek(ctx context.Context, host string, as func(*Table, *machine
 // asInLab is for placedMachine: the hypervisor of the lab file or of its choice.
 func asInLab(_ *Table, m *machine) *machine { return m }
 
-// unseen returns an error if a hypervisor that may have the machine has not answered since the start: after a loss of the state
-// nothing else says where the machine is.
+// unseen returns an error if a hypervisor that may have the machine has not answered since the start, and the state does not say that it
+// did before: then nothing says that the machine is not there.
 func (s *Server) unseen(m *machine) error {
 	for _, c := range m.candidates {
 		hv := c.vm.Hypervisor
-		if _, at, _ := s.observe(hv).last(); at.IsZero() {
+		if _, at, _ := s.observe(hv).last(); at.IsZero() && s.seen.of(hv.Name).URI != hv.URI {
 			return fmt.Errorf("hypervisor %s has not answered since the daemon started, and may have it: start %[1]s, or name the others in the lab file "+
 				"(hypervisor: [%s])", hv.Name, strings.Join(slices.DeleteFunc(m.names(), func(n string) bool { return n == hv.Name }), ", "))
 		}

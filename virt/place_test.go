@@ -147,7 +147,11 @@ func TestPlacementWithASilentHypervisor(t *testing.T) {
 		t.Errorf("list: %+v", st[0])
 	}
 	delete(f["fake://kvm1"].fail, "dial")
-	b = newTestServer(t, l, f, virt.Config{})
+	placements, seen := &memory[virt.Placement]{byHost: map[string]virt.Placement{}}, &memory[virt.Seen]{byHost: map[string]virt.Seen{}}
+	start := func() *testServer {
+		return newTestServerWith(t, l, virt.Config{}, virt.Deps{Driver: f, Placements: placements, Seen: seen})
+	}
+	b = start()
 	check(t, b.Create(ctx, "a"))
 	wantWhere(t, b, map[string]string{"a": "kvm1", "b": ""})
 	f["fake://kvm1"].fail["dial"] = down
@@ -155,6 +159,24 @@ func TestPlacementWithASilentHypervisor(t *testing.T) {
 	if got := b.List(ctx)[1]; got.Hypervisor != "kvm2" {
 		t.Errorf("b is %+v, want it on kvm2", got)
 	}
+
+	// What it has is known from before the restart, unless the state was lost.
+	check(t, b.Delete(ctx, "b", virt.DeleteDisks))
+	b = start()
+	plan, err := b.Plan(ctx, []string{"b"})
+	check(t, err)
+	if len(plan) != 1 || plan[0].Condition != virt.ConditionMissing {
+		t.Errorf("plan after a restart: %+v", plan)
+	}
+	check(t, b.Create(ctx, "b"))
+	if got := b.List(ctx)[1]; got.Hypervisor != "kvm2" {
+		t.Errorf("after a restart b is %+v, want it on kvm2", got)
+	}
+	check(t, b.Delete(ctx, "b", virt.DeleteDisks))
+	clear(seen.byHost)
+	wantErr(t, start().Create(ctx, "b"), "kvm1 has not answered since the daemon started")
+	seen.byHost["kvm1"] = virt.Seen{URI: "fake://another"}
+	wantErr(t, start().Create(ctx, "b"), "kvm1 has not answered since the daemon started")
 }
 
 // TestPlacementOutsideOfItsCandidates changes the list of hypervisors while the machine is on one that is not in it any more.

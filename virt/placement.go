@@ -21,6 +21,12 @@ type Placement struct {
 	At         time.Time `json:"at"` // when the state was seen first
 }
 
+// Seen says that a hypervisor has answered, and that where its machines are was stored.
+type Seen struct {
+	URI string    `json:"uri"`
+	At  time.Time `json:"at"` // for the first time
+}
+
 // placements are the placements that are known.
 type placements struct{ kept[Placement] }
 

@@ -37,6 +37,7 @@ type Deps struct {
 	Driver     Driver           // nil: one that has no program for its processes, so that every operation fails
 	Images     Images           // nil: machines with an image cannot be created
 	Placements Store[Placement] // nil: kept in memory only
+	Seen       Store[Seen]      // by hypervisor; nil: kept in memory only. It must not outlive Placements
 	NextBoots  Store[NextBoot]  // nil: kept in memory only
 	Consoles   ConsoleLog       // nil: serial consoles are not opened
 }
@@ -56,6 +57,7 @@ type Server struct {
 	seconds     *prometheus.HistogramVec
 
 	placements placements
+	seen       kept[Seen] // by hypervisor
 	nextBoots  kept[NextBoot]
 	consoles   *consoles
 
@@ -106,6 +108,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.consoles = newConsoles(s)
 	if err := s.placements.load(context.Background(), deps.Placements); err != nil {
 		return nil, fmt.Errorf("load where virtual machines are: %w", err)
+	}
+	if err := s.seen.load(context.Background(), deps.Seen); err != nil {
+		return nil, fmt.Errorf("load which hypervisors have answered: %w", err)
 	}
 	if err := s.nextBoots.load(context.Background(), deps.NextBoots); err != nil {
 		return nil, fmt.Errorf("load the next boots of virtual machines: %w", err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // stateFile is the embedded store, below appliance.state.
@@ -158,7 +160,19 @@ type byHost[T comparable] struct {
 const (
 	placementPrefix = "vm/"
 	nextBootPrefix  = "vmboot/"
+	seenPrefix      = "vmseen/" // by hypervisor
 )
+
+// seenHypervisors are the hypervisors that have answered, in the life of the state that placements are in. A loss since then may have been of
+// placements.
+type seenHypervisors struct{ byHost[virt.Seen] }
+
+// Load implements virt.Store.
+func (s seenHypervisors) Load(ctx context.Context) (map[string]virt.Seen, error) {
+	all, err := s.byHost.Load(ctx)
+	maps.DeleteFunc(all, func(name string, _ virt.Seen) bool { return store.Doubtful(s.store, s.prefix+name) })
+	return all, err
+}
 
 // Load returns all values, by host.
 func (s byHost[T]) Load(ctx context.Context) (map[string]T, error) {

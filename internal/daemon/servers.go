@@ -138,6 +138,7 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Images:     images{d, unpack.New(d.inState("unpacked"))},
 		Placements: byHost[virt.Placement]{d.store, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, nextBootPrefix},
+		Seen:     seenHypervisors{byHost[virt.Seen]{d.store, seenPrefix}},
 		Consoles: consoles,
 		Driver:   &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})

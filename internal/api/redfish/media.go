@@ -36,24 +36,12 @@ var insertParameters = map[string][]any{
 }
 
 // insertMedia is the action VirtualMedia.InsertMedia. It answers when the image is in the drive.
-func (s *Service) insertMedia(a *answer, r *http.Request) error {
-	m, err := s.machine(r)
-	if err != nil {
-		return err
-	}
-	o, err := readObject(r)
-	if err != nil {
-		return err
-	}
+func (s *Service) insertMedia(_ *answer, r *http.Request, m Machine, o object) error {
 	i, err := imageOf(o)
 	if err != nil {
 		return err
 	}
-	if err := s.deps.Machines.Insert(r.Context(), m.Name, i); err != nil {
-		return err
-	}
-	a.WriteHeader(http.StatusNoContent)
-	return nil
+	return s.deps.Machines.Insert(r.Context(), m.Name, i)
 }
 
 // imageOf returns the image that the parameters of InsertMedia name.

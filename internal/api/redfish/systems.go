@@ -14,13 +14,13 @@ import (
 func (s *Service) systemRoutes(mux *http.ServeMux) {
 	const system = root + "/Systems/{id}"
 	mux.Handle(system, resource{get: s.of(computerSystem), patch: s.patchSystem})
-	mux.Handle(system+"/Actions/ComputerSystem.Reset", resource{post: s.reset})
+	mux.Handle(system+"/Actions/ComputerSystem.Reset", resource{post: s.action(s.reset)})
 	for _, owner := range []string{system, root + "/Managers/{id}"} {
 		mux.Handle(owner+"/VirtualMedia", resource{get: s.of(func(_ Machine, path string) object {
 			return collection(path, "VirtualMedia", "Virtual Media", []string{path + "/Cd"})
 		})})
 		mux.Handle(owner+"/VirtualMedia/Cd", resource{get: s.of(virtualMedia)})
-		mux.Handle(owner+"/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", resource{post: s.insertMedia})
+		mux.Handle(owner+"/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", resource{post: s.action(s.insertMedia)})
 		mux.Handle(owner+"/VirtualMedia/Cd/Actions/VirtualMedia.EjectMedia", resource{post: s.ejectMedia})
 	}
 	mux.Handle(system+"/EthernetInterfaces", resource{get: s.of(func(m Machine, path string) object {
@@ -246,16 +246,27 @@ func bootOf(m Machine, fields map[string]any) (b Boot, uri string, err error) {
 	return b, uri, nil
 }
 
+// action returns the handler of an action on a machine that has parameters.
+func (s *Service) action(do func(*answer, *http.Request, Machine, object) error) func(*answer, *http.Request) error {
+	return func(a *answer, r *http.Request) error {
+		m, err := s.machine(r)
+		if err != nil {
+			return err
+		}
+		o, err := readObject(r)
+		if err != nil {
+			return err
+		}
+		if err := do(a, r, m, o); err != nil {
+			return err
+		}
+		a.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+}
+
 // reset is the action ComputerSystem.Reset.
-func (s *Service) reset(a *answer, r *http.Request) error {
-	m, err := s.machine(r)
-	if err != nil {
-		return err
-	}
-	o, err := readObject(r)
-	if err != nil {
-		return err
-	}
+func (s *Service) reset(a *answer, r *http.Request, m Machine, o object) error {
 	const action = "ComputerSystem.Reset"
 	for name := range o {
 		if name != "ResetType" {
@@ -271,11 +282,8 @@ func (s *Service) reset(a *answer, r *http.Request) error {
 	case how == ResetGracefulRestart:
 		s.later.Go(func() { s.restart(a.after, m.Name) })
 	default:
-		if err := s.deps.Machines.Reset(r.Context(), m.Name, how); err != nil {
-			return err
-		}
+		return s.deps.Machines.Reset(r.Context(), m.Name, how)
 	}
-	a.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
