@@ -108,3 +108,32 @@ func TestVulncheckScript(t *testing.T) {
 		})
 	}
 }
+
+// TestVulncheckProbe: govulncheck is not built where its database cannot be reached, unless one is required or named.
+func TestVulncheckProbe(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, curl, db, require string
+		skips                   bool
+		says                    string
+	}{
+		{"reachable", "exit 0", "", "", false, ""},
+		{"not reachable", "echo curl: no such host >&2; exit 6", "", "", true, "skipped: the database of vulnerabilities cannot be reached: curl: no such host\n"},
+		{"not reachable, and it is required", "exit 6", "", "vulndb", false, ""},
+		{"a copy", "exit 6", "file:///copy", "", false, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			bin := t.TempDir()
+			if err := os.WriteFile(filepath.Join(bin, "curl"), []byte("#!/bin/sh\n"+tt.curl+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("../vulncheck.sh", "probe")
+			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "GOVULNDB="+tt.db, "BOOTLAB_REQUIRE="+tt.require)
+			out, err := cmd.CombinedOutput()
+			if (err != nil) != tt.skips || !strings.HasSuffix(string(out), tt.says) || tt.says == "" && len(out) > 0 {
+				t.Errorf("%v, want it skipped: %v, and %q\n%s", err, tt.skips, tt.says, out)
+			}
+		})
+	}
+}

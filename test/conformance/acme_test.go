@@ -27,6 +27,7 @@ import (
 // TestACME obtains certificates from Pebble, an ACME server, by tls-alpn-01 and, where that fails, by http-01; a second
 // server finds them in the folder.
 func TestACME(t *testing.T) {
+	t.Parallel()
 	back := origin(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host+r.URL.Path) }))
 	for _, challenge := range []string{"tls-alpn-01", "http-01"} {
 		t.Run(challenge, func(t *testing.T) {

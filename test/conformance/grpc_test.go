@@ -79,6 +79,7 @@ var grpcCases = map[string]func(context.Context, *grpc.ClientConn, testgrpc.Test
 
 // TestGRPC runs grpc-go's interop client against its interop server through a balancer, with and without TLS.
 func TestGRPC(t *testing.T) {
+	t.Parallel()
 	if name := os.Getenv(caseVar); name != "" {
 		grpcCases[name](t.Context(), grpcConn(t), testgrpc.NewTestServiceClient(grpcConn(t)))
 		return
@@ -91,6 +92,7 @@ func TestGRPC(t *testing.T) {
 		}
 		for name := range grpcCases {
 			t.Run(b.Name+"/"+name, func(t *testing.T) {
+				t.Parallel()
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestGRPC$")
@@ -151,6 +153,7 @@ func grpcDial(t *testing.T, target, ca string) *grpc.ClientConn {
 
 // TestGRPCSideBySide has 200 streams with messages of 64 KiB at one time on few connections, and messages of 16 MiB.
 func TestGRPCSideBySide(t *testing.T) {
+	t.Parallel()
 	clear, secure, ca := grpcBalancers(t)
 	targets := map[string]*grpc.ClientConn{"clear": grpcDial(t, clear.Listen.String(), ""), "secure": grpcDial(t, secure.Listen.String(), ca)}
 	for name, conn := range targets {

@@ -31,6 +31,7 @@ var knownClear = map[string]string{
 
 // TestH2spec runs h2spec, strictly, with TLS and without, with an HTTP/1.1 backend and an HTTP/2 one.
 func TestH2spec(t *testing.T) {
+	t.Parallel()
 	back := origin(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, "h2spec needs an answer that has a body of some length")
@@ -42,6 +43,7 @@ func TestH2spec(t *testing.T) {
 	serve(t, clear, clear2, secure)
 	for _, b := range []*lab.Balancer{clear, clear2, secure} {
 		t.Run(b.Name, func(t *testing.T) {
+			t.Parallel()
 			c := &config.Config{
 				Host: b.Listen[0].Addr.String(), Port: int(b.Listen.Port()), Path: "/", Timeout: 10 * time.Second, MaxHeaderLen: 4000, Strict: true,
 				TLS: len(b.Certificates) > 0, Insecure: true,

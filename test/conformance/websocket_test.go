@@ -45,6 +45,7 @@ func echoWebSocket(w http.ResponseWriter, r *http.Request) {
 // length's encoding, in one write and octet by octet, fragments with control frames between them, pings, closes from both
 // sides, invalid frames, subprotocols and compression; over TLS and without.
 func TestWebSocket(t *testing.T) {
+	t.Parallel()
 	back := origin(t, http.HandlerFunc(echoWebSocket))
 	clear, secure := balancer("ws", back), balancer("wss", back)
 	path, pool := certificate(t, "ws.test", listenOf(secure))
@@ -61,7 +62,10 @@ func TestWebSocket(t *testing.T) {
 		for name, run := range map[string]func(*testing.T, wsTarget){
 			"echo": wsEcho, "frames": wsFrames, "chopped": wsChopped, "server closes": wsServerCloses, "invalid": wsInvalid, "refused": wsRefused,
 		} {
-			t.Run(target.name+"/"+name, func(t *testing.T) { run(t, target) })
+			t.Run(target.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				run(t, target)
+			})
 		}
 	}
 }
