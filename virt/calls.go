@@ -44,6 +44,20 @@ func (r *remote) Networks(ctx context.Context) ([]Network, error) {
 	return resp.Networks, nil
 }
 
+// Capabilities implements Hypervisor.
+func (r *remote) Capabilities(ctx context.Context, arch, machine, domainType string) (string, error) {
+	return r.text(ctx, request{Method: methodCapabilities, Arch: arch, Name: machine, Type: domainType})
+}
+
+// Interfaces implements Hypervisor.
+func (r *remote) Interfaces(ctx context.Context) ([]string, error) {
+	resp, err := r.call(ctx, request{Method: methodInterfaces})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Names, nil
+}
+
 // DefineNetwork implements Hypervisor.
 func (r *remote) DefineNetwork(ctx context.Context, xml string) error {
 	return r.do(ctx, request{Method: methodDefineNet, XML: xml})

@@ -175,6 +175,10 @@ func (c *libvirtConn) serve(req request) (resp response) {
 		resp.Pools, err = c.pools()
 	case methodNetworks:
 		resp.Networks, err = c.networks()
+	case methodCapabilities:
+		resp.Text, err = c.capabilities(req.Arch, req.Name, req.Type)
+	case methodInterfaces:
+		resp.Names, err = c.interfaces()
 	case methodDefineNet:
 		err = c.defineNetwork(req.XML)
 	case methodDeleteNet:

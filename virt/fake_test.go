@@ -75,6 +75,12 @@ func (f *fake) Node(context.Context) (virt.Node, error) {
 	return virt.Node{CPUs: 8, Memory: f.memory}, f.fail["dial"]
 }
 
+func (f *fake) Capabilities(context.Context, string, string, string) (string, error) {
+	return "", errSilent
+}
+
+func (f *fake) Interfaces(context.Context) ([]string, error) { return nil, errSilent }
+
 func (f *fake) Networks(context.Context) ([]virt.Network, error) { return nil, nil }
 
 func (f *fake) DefineNetwork(context.Context, string) error { return errSilent }

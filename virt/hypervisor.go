@@ -22,6 +22,10 @@ type Hypervisor interface {
 	Node(ctx context.Context) (Node, error)
 	// Pools returns the storage pools.
 	Pools(ctx context.Context) ([]Pool, error)
+	// Capabilities returns what the emulator of an architecture and a machine type is able to, as XML of libvirt (domainCapabilities).
+	Capabilities(ctx context.Context, arch, machine, domainType string) (string, error)
+	// Interfaces returns the names of the network interfaces.
+	Interfaces(ctx context.Context) ([]string, error)
 	// Networks returns libvirt's networks; none if the hypervisor has no such thing.
 	Networks(ctx context.Context) ([]Network, error)
 	// DefineNetwork defines a network, or redefines the one with the same UUID, and starts it unless it is active. It starts with the

@@ -12,6 +12,8 @@ import (
 
 	"libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // volumes is Hypervisor.Volumes.
@@ -91,6 +93,9 @@ func describeVolume(v *libvirt.StorageVol, into *Volume) error {
 		if x.Target.Format != nil {
 			into.Format = x.Target.Format.Type
 		}
+	}
+	if into.Block && into.Format != lab.DiskQCOW2 { // that of a partition is its type, and a logical volume has none
+		into.Format = lab.DiskRaw
 	}
 	return nil
 }

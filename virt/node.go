@@ -52,3 +52,25 @@ func describePool(p *libvirt.StoragePool) (Pool, error) {
 	}
 	return Pool{Name: name, Active: info.State == libvirt.STORAGE_POOL_RUNNING, Capacity: info.Capacity, Free: info.Available}, nil
 }
+
+// capabilities is Hypervisor.Capabilities.
+func (c *libvirtConn) capabilities(arch, machine, domainType string) (string, error) {
+	text, err := c.c.GetDomainCapabilities("", arch, machine, domainType, 0)
+	return text, plain(err)
+}
+
+// interfaces is Hypervisor.Interfaces.
+func (c *libvirtConn) interfaces() ([]string, error) {
+	list, err := c.c.ListAllInterfaces(0)
+	if err != nil {
+		return nil, plain(err)
+	}
+	var names []string
+	for i := range list {
+		if name, err := list[i].GetName(); err == nil {
+			names = append(names, name)
+		}
+		_ = list[i].Free()
+	}
+	return names, nil
+}

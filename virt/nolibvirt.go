@@ -23,6 +23,8 @@ func (*libvirtConn) domains() ([]Domain, error)                   { return nil, 
 func (*libvirtConn) node() (Node, error)                          { return Node{}, errNotBuilt }
 func (*libvirtConn) pools() ([]Pool, error)                       { return nil, errNotBuilt }
 func (*libvirtConn) networks() ([]Network, error)                 { return nil, errNotBuilt }
+func (*libvirtConn) capabilities(_, _, _ string) (string, error)  { return "", errNotBuilt }
+func (*libvirtConn) interfaces() ([]string, error)                { return nil, errNotBuilt }
 func (*libvirtConn) defineNetwork(string) error                   { return errNotBuilt }
 func (*libvirtConn) deleteNetwork(string) error                   { return errNotBuilt }
 func (*libvirtConn) find(_, _ string) ([]Domain, error)           { return nil, errNotBuilt }

@@ -22,6 +22,8 @@ const (
 	methodNode         method = "node"
 	methodPools        method = "pools"
 	methodNetworks     method = "networks"
+	methodCapabilities method = "capabilities"
+	methodInterfaces   method = "list interfaces"
 	methodDefineNet    method = "define network"
 	methodDeleteNet    method = "delete network"
 	methodFind         method = "find"
@@ -64,6 +66,8 @@ type request struct {
 	XML     string          `json:",omitempty"`
 	Pool    string          `json:",omitempty"`
 	Name    string          `json:",omitempty"`
+	Arch    string          `json:",omitempty"`
+	Type    string          `json:",omitempty"` // of a domain
 	Bytes   uint64          `json:",omitempty"`
 	Order   map[string]uint `json:",omitempty"`
 	Device  string          `json:",omitempty"`
@@ -81,6 +85,7 @@ type response struct {
 	Err     string   `json:",omitempty"`
 	Broken  bool     `json:",omitempty"` // Err says that there is no connection
 	Text    string   `json:",omitempty"`
+	Names   []string `json:",omitempty"`
 	Bytes   uint64   `json:",omitempty"`
 	Domains []Domain `json:",omitempty"`
 	Volumes []Volume `json:",omitempty"`

@@ -152,3 +152,47 @@ func TestSeedOfCloudInit(t *testing.T) {
 	}
 	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 }
+
+// TestBlockVolume gives a machine a volume that is a block device: a partition of a loop device. Logical volumes differ in their pool only.
+func TestBlockVolume(t *testing.T) {
+	netns.Need(t, "losetup", "parted", "cmp")
+	d, on := startLibvirtd(t)
+	seg := netns.NewSegment(t, "10.135.0.1/24")
+	virsh := func(args ...string) string {
+		t.Helper()
+		return netns.Run(t, "virsh", append([]string{"-c", d.URI}, args...)...)
+	}
+	disk := filepath.Join(t.TempDir(), "disk")
+	check(t, os.WriteFile(disk, nil, 0o600))
+	check(t, os.Truncate(disk, 64<<20))
+	device := strings.TrimSpace(netns.Run(t, "losetup", "-fP", "--show", disk))
+	t.Cleanup(func() { netns.Run(t, "losetup", "-d", device) })
+	netns.Run(t, "parted", "-s", device, "mklabel", "gpt", "mkpart", "data", "1MiB", "20MiB")
+	partition := device + "p1"
+	netns.WaitFor(t, "the partition", func() bool { _, err := os.Stat(partition); return err == nil })
+	virsh("pool-create-as", "blocks", "disk", "--source-dev", device, "--source-format", "gpt", "--target", "/dev")
+	content := filepath.Join(t.TempDir(), "content")
+	check(t, os.WriteFile(content, []byte(strings.Repeat("block", 1000)), 0o600))
+	netns.Run(t, "dd", "if="+content, "of="+partition, "conv=notrunc")
+
+	volume := lab.Disk{Volume: filepath.Base(partition), Pool: "blocks"}
+	with := func() *lab.Lab {
+		return oneHost(on, func(h *lab.Host) {
+			h.VM.Hypervisor.Bridges[0].Bridge = seg.Bridge
+			h.VM.Disks = []lab.Disk{{Size: gib}, volume}
+		})
+	}
+	b := newTestServer(t, with(), nil, virt.Config{})
+	serve(t, b)
+	wantErr(t, b.Create(t.Context(), "master-0"), "has format raw, lab file: qcow2: write format: raw")
+	volume.Format = lab.DiskRaw
+	b.use(t, with())
+	check(t, b.Create(t.Context(), "master-0"))
+	wantPlan(t, b, virt.ConditionOK)
+	check(t, b.Start(t.Context(), "master-0"))
+	if list := virsh("domblklist", "--details", "master-0"); !strings.Contains(list, "block") || !strings.Contains(list, partition) {
+		t.Errorf("disks\n%s", list)
+	}
+	check(t, b.Delete(t.Context(), "master-0", virt.DeleteDisks))
+	netns.Run(t, "cmp", "-n", "5000", content, partition)
+}

@@ -18,14 +18,15 @@ import (
 )
 
 func checkCommand(o *options) *cobra.Command {
-	var strict bool
+	var strict, live bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the lab file and report every error; exit status 1 if there is one",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return check(cmd, o, strict) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return check(cmd, o, strict, live) },
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "treat missing files and unreadable zones as errors")
+	cmd.Flags().BoolVar(&live, "live", false, "ask the hypervisors, too, for bridges, networks, pools, memory, firmware and CPUs")
 	return cmd
 }
 
@@ -36,8 +37,14 @@ type checkResult struct {
 	Warnings []*lab.Problem `json:"warnings"`
 }
 
-func check(cmd *cobra.Command, o *options, strict bool) error {
+func check(cmd *cobra.Command, o *options, strict, live bool) error {
 	l, found, err := daemon.Check(o.lab, strict)
+	lacking := 0
+	if live && err == nil {
+		missing, unknown, compile := daemon.CheckHypervisors(cmd.Context(), "/proc/self/exe", l)
+		err, lacking = compile, len(missing)
+		found.Faults, found.Warnings = append(found.Faults, missing...), append(found.Warnings, unknown...)
+	}
 	v := checkResult{OK: err == nil && len(found.Faults) == 0, Errors: problemsOf(errors.Join(err, found.Faults.Err())), Warnings: found.Warnings}
 	v.Errors, v.Warnings = append(lab.Problems{}, v.Errors...), append(lab.Problems{}, v.Warnings...) // [], not null
 	load.Quote(v.Errors)
@@ -50,6 +57,8 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return errors.New("the lab file cannot be read")
+	case err == nil && lacking == len(v.Errors):
+		return fmt.Errorf("the hypervisors lack what virtual machines of the lab file need: %s", countErrors(lacking))
 	case err == nil:
 		return fmt.Errorf("the lab file has %s; a daemon applies it, and refuses the machines and zones with errors until they are fixed", countErrors(len(v.Errors)))
 	}

@@ -28,3 +28,14 @@ func ReadMachines(ctx context.Context, program, uri string) (*importer.Machines,
 	}
 	return m, nil
 }
+
+// CheckHypervisors asks the hypervisors of a lab for what its machines need, without a daemon. program calls HypervisorProcess first
+// of all. missing has what is not there, unknown what a hypervisor could not tell.
+func CheckHypervisors(ctx context.Context, program string, l *lab.Lab) (missing, unknown lab.Problems, err error) {
+	table, err := virt.Compile(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	missing, unknown = virt.Survey(ctx, &virt.Processes{Program: program, Log: slog.New(slog.DiscardHandler)}, table)
+	return missing, unknown, nil
+}

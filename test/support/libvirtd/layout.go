@@ -16,6 +16,7 @@ const initScript = `
 set -e
 mount --make-rprivate /
 mount -t proc proc /proc
+mount -t sysfs sysfs /sys # its interfaces are those of the network namespace
 for pair in etc:/etc/libvirt lib:/var/lib/libvirt cache:/var/cache/libvirt log:/var/log/libvirt run:/run/libvirt lock:/var/lock \
 	passwd:/etc/passwd group:/etc/group
 do
