@@ -22,7 +22,8 @@ type Hypervisor interface {
 	Node(ctx context.Context) (Node, error)
 	// Pools returns the storage pools.
 	Pools(ctx context.Context) ([]Pool, error)
-	// Capabilities returns what the emulator of an architecture and a machine type is able to, as XML of libvirt (domainCapabilities).
+	// Capabilities returns what the emulator of an architecture and a machine type is able to, as XML of libvirt
+	// (domainCapabilities); empty: it does not tell.
 	Capabilities(ctx context.Context, arch, machine, domainType string) (string, error)
 	// Interfaces returns the names of the network interfaces.
 	Interfaces(ctx context.Context) ([]string, error)

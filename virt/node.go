@@ -56,6 +56,9 @@ func describePool(p *libvirt.StoragePool) (Pool, error) {
 // capabilities is Hypervisor.Capabilities.
 func (c *libvirtConn) capabilities(arch, machine, domainType string) (string, error) {
 	text, err := c.c.GetDomainCapabilities("", arch, machine, domainType, 0)
+	if code(err) == libvirt.ERR_NO_SUPPORT {
+		return "", nil
+	}
 	return text, plain(err)
 }
 

@@ -199,6 +199,10 @@ func (s *survey) askMachines(ctx context.Context, h Hypervisor) error {
 				return err
 			}
 			caps := &libvirtxml.DomainCaps{}
+			if err == nil && text == "" {
+				s.unknown.Addf(m.host.Pos, "hosts."+m.host.Name+".vm", "hypervisor %s does not tell which machines it runs", s.hv.Name)
+				return nil
+			}
 			if err == nil {
 				err = caps.Unmarshal(text)
 			}
