@@ -182,6 +182,7 @@ func TestUpdatePolicy(t *testing.T) {
 		{"delegation", insert("sub.z.test. 60 NS ns.x."), "REFUSED"},
 		{"DNAME", insert("sub.z.test. 60 DNAME x."), "REFUSED"},
 		{"below a delegation", insert("a.del.z.test. 60 A 192.0.2.7"), "NOTZONE"},
+		{"at a DNAME", insert("dn.z.test. 60 TXT x"), "NOERROR"},
 		{"below a DNAME", insert("a.dn.z.test. 60 A 192.0.2.7"), "NOTZONE"},
 		{"in the zone below", insert("a.child.z.test. 60 A 192.0.2.7"), "NOTZONE"},
 		{"outside", insert("a.example. 60 A 192.0.2.7"), "NOTZONE"},
@@ -209,6 +210,7 @@ func TestUpdatePolicy(t *testing.T) {
 	wantAnswers(t, u.server(t), outside, []dialogue{
 		{"new.z.test. A", "NOERROR aa\nan new.z.test. A 192.0.2.7"},
 		{"www.z.test. TXT", "NOERROR aa\nan www.z.test. TXT \"x\""},
+		{"dn.z.test. TXT", "NOERROR aa\nan dn.z.test. TXT \"x\""},
 		{"_acme-challenge.apps.z.test. TXT", "NOERROR aa\nan _acme-challenge.apps.z.test. TXT \"x\""},
 		{"console.apps.z.test. A", "NOERROR aa\nan console.apps.z.test. A 192.0.2.2"},
 	})
@@ -294,6 +296,13 @@ func TestLabTakesPrecedence(t *testing.T) {
 			t.Errorf("%v: warnings %q", lines, got)
 		}
 	}
+	wildcard := updateLab()
+	wildcard.Zones[1].Records = append(wildcard.Zones[1].Records, derived("z.test.", "*.b.z.test. A 192.0.2.101").Records...)
+	u.reload(t, wildcard)
+	wantAnswers(t, u.server(t), outside, []dialogue{
+		{"new.z.test. A", "NOERROR aa\nan new.z.test. A 192.0.2.7"},
+		{"a.b.z.test. A", "NOERROR aa\nan a.b.z.test. A 192.0.2.101"},
+	})
 	without := updateLab()
 	without.Zones = without.Zones[:1]
 	u.reload(t, without)

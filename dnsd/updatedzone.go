@@ -135,6 +135,9 @@ func (z *zone) withUpdates(t *Table, sets []RRSet) *zone {
 	size := sizeOf(sets)
 	u := zoneUpdater{t: t, zone: z.clone(2*len(sets), 96*len(sets)+size.octets)}
 	u.plain, u.kept, u.updated = z, size, make(map[setKey]*RRSet, len(sets))
+	if z.broken || len(z.source.Update) == 0 {
+		return u.zone
+	}
 	for first := 0; first < len(sets); {
 		last := first + 1
 		for last < len(sets) && sets[last].Name == sets[first].Name {
@@ -160,7 +163,7 @@ func (u *zoneUpdater) addName(sets []RRSet) {
 	if err == nil {
 		_, err = u.n.parse(u.wire[:end])
 	}
-	if err != nil || !u.isOpen() {
+	if in, _ := u.t.zoneOf(&u.n, 0); err != nil || in == nil || in.index != u.index || u.plain.mayAdd(u.t, &u.n) != nil {
 		return
 	}
 	var made []rrset
@@ -178,20 +181,39 @@ func (u *zoneUpdater) addName(sets []RRSet) {
 	}
 }
 
-// isOpen reports whether updates may have records at u.n: the name is in the zone, and the lab file neither has nor hides it.
-func (u *zoneUpdater) isOpen() bool {
-	if in, _ := u.t.zoneOf(&u.n, 0); in == nil || in.index != u.index || len(u.source.Update) == 0 || u.broken {
-		return false
+// asCompiled returns a zone without dynamic updates and without what was learned.
+func (z *zone) asCompiled() *zone {
+	z = cmp.Or(z.constant, z)
+	return cmp.Or(z.plain, z)
+}
+
+// mayAdd reports why updates cannot have records at a name of a zone, which is as it was compiled: the lab file has it, or decides about it
+// from above, or programs trust it.
+func (z *zone) mayAdd(t *Table, n *name) error {
+	if err := z.mayTouch(t, n); err != nil {
+		return err
 	}
-	if u.t.pooled[string(u.n.bytes())] != nil || u.reserved(&u.n) {
-		return false
+	text := nameText(n.bytes())
+	switch m := z.match(n, n.labels-z.labels); {
+	case z.reserved(n):
+		return refuse(refused, "%s is reserved, as programs trust such names unasked: dns.zones.NAME.update_reserved may list it", text)
+	case m.cut >= 0 || m.dname > 0:
+		return refuse(notZone, "%s is delegated or redirected", text)
+	case m.node != nil && m.node.derived && !(n.wire[1] == '_' && n.labels == labelCount(z.nameOf(m.node))):
+		return refuse(refused, "%s is a name that the lab file has by a wildcard; only names such as _acme-challenge can be added there", text)
 	}
-	for label := 0; label < u.n.labels-u.labels; label++ {
-		if nd := u.zone.node(&u.n, label); nd != nil && (nd.cut || nd.dname || label == 0 && nd.derived) {
-			return false
-		}
+	return nil
+}
+
+// mayTouch reports why updates cannot change a name of a zone: it is that of one of the lab file's hosts and clusters.
+func (z *zone) mayTouch(t *Table, n *name) error {
+	if _, ok := t.pooled[string(n.bytes())]; ok {
+		return refuse(refused, "%s is the name of a host", nameText(n.bytes()))
 	}
-	return true
+	if nd := z.node(n, 0); nd != nil && nd.derived {
+		return refuse(refused, "%s is a name of the lab file's hosts and clusters", nameText(n.bytes()))
+	}
+	return nil
 }
 
 // addSet adds the data of an RRset of u.n, which has others already. It reports false if it does not go together with those.

@@ -197,38 +197,27 @@ func (e *zoneEdit) change(rtype uint16, h *dns.RR_Header, data []byte) {
 
 // mayChange reports why the RRset of e.n cannot be changed: it is the lab file's, or would hide something that is.
 func (e *zoneEdit) mayChange(rtype uint16, adding bool) error {
-	t, text := e.t, nameText(e.n.bytes())
-	nd := e.zone.node(&e.n, 0)
-	if _, ok := t.pooled[string(e.n.bytes())]; ok {
-		return refuse(refused, "%s is the name of a host", text)
+	compiled, text := e.zone.asCompiled(), nameText(e.n.bytes())
+	if err := compiled.mayTouch(e.t, &e.n); err != nil {
+		return err
 	}
-	if nd != nil && nd.derived {
-		return refuse(refused, "%s is a name of the lab file's hosts and clusters", text)
-	}
-	if nd != nil && e.zone.set(nd, rtype) != nil && e.zone.updated[setKey{string(e.n.bytes()), rtype}] == nil {
+	nd := compiled.node(&e.n, 0)
+	if nd != nil && compiled.set(nd, rtype) != nil {
 		return refuse(refused, "the %s of %s are in the lab file", typeText(rtype), text)
 	}
 	if !adding {
 		return nil
 	}
-	if e.zone.reserved(&e.n) {
-		return refuse(refused, "%s is reserved, as programs trust such names unasked: dns.zones.NAME.update_reserved may list it", text)
+	if err := compiled.mayAdd(e.t, &e.n); err != nil {
+		return err
 	}
-	if !updatable(rtype) {
+	switch {
+	case !updatable(rtype):
 		return refuse(refused, "%s: a %s changes the zone for other names: only the lab file can have it", text, typeText(rtype))
-	}
-	if nd != nil && e.zone.set(nd, typeCNAME) != nil && e.zone.updated[setKey{string(e.n.bytes()), typeCNAME}] == nil {
+	case nd != nil && compiled.set(nd, typeCNAME) != nil:
 		return refuse(refused, "the CNAME of %s is in the lab file", text)
-	}
-	if nd != nil && rtype == typeCNAME && e.labHas(nd) {
+	case nd != nil && rtype == typeCNAME && nd.sets > 0:
 		return refuse(refused, "%s has other records in the lab file", text)
-	}
-	_, at := t.zoneOf(&e.n, 0)
-	switch m := e.zone.match(&e.n, at); {
-	case m.cut >= 0 || m.dname > 0:
-		return refuse(notZone, "%s is delegated or redirected", text)
-	case nd == nil && m.node != nil && m.node.derived && !(e.n.wire[1] == '_' && e.n.labels == labelCount(e.zone.nameOf(m.node))):
-		return refuse(refused, "%s is a name that the lab file has by a wildcard; only names such as _acme-challenge can be added there", text)
 	}
 	return nil
 }
@@ -241,16 +230,6 @@ func (z *zone) reserved(n *name) bool {
 	}
 	relative := strings.TrimSuffix(nameText(append(slices.Clip(n.wire[:n.off[labels]]), 0)), ".")
 	return lab.ReservedName(relative) && !slices.Contains(z.source.UpdateReserved, relative)
-}
-
-// labHas reports whether a node has records of the lab file.
-func (e *zoneEdit) labHas(nd *node) bool {
-	for _, set := range e.zone.setsOf(nd) {
-		if e.zone.updated[setKey{string(e.n.bytes()), set.rtype}] == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // get returns the RRset of e.n as it is after what the update has changed so far, or nil.
