@@ -18,7 +18,19 @@ import (
 // Create creates the volumes and the domain of a host. An existing domain that differs from the lab file is redefined if it
 // is off; existing volumes are never changed. A domain or volume that bootlab did not create is an error.
 func (s *Server) Create(ctx context.Context, host string) error {
-	return s.run(ctx, host, operation{name: "create", kind: event.VMCreated, places: true, do: s.create, timeout: s.createTime})
+	return s.run(ctx, host, s.defining("create", s.create))
+}
+
+// defining returns an operation whose do defines a domain, and returns the one before; its zero value: there was none.
+func (s *Server) defining(name string, do func(context.Context, Hypervisor, *machine) (before Domain, changed bool, err error)) operation {
+	var before Domain
+	return operation{
+		name: name, kind: event.VMCreated, redefined: func() bool { return before.UUID != "" }, places: true, timeout: s.createTime,
+		do: func(ctx context.Context, hv Hypervisor, m *machine) (changed bool, err error) {
+			before, changed, err = do(ctx, hv, m)
+			return changed, err
+		},
+	}
 }
 
 func (s *Server) createTime(m *machine) time.Duration {
@@ -28,25 +40,25 @@ func (s *Server) createTime(m *machine) time.Duration {
 	return s.cfg.Timeout
 }
 
-func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (old Domain, changed bool, err error) {
 	if err := s.alone(ctx, s.table(), m); err != nil {
-		return false, err
+		return old, false, err
 	}
-	old, err := find(ctx, hv, m)
+	old, err = find(ctx, hv, m)
 	if err != nil && !errors.Is(err, ErrAbsent) {
-		return false, err
+		return old, false, err
 	}
 	d := m.domain()
 	want := parseMetadata(d.Metadata.XML)
 	switch {
 	case parseMetadata(cmp.Or(old.Next, old.Metadata)) == want && old.Autostart != m.vm.Autostart:
-		return true, hv.SetAutostart(ctx, m.uuid, m.vm.Autostart)
+		return old, true, hv.SetAutostart(ctx, m.uuid, m.vm.Autostart)
 	case parseMetadata(cmp.Or(old.Next, old.Metadata)) == want:
-		return false, nil
+		return old, false, nil
 	case old.UUID != "" && old.State.active():
-		return false, errors.New("it is running and the lab file has changed: stop it, then create it again, or bootlab vm apply")
+		return old, false, errors.New("it is running and the lab file has changed: stop it, then create it again, or bootlab vm apply")
 	}
-	return true, s.createMissing(ctx, hv, m, d, old)
+	return old, true, s.createMissing(ctx, hv, m, d, old)
 }
 
 // createMissing creates what is missing of a machine, whose domain is old, the zero value if there is none. It deletes what it created

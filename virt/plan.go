@@ -13,7 +13,6 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // A Condition says how a machine on its hypervisor compares with the lab file.
@@ -280,23 +279,23 @@ func (s *Server) markDuplicates(t *Table, all []Comparison) {
 // Apply makes a machine as it is in the lab file: it creates and starts it if it is missing, makes its disks larger, and redefines it
 // if its definition differs, also while it runs: that holds from its next start on. Called again after any interruption, it does the rest.
 func (s *Server) Apply(ctx context.Context, host string) error {
-	return s.run(ctx, host, operation{name: "apply", kind: event.VMCreated, places: true, timeout: s.createTime,
-		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-			if err := s.alone(ctx, s.table(), m); err != nil {
-				return false, err
+	return s.run(ctx, host, s.defining("apply", func(ctx context.Context, hv Hypervisor, m *machine) (old Domain, changed bool, err error) {
+		if err := s.alone(ctx, s.table(), m); err != nil {
+			return old, false, err
+		}
+		old, err = find(ctx, hv, m)
+		switch {
+		case errors.Is(err, ErrAbsent):
+			if err := s.createMissing(ctx, hv, m, m.domain(), Domain{}); err != nil {
+				return old, false, err
 			}
-			old, err := find(ctx, hv, m)
-			switch {
-			case errors.Is(err, ErrAbsent):
-				if err := s.createMissing(ctx, hv, m, m.domain(), Domain{}); err != nil {
-					return false, err
-				}
-				return true, s.powerOn(ctx, hv, m)
-			case err != nil:
-				return false, err
-			}
-			return s.applyTo(ctx, hv, m, old)
-		}})
+			return old, true, s.powerOn(ctx, hv, m)
+		case err != nil:
+			return old, false, err
+		}
+		changed, err = s.applyTo(ctx, hv, m, old)
+		return old, changed, err
+	}))
 }
 
 // applyTo is Apply for a machine whose domain is old.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -53,12 +54,14 @@ func TestPlanAndApply(t *testing.T) {
 	wantPlan(t, b, virt.ConditionOK)
 	check(t, b.Stop(ctx, "master-0", virt.StopForce, 0))
 	wantPlan(t, b, virt.ConditionOK)
+	b.wantEvents(t, event.VMCreated, event.VMStopped)
 
 	for _, firmware := range []lab.Firmware{lab.FirmwareUEFI, lab.FirmwareUEFISecure} {
 		b.use(t, with(func(h *lab.Host) { h.VM.Firmware = firmware }))
 		wantPlan(t, b, virt.ConditionChanged, "lab file: "+string(firmware))
 		check(t, b.Apply(ctx, "master-0"))
 		wantPlan(t, b, virt.ConditionOK)
+		b.wantEvents(t, event.VMChanged)
 		check(t, b.Start(ctx, "master-0"))
 		wantPlan(t, b, virt.ConditionOK)
 		// What enrolls the keys of Secure Boot are the variables, which uefi has left behind without keys.
@@ -77,6 +80,7 @@ func TestPlanAndApply(t *testing.T) {
 			wantErr(t, b.Apply(ctx, "master-0"), "stop it first")
 		}
 		check(t, b.Stop(ctx, "master-0", virt.StopForce, 0))
+		b.events.take()
 	}
 	check(t, b.Apply(ctx, "master-0"))
 	wantPlan(t, b, virt.ConditionOK)

@@ -169,6 +169,8 @@ func (s *Server) Serve(ctx context.Context) error {
 type operation struct {
 	name string
 	kind event.Kind // recorded when it changed something
+	// redefined reports, once do has returned, that the domain was there before: the kind is then VMChanged. nil: it does not define any.
+	redefined func() bool
 	// places lets it choose the hypervisor of a machine that has none yet.
 	places bool
 	// timeout returns how long it may take; nil: Config.Timeout.
@@ -230,7 +232,11 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	}
 	s.seconds.WithLabelValues(op.name, "ok").Observe(took.Seconds())
 	if changed {
-		s.record(m, event.Event{Kind: op.kind, Detail: hv.Name, Dur: took})
+		kind := op.kind
+		if op.redefined != nil && op.redefined() {
+			kind = event.VMChanged
+		}
+		s.record(m, event.Event{Kind: kind, Detail: hv.Name, Dur: took})
 	}
 	return nil
 }
@@ -261,6 +267,9 @@ func (s *Server) release(host string) {
 
 // ErrBusy is wrapped by the error of an operation on a machine on which another is in progress.
 var ErrBusy = errors.New("try again later")
+
+// ErrNoVM is wrapped by the error of an operation on a name that no virtual machine of the lab has.
+var ErrNoVM = errors.New("not a virtual machine")
 
 // ErrAbsent is returned for a host without a domain.
 var ErrAbsent = errors.New("no such VM: create it first (bootlab vm create)")

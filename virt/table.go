@@ -97,7 +97,7 @@ func (t *Table) VolumeXML(host string) ([]string, error) {
 func (t *Table) machine(host string) (*machine, error) {
 	m := t.byHost[host]
 	if m == nil {
-		return nil, fmt.Errorf("host %q is not a virtual machine of lab %q: give it a vm in the lab file", host, t.lab)
+		return nil, fmt.Errorf("host %q is %w of lab %q: give it a vm in the lab file", host, ErrNoVM, t.lab)
 	}
 	return m, nil
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func reloadCommand(o *options) *cobra.Command {
@@ -202,12 +203,20 @@ func changeCommand(o *options, change *api.BackendChange, short string) *cobra.C
 			text := "%s is removed\n"
 			args := []any{b.Name}
 			if b.Addr != "" {
-				text, args = "%s %s is %s, weight %d, %d connections open\n", []any{b.Name, b.Addr, b.State, b.Weight, b.Connections}
+				text, args = "%s %s is %s, weight %d, %s open\n", []any{b.Name, b.Addr, changedState(change.Action, b), b.Weight, lab.Plural(int(b.Connections), "connection")}
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), text, args...)
 			return err
 		}),
 	}
+}
+
+// changedState says what a backend is after a change. One that was drained, or is new, was not checked yet.
+func changedState(change api.BackendAction, b api.Backend) string {
+	if b.State == api.BackendUnknown && (change == api.BackendReady || change == api.BackendAdd) {
+		return "ready: it gets connections, and was not checked yet"
+	}
+	return string(b.State)
 }
 
 func weightCommand(o *options) *cobra.Command {

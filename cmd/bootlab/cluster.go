@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
@@ -119,7 +120,7 @@ func confirmUp(cmd *cobra.Command, cl api.Cluster, all bool) error {
 	if len(disks) == 0 {
 		return nil
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "This installs %d machines and overwrites their disks: %s.\n", len(disks), strings.Join(disks, ", "))
+	fmt.Fprintf(cmd.ErrOrStderr(), "This installs %s and overwrites their disks: %s.\n", lab.Plural(len(disks), "machine"), strings.Join(disks, ", "))
 	return confirmYes(cmd, "Bring "+cl.Name+" up?", "installs")
 }
 

@@ -65,12 +65,7 @@ func check(cmd *cobra.Command, o *options, strict, live bool) error {
 	return fmt.Errorf("the lab file has %s", countErrors(len(v.Errors)))
 }
 
-func countErrors(n int) string {
-	if n == 1 {
-		return "1 error"
-	}
-	return fmt.Sprintf("%d errors", n)
-}
+func countErrors(n int) string { return lab.Plural(n, "error") }
 
 // problemsOf returns err as problems. One that is about no line of the lab file has no place.
 func problemsOf(err error) lab.Problems {

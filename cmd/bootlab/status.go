@@ -48,7 +48,7 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 
 // statusHead writes what is true of the daemon as a whole.
 func statusHead(w io.Writer, s api.Status) {
-	fmt.Fprintf(w, "lab %s, generation %d, up since %s, bootlab %s\n", s.Lab, s.Generation, localTime(s.Started), s.Version)
+	fmt.Fprintf(w, "lab %s, generation %d, daemon started %s, bootlab %s\n", s.Lab, s.Generation, localTime(s.Started), s.Version)
 	fmt.Fprintf(w, "confined: files %s, system calls %s\n", s.Files, s.Calls)
 	if r := s.Reload; r.Err != "" {
 		fmt.Fprintf(w, "\nthe reload of %s was refused; generation %d stays in use:\n%s\n", localTime(r.At), r.Generation, indent(r.Err))

@@ -157,7 +157,7 @@ func onHypervisors(cmd *cobra.Command, o *options, c *api.Client, hosts []string
 				} else {
 					done = append(done, vm)
 					if !o.json {
-						fmt.Fprintln(cmd.OutOrStdout(), vmLine(vm))
+						fmt.Fprintln(cmd.OutOrStdout(), doneLine(vm, action))
 					}
 				}
 				mu.Unlock()
@@ -169,6 +169,14 @@ func onHypervisors(cmd *cobra.Command, o *options, c *api.Client, hosts []string
 	}
 	hypervisors.Wait()
 	return done, failed
+}
+
+// doneLine says what an action made of a machine.
+func doneLine(vm api.VM, action api.VMAction) string {
+	if action == api.VMDelete && vm.State == "absent" {
+		vm.State = "deleted"
+	}
+	return vmLine(vm)
 }
 
 func vmLine(vm api.VM) string {

@@ -54,7 +54,9 @@ func TestVMCommands(t *testing.T) {
 	h.steps(
 		step{args: "vm plan", out: []string{"HOST HYPERVISOR STATE PLAN DETAILS", "m1 one absent missing", "m2 one absent missing", "m3 two absent missing"}},
 		step{args: "vm plan m3 --json", json: true, out: []string{`"condition": "missing"`}, not: []string{"m1"}},
-		step{args: "vm plan nobody", err: `host "nobody" is not a virtual machine`},
+		step{args: "vm plan nobody", err: `no host or cluster "nobody" in lab`},
+		step{args: "vm plan prot", err: "did you mean prod?"},
+		step{args: "vm plan a", err: `host "a" is not a virtual machine of lab`},
 		// One hypervisor after the other: both libvirtds are in one namespace, and race for the names of its tap devices.
 		step{args: "vm apply m1 m2", out: []string{"m1 is running on one", "m2 is running on one"}},
 		step{args: "vm apply prod", out: []string{"m3 is running on two", "1 applied, 3 of 3 as in the lab file"}},
@@ -92,7 +94,7 @@ func TestVMCommands(t *testing.T) {
 	h.until("hypervisor one", func() bool { return !strings.Contains(h.run("vm", "list").out, "unknown") })
 	h.steps(
 		step{args: "vm apply", out: []string{"m2 is running on one", "1 applied, 2 of 3 as in the lab file", "m2 one running restart"}},
-		step{args: "vm delete prod --disks --yes", out: []string{"m1 is absent", "m3 is absent"}},
+		step{args: "vm delete prod --disks --yes", out: []string{"m1 is deleted", "m3 is deleted"}},
 		step{args: "vm plan", out: []string{"m1 one absent missing"}},
 	)
 	h.edit("vm: {hypervisor: one, cpus: 2", "vm: {hypervisor: any, cpus: 2")
@@ -106,6 +108,6 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm capacity --json", json: true, out: []string{`"running": 1`, `"vms": 2`, `"name": "default"`}},
 		step{args: "hosts --json", json: true, out: []string{`"hypervisor": "one"`}},
 		step{args: "vm plan m2", out: []string{"m2 one running ok"}},
-		step{args: "vm delete m2 --disks --yes", out: []string{"m2 is absent"}, not: []string{" on one"}},
+		step{args: "vm delete m2 --disks --yes", out: []string{"m2 is deleted"}, not: []string{" on one"}},
 	)
 }

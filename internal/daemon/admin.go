@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -162,13 +163,34 @@ func (c *adminBackend) VMs(ctx context.Context) ([]api.VM, error) {
 func (c *adminBackend) VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error) {
 	plan, err := c.servers.virt.Plan(ctx, hosts)
 	if err != nil {
-		return nil, &api.Error{Status: http.StatusNotFound, Message: err.Error()}
+		return nil, c.vmError(err, http.StatusNotFound, hosts...)
 	}
 	out := make([]api.VMPlan, 0, len(plan))
 	for _, p := range plan {
 		out = append(out, vmPlan(p))
 	}
 	return out, nil
+}
+
+// vmError is the answer to a request about machines that failed: one of the names may be no host at all.
+func (c *adminBackend) vmError(err error, status int, names ...string) error {
+	l := c.current.Load().Lab
+	i := slices.IndexFunc(names, func(name string) bool { return l.Host(name) == nil })
+	if i < 0 || !errors.Is(err, virt.ErrNoVM) {
+		return &api.Error{Status: status, Message: err.Error()}
+	}
+	var known []string
+	for _, h := range l.Hosts {
+		known = append(known, h.Name)
+	}
+	for _, cl := range l.Clusters {
+		known = append(known, cl.Name)
+	}
+	hint := "bootlab hosts and bootlab clusters list them"
+	if near := lab.Nearest(names[i], known); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host or cluster %q in lab %s", names[i], l.Name), Hint: hint}
 }
 
 func vmPlan(p virt.Comparison) api.VMPlan {
@@ -216,7 +238,7 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction,
 		err = v.Forget(ctx, host)
 	}
 	if err != nil {
-		return api.VM{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+		return api.VM{}, c.vmError(err, http.StatusConflict, host)
 	}
 	for _, s := range v.List(ctx) {
 		if s.Host == host {

@@ -150,8 +150,8 @@ func (d *Daemon) reportState(ctx context.Context) {
 	}
 	l := d.current.Load().Lab
 	if lost := d.installs.Lost(); lost != nil {
-		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("since %s; %d hosts boot their own disks; bootlab state shows more: %s",
-			lost.Since.Format(time.DateTime), len(d.unknownHosts(l)), adviceLost), Err: lost.Why})
+		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("since %s; %s; bootlab state shows more: %s",
+			lost.Since.Format(time.DateTime), bootOwnDisks(len(d.unknownHosts(l))), adviceLost), Err: lost.Why})
 	}
 	if hosts, pools := d.unaccepted(l); len(hosts)+len(pools) > 0 {
 		d.log.Warn("first start of this lab: machines install themselves at their next network boot", "hosts", hosts, "pools", pools, "advice", adviceFirst)
@@ -160,6 +160,13 @@ func (d *Daemon) reportState(ctx context.Context) {
 	if err := d.state.id.Served(ctx); err != nil {
 		d.log.Error("first start not noted in the state", "err", err)
 	}
+}
+
+func bootOwnDisks(hosts int) string {
+	if hosts == 1 {
+		return "1 host boots its own disk"
+	}
+	return fmt.Sprintf("%d hosts boot their own disks", hosts)
 }
 
 const (
@@ -300,7 +307,7 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	if err := c.storeWatch.store.AcceptLosses(ctx); err != nil {
 		return api.State{}, err
 	}
-	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: fmt.Sprintf("%d hosts are armed: %s", len(armed), some(armed))})
+	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), some(armed))})
 	return c.State(ctx), nil
 }
 

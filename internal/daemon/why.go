@@ -30,7 +30,7 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 	}
 	if h != nil {
 		m = c.clusters.machine(h, c.clusters.look(ctx))
-		m.Cluster = c.waits(ctx, h)
+		m.Cluster, m.Later = c.waits(ctx, h)
 		m.BMC, m.BMCProblem = powerOfMetal(ctx, h)
 	}
 	return c.diagnose(ctx, m)
@@ -53,12 +53,19 @@ func powerOfMetal(ctx context.Context, h *lab.Host) (state, problem string) {
 	return string(s), ""
 }
 
-// waits returns what the cluster of h waits for; empty: nothing, or it has none that can be brought up.
-func (c *adminBackend) waits(ctx context.Context, h *lab.Host) string {
+// waits returns what the cluster of h waits for, and what h waits for before it is created or switched on; empty: nothing, or it has no
+// cluster that can be brought up.
+func (c *adminBackend) waits(ctx context.Context, h *lab.Host) (all, later string) {
 	if h.Cluster == nil || h.Cluster.Kind == lab.Plain {
-		return ""
+		return "", ""
 	}
-	return c.clusters.assess(h.Cluster, c.clusters.look(ctx)).Waits
+	s := c.clusters.assess(h.Cluster, c.clusters.look(ctx))
+	for _, m := range s.Machines {
+		if m.Host == h && m.Stage == cluster.StageWaiting {
+			later = m.Waits
+		}
+	}
+	return s.Waits, later
 }
 
 // diagnose adds to m the health of the servers, and judges the boots of the machine by it.
@@ -86,6 +93,7 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	if h.VM != nil {
 		vm := seen.vms[h.Name]
 		m.VM, m.VMProblem = string(vmState(vm.State)), vm.Err
+		m.Image = h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
 	}
 	if n := h.Network; n != nil {
 		m.Network = n.Name

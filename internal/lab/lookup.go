@@ -148,19 +148,20 @@ func (l *Lab) PoolHost(p *Pool, m MAC, a netip.Addr) *Host {
 
 // Summary counts what the lab has: "8 hosts, 1 network, 2 clusters".
 func (l *Lab) Summary() string {
-	parts := []string{plural(len(l.Hosts), "host"), plural(len(l.Networks), "network")}
+	parts := []string{Plural(len(l.Hosts), "host"), Plural(len(l.Networks), "network")}
 	for _, more := range []struct {
 		n    int
 		noun string
 	}{{len(l.Clusters), "cluster"}, {len(l.Profiles), "profile"}, {len(l.Balancers), "balancer"}, {len(l.Zones), "zone"}} {
 		if more.n > 0 {
-			parts = append(parts, plural(more.n, more.noun))
+			parts = append(parts, Plural(more.n, more.noun))
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-func plural(n int, noun string) string {
+// Plural counts things in words: "1 host", "2 hosts".
+func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

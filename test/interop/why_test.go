@@ -111,6 +111,8 @@ func TestUpCauses(t *testing.T) {
 	d.machine(t, "02:00:00:00:ff:71").wire(t).bind(mac("52:54:00:99:00:01"))
 	if out, err := d.bootlab("up", "--yes", "--detach", "prod"); err != nil {
 		t.Fatalf("up: %v\n%s", err, out)
+	} else if strings.Contains(out, "no packet of it") {
+		t.Errorf("of machines that an admin has to switch on, up says what nobody can know:\n%s", out)
 	}
 
 	boot := func(i int) (m *machine, addr, name string) {

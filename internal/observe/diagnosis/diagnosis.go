@@ -28,6 +28,8 @@ type Machine struct {
 	Install    string // armed, booting, installing, installed, held, unknown; empty: nothing to install
 	VM         string // running, stopped, absent, unknown; empty: no virtual machine
 	VMProblem  string // why VM is unknown
+	Image      bool   // its virtual machine is made from an image: nothing installs it, it starts from its disk
+	Later      string // what its cluster waits for before it creates it or switches it on; empty: nothing
 	BMC        string // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
 	BMCProblem string // why BMC is unknown
 
@@ -142,7 +144,7 @@ func ownEvents(events []event.Event) (own []event.Event) {
 
 // diagnose tries what is certain before what is likely.
 func (c *boot) diagnose() Diagnosis {
-	for _, rule := range []func() (Diagnosis, bool){c.held, c.console, c.diskReturns, c.power, c.finished, c.failure, c.unseen, c.runs} {
+	for _, rule := range []func() (Diagnosis, bool){c.held, c.console, c.later, c.diskReturns, c.power, c.finished, c.failure, c.unseen, c.runs} {
 		if d, ok := rule(); ok {
 			return d
 		}
@@ -153,7 +155,7 @@ func (c *boot) diagnose() Diagnosis {
 // rank orders events by how far they show the machine to be; 0: they show nothing of a boot.
 func rank(e event.Event) int {
 	switch e.Kind {
-	case event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.BackendDown, event.BackendDrained, event.BackendReady, event.BootstrapLeft,
+	case event.VMChanged, event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.BackendDown, event.BackendDrained, event.BackendReady, event.BootstrapLeft,
 		event.DHCPRogue, event.DHCPConflict, event.DHCPFlood:
 		return 0
 	case event.BackendUp:

@@ -69,6 +69,11 @@ func TestOf(t *testing.T) {
 	vm := func(state string) diagnosis.Machine {
 		return with(func(m *diagnosis.Machine) { m.VM = state })
 	}
+	image := func(state string) diagnosis.Machine {
+		return with(func(m *diagnosis.Machine) {
+			m.VM, m.Image, m.Profile, m.Document, m.Install = state, true, "", false, ""
+		})
+	}
 	live := with(func(m *diagnosis.Machine) { m.Install = "" })
 	for _, tt := range []struct {
 		name    string
@@ -84,6 +89,16 @@ func TestOf(t *testing.T) {
 		{name: "never seen", machine: host, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received: it is off, does not boot", do: "hosts --unknown"},
 		{name: "never seen, off", machine: vm("stopped"), state: diagnosis.Stopped, stage: event.StageVM, cause: "virtual machine is off", do: "bootlab vm start a"},
 		{name: "never created", machine: vm("absent"), state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
+		{name: "created later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.Later = "absent", "the control plane" }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up creates its virtual machine then"},
+		{name: "switched on later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.Later = "stopped", "the control plane" }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up starts its virtual machine then"},
+		{name: "of metal, switched on later by up", machine: with(func(m *diagnosis.Machine) { m.Later = "the control plane" }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up switches it on then"},
+		{name: "not created, the hypervisor refused", machine: vm("absent"), outcome: timeline.Failed, events: []event.Event{ev(event.VMDeleted, "kvm1"), ev(event.VMFailed, "create on kvm1", "storage pool gone is not active")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine does not exist: storage pool gone is not active", do: "then: bootlab vm create a"},
+		{name: "not started, the hypervisor refused", machine: vm("stopped"), outcome: timeline.Failed, events: []event.Event{ev(event.VMCreated, "kvm1"), ev(event.VMFailed, "start on kvm1", "no memory")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine is off: no memory", do: "then: bootlab vm start a"},
+		{name: "deleted after a failure", machine: vm("absent"), events: []event.Event{ev(event.VMFailed, "start on kvm1", "no memory"), ev(event.VMDeleted, "kvm1")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
+		{name: "of an image, disk does not boot", machine: image("running"), outcome: timeline.Failed, events: []event.Event{ev(event.VMStarted), ev(event.ConsoleNoBootDevice)}, state: diagnosis.Stopped, stage: event.StageVM, cause: "found nothing to boot", do: "bootlab vm delete a --disks && bootlab vm create a"},
+		{name: "of an image, no packet", machine: image("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "no DHCP packet", do: "its system starts from its disk: bootlab vm console a"},
+		{name: "of an image, firmware asks the network", machine: image("running"), events: append([]event.Event{ev(event.VMStarted)}, leased(event.ClientPXE)...), state: diagnosis.Stopped, stage: event.StageAddress, cause: "it is made from an image, and its firmware tries the network: its disk does not boot", do: "bootlab vm create a"},
+		{name: "of an image, runs", machine: image("running"), events: append([]event.Event{ev(event.VMStarted)}, leased(event.ClientOS)...), state: diagnosis.Done, cause: "its system runs"},
 		{name: "hypervisor silent", machine: with(func(m *diagnosis.Machine) { m.VM, m.VMProblem = "unknown", "no route" }), state: diagnosis.Stopped, stage: event.StageVM, cause: "hypervisor does not answer: no route", do: "bootlab status"},
 		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
 		{name: "a snapshot is no step of a boot", machine: vm("running"), events: toScript(ev(event.FileServed, "k"), ev(event.VMSnapshot)), state: diagnosis.Stopped, stage: event.StageFiles, cause: "it fetched its last file", do: "look at its console"},

@@ -65,6 +65,9 @@ var (
 	}
 )
 
+// fromImageAgain is what to do about the disk of a machine that nothing installs.
+const fromImageAgain = "bootlab vm delete HOST --disks && bootlab vm create HOST makes its disk from the image again"
+
 // commands puts the machine into advice.
 func (c *boot) commands(do ...string) []string {
 	out := make([]string, len(do))
@@ -181,6 +184,9 @@ func (c *boot) console() (Diagnosis, bool) {
 		event.ConsolePanic:        {"its kernel panicked", []string{"bootlab vm log HOST shows the console; check the memory of the machine, root= and the initrd"}, nil},
 		event.ConsoleEmergency:    {"its system stopped in an emergency shell", []string{"bootlab vm log HOST shows the console; bootlab vm console HOST opens it"}, nil},
 		event.ConsoleNoBootDevice: {"its firmware found nothing to boot", []string{"bootlab vm plan HOST shows disks and boot order; bootlab install HOST installs it"}, nil},
+	}
+	if c.m.Image {
+		causes[event.ConsoleNoBootDevice] = failing{"its firmware found nothing to boot", []string{"bootlab vm plan HOST shows disks and boot order; " + fromImageAgain}, nil}
 	}
 	f, ok := causes[e.Kind]
 	if !ok || e.Kind == event.ConsoleNoBootDevice && c.m.VM == "stopped" { // that it is off says more

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -8,6 +9,15 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
+
+// later is a machine that its cluster creates or switches on when its turn comes.
+func (c *boot) later() (Diagnosis, bool) {
+	does := map[string]string{"absent": "creates its virtual machine", "stopped": "starts its virtual machine", "": "switches it on"}[c.m.VM]
+	if c.m.Later == "" || does == "" {
+		return Diagnosis{}, false
+	}
+	return Diagnosis{State: Booting, Stage: event.StageVM, Cause: "it waits for " + c.m.Later + ": bootlab up " + does + " then"}, true
+}
 
 // power is a machine that cannot boot because it is off, or does not exist.
 func (c *boot) power() (Diagnosis, bool) {
@@ -30,7 +40,11 @@ func (c *boot) power() (Diagnosis, bool) {
 	default:
 		return Diagnosis{}, false
 	}
-	d := stopped(cause, c.commands(do), c.seen(event.VMStopped, event.VMDeleted, event.VMFailed)...)
+	last := c.seen(event.VMStopped, event.VMDeleted, event.VMCreated, event.VMChanged, event.VMFailed)
+	if len(last) > 0 && last[0].Kind == event.VMFailed {
+		cause, do = cause+": "+cmp.Or(last[0].Err, last[0].Detail), "bootlab vm plan HOST; remove the cause, then: "+do
+	}
+	d := stopped(cause, c.commands(do), last...)
 	d.Stage = event.StageVM
 	return d, true
 }
@@ -133,6 +147,9 @@ func (c *boot) unseen() (Diagnosis, bool) {
 	case last.Kind == event.PowerCycled:
 		d.Cause = "it was power-cycled, and no packet of it was received"
 		d.Do = c.commands("check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
+	case c.m.VM == "running" && c.m.Image:
+		d.Cause = "its virtual machine runs, and no DHCP packet of it was received"
+		d.Do = c.commands("its system starts from its disk: bootlab vm console HOST shows it; check that its NIC is on the bridge of network " + c.m.Network)
 	case c.m.VM == "running":
 		d.Cause = "its virtual machine runs, and no DHCP packet of it was received"
 		d.Do = c.commands("check that its NIC is on the bridge of network " + c.m.Network + " and boots first: bootlab vm plan HOST")
@@ -221,6 +238,8 @@ func (c *boot) afterAddress(last event.Event) silence {
 		return silence{firmwarePatience, "", "it did not take its offer: the answer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
 	case last.Client == event.ClientIPXE:
 		return silence{firmwarePatience, "httpd", "its iPXE has an address and has not fetched its script", "check that it reaches appliance.http: a firewall, a route"}
+	case c.m.Image:
+		return silence{firmwarePatience, "", "it is made from an image, and its firmware tries the network: its disk does not boot", fromImageAgain}
 	case c.m.Profile == "":
 		return silence{firmwarePatience, "", "it has an address, and no profile: bootlab has nothing for it to boot", "give the host a profile in the lab file"}
 	}

@@ -69,6 +69,7 @@ const (
 	BackendWeight
 
 	VMCreated
+	VMChanged
 	VMStarted
 	VMStopped
 	VMDeleted
@@ -208,6 +209,7 @@ var table = [kinds]description{
 	BackendWeight:  {"backend_weight", StageBalancer, slog.LevelInfo, own, "an admin set the weight of a backend"},
 
 	VMCreated:         {"vm_created", StageVM, slog.LevelInfo, own, "a virtual machine was created"},
+	VMChanged:         {"vm_changed", StageVM, slog.LevelInfo, own, "a virtual machine was changed to be as in the lab file"},
 	VMStarted:         {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
 	VMStopped:         {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
 	VMDeleted:         {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},

@@ -227,7 +227,7 @@ func reason(e event.Event) string {
 // reached returns the stage that e shows the machine to be at; empty: none.
 func reached(e event.Event) event.Stage {
 	switch e.Kind {
-	case event.InstallArmed, event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.PowerCycleFailed:
+	case event.InstallArmed, event.VMChanged, event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.PowerCycleFailed:
 		return ""
 	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop, event.InstallUnknown:
 		return event.StageScript
