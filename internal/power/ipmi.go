@@ -7,6 +7,7 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -40,23 +41,61 @@ func ipmiPower(ctx context.Context, b *lab.BMC, a Action) (State, error) {
 	if err != nil {
 		return "", err
 	}
-	state := StateOn
-	if strings.Contains(strings.ToLower(out), "is off") {
-		state = StateOff
-	}
+	state := ipmiState(out)
 	switch {
 	case a == Status, a == On && state == StateOn, a == Off && state == StateOff:
 		return state, nil
 	case a == Reset && state == StateOff:
 		a = On
 	}
-	if _, err := ipmitool(ctx, b, "chassis", "power", string(a)); err != nil {
+	_, err = ipmitool(ctx, b, "chassis", "power", string(a))
+	if err != nil && a == Reset && strings.Contains(err.Error(), invalidField) {
+		err = ipmiOffOn(ctx, b)
+	}
+	if err != nil {
 		return "", err
 	}
 	if a == Off {
 		return StateOff, nil
 	}
 	return StateOn, nil
+}
+
+// invalidField is ipmitool's text for what a controller answers to a chassis control that it does not have (IPMI 2.0, completion code CCh).
+// Power cycle is an optional one (section 28.3): virtualbmc lacks it.
+const invalidField = "Invalid data field in request"
+
+// offPoll is how often a controller is asked whether its machine is off.
+const offPoll = 500 * time.Millisecond
+
+// ipmiOffOn switches a machine off, and on once it is off.
+func ipmiOffOn(ctx context.Context, b *lab.BMC) error {
+	if _, err := ipmitool(ctx, b, "chassis", "power", string(Off)); err != nil {
+		return err
+	}
+	for {
+		out, err := ipmitool(ctx, b, "chassis", "power", "status")
+		if err != nil {
+			return err
+		}
+		if ipmiState(out) == StateOff {
+			_, err := ipmitool(ctx, b, "chassis", "power", string(On))
+			return err
+		}
+		select {
+		case <-time.After(offPoll):
+		case <-ctx.Done():
+			return fmt.Errorf("controller %s: the machine was switched off and is on still: %w", b.IPMI, ctx.Err())
+		}
+	}
+}
+
+// ipmiState reads the answer of ipmitool chassis power status.
+func ipmiState(out string) State {
+	if strings.Contains(strings.ToLower(out), "is off") {
+		return StateOff
+	}
+	return StateOn
 }
 
 // ipmitool runs ipmitool, which speaks RMCP+ (IPMI 2.0). The password is passed in a file, because every user of a machine can
