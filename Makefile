@@ -82,12 +82,13 @@ cluster: deps assets ## a cluster of real parts, three etcd and Kubernetes' API 
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestRealCluster' ./test/interop
 
 .PHONY: soak
-soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cuts and damages, 10,000 tries of a neighbour, known hosts on a slow disk, 100 dashboards: hours
+soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cuts and damages, 10,000 tries of a neighbour, known hosts on a slow disk, 100 dashboards, a libvirtd that freezes, ARM and TPMs: hours
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestKill$$|TestPowerCuts|TestLoad|TestEveryDamage|TestKnownHostsOnASlowDisk' \
 		./internal/store/logfile ./internal/daemon ./dhcpd
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestNeighboursGetNothing|TestDashboardMemory' ./test/interop
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestUpdatesBesideBIND' ./dnsd
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 12h -v -run 'TestKilledDaemon$$' ./test/interop
+	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestFrozenLibvirtd|TestVMHardware' ./virt ./test/e2e
 
 .PHONY: conformance
 conformance: ## h2spec, grpc-go's interop client, WebSocket clients and Pebble against balancers in mode http: a minute

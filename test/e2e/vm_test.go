@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -55,6 +56,37 @@ func TestVM(t *testing.T) {
 			if h := r.host(t, "node"); h.VM != "absent" {
 				t.Errorf("after it was deleted: VM %q", h.VM)
 			}
+		})
+	}
+}
+
+// TestVMHardware starts a 64-bit ARM machine and one with a TPM, and waits until each has its boot script.
+func TestVMHardware(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("BOOTLAB_LONG") == "" {
+		t.Skip("BOOTLAB_LONG is not set: boots UEFI twice by emulation, with a TPM and as 64-bit ARM")
+	}
+	for name, tt := range map[string]struct {
+		keys    string
+		needs   []string
+		monitor string // what QEMU says of the TPM
+	}{
+		"aarch64": {"uefi, arch: aarch64, tpm: true", []string{"qemu-system-aarch64", "swtpm", "swtpm_setup"}, "tpm-tis"},
+		"tpm":     {"uefi, tpm: true", []string{"swtpm", "swtpm_setup"}, "tpm-crb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			netns.Need(t, append(libvirtd.Needs(), tt.needs...)...)
+			netns.Enter(t)
+			libvirt := startLibvirt(t)
+			r := newRigHere(t, vmLab(libvirt.URI, tt.keys), bootFiles)
+			r.bootlab(t, "vm", "create", "node")
+			r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.ScriptServed })
+			tpm := netns.Run(t, "virsh", "-c", libvirt.URI, "qemu-monitor-command", "--hmp", "node", "info tpm")
+			if !strings.Contains(tpm, "model="+tt.monitor) || !strings.Contains(tpm, "type=emulator") {
+				t.Errorf("TPM: %s", tpm)
+			}
+			r.bootlab(t, "vm", "delete", "node", "--disks", "--yes")
 		})
 	}
 }
