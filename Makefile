@@ -75,7 +75,7 @@ test-others:
 	exit $$rc
 
 .PHONY: test-long
-test-long: e2e-install cluster stress fuzz soak ## whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours
+test-long: e2e e2e-install cluster stress fuzz soak reproducible ## every boot, whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours
 
 .PHONY: cluster
 cluster: deps assets ## a cluster of real parts, three etcd and Kubernetes' API servers, brought up from one lab file: some ten minutes, most for the build
@@ -89,6 +89,10 @@ soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cu
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestUpdatesBesideBIND' ./dnsd
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 12h -v -run 'TestKilledDaemon$$' ./test/interop
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestFrozenLibvirtd|TestVMHardware' ./virt ./test/e2e
+
+.PHONY: reproducible
+reproducible: assets ## two builds of the last commit, in different folders, have the same bytes: some minutes
+	test/reproducible.sh
 
 .PHONY: conformance
 conformance: ## h2spec, grpc-go's interop client, WebSocket clients and Pebble against balancers in mode http: a minute
@@ -105,8 +109,8 @@ race: assets ## the tests that need no installed programs, with the race detecto
 	go test -race $(PARALLEL) -timeout 30m $(UNITS)
 
 .PHONY: e2e
-e2e: deps assets ## real machines boot from the real daemon
-	BOOTLAB_REQUIRE=all go test -v -count=1 -timeout 60m -p 1 $(BOOTS)
+e2e: deps assets ## real machines boot from the real daemon, with more firmware than in make test
+	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -v -count=1 -timeout 60m -p 1 $(BOOTS)
 
 .PHONY: e2e-install
 e2e-install: deps assets ## Debian installs itself from its archive, through the cache, twice: an hour in emulation

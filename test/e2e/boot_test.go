@@ -93,7 +93,7 @@ func awaitInstalled(t *testing.T, m *qemu.Machine) {
 // their disk, that time and the next. TestLife does so with the firmware that has iPXE in its ROM.
 func TestInstall(t *testing.T) {
 	t.Parallel()
-	for _, fw := range []qemu.Firmware{qemu.BIOSPlain, qemu.UEFIPXE, qemu.UEFIHTTP} {
+	for _, fw := range withLong([]qemu.Firmware{qemu.BIOSPlain, qemu.UEFIPXE}, qemu.UEFIHTTP) {
 		t.Run(string(fw), func(t *testing.T) {
 			t.Parallel()
 			netns.Need(t, qemu.Needs()...)

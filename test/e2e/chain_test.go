@@ -40,10 +40,10 @@ var chains = map[qemu.Firmware][]string{
 	qemu.UEFIARM64: {"lease pxe", "tftp_probe snponly-arm64.efi", "tftp_served snponly-arm64.efi", "script_served"},
 }
 
-// TestChain boots the firmware that no other test boots to the end.
+// TestChain boots the firmware that no other test of make test boots to the end.
 func TestChain(t *testing.T) {
 	t.Parallel()
-	for _, fw := range []qemu.Firmware{qemu.UEFIROM, qemu.UEFIARM64} {
+	for _, fw := range []qemu.Firmware{qemu.UEFIROM, qemu.UEFIHTTP, qemu.UEFIARM64} {
 		t.Run(string(fw), func(t *testing.T) {
 			t.Parallel()
 			r := newChainRig(t, fw)

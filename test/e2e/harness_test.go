@@ -112,6 +112,15 @@ func newRigHere(t testing.TB, labFile string, files map[string]string) *rig {
 	return r
 }
 
+// withLong adds to the variants of a test those that only make test-long runs: other tests of make test boot the same firmware, or the
+// same system.
+func withLong[T any](variants []T, long ...T) []T {
+	if os.Getenv("BOOTLAB_LONG") != "" {
+		variants = append(variants, long...)
+	}
+	return variants
+}
+
 // withGuest returns files and those of the guest.
 func withGuest(t testing.TB, files map[string]string) map[string]string {
 	t.Helper()

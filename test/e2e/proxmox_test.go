@@ -32,7 +32,7 @@ hosts:
 // gets its initrds in another way; DHCP must name the URL of the answer file; the machine with the posted NICs must get it, once.
 func TestProxmox(t *testing.T) {
 	t.Parallel()
-	for _, firmware := range []qemu.Firmware{qemu.BIOS, qemu.UEFIPXE} {
+	for _, firmware := range withLong([]qemu.Firmware{qemu.BIOS}, qemu.UEFIPXE) {
 		t.Run(string(firmware), func(t *testing.T) {
 			t.Parallel()
 			netns.Need(t, qemu.Needs()...)

@@ -22,7 +22,7 @@ func vmLab(uri, firmware string) string {
 // TestVM creates a virtual machine through libvirt, waits until it has installed itself and is up from its disk, and deletes it.
 func TestVM(t *testing.T) {
 	t.Parallel()
-	for _, firmware := range []string{"bios", "uefi", "uefi-secure"} {
+	for _, firmware := range withLong([]string{"bios", "uefi-secure"}, "uefi") {
 		t.Run(firmware, func(t *testing.T) {
 			t.Parallel()
 			netns.Need(t, libvirtd.Needs()...)
