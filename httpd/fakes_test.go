@@ -267,6 +267,7 @@ func newFakeDaemon() *fakeDaemon {
 		})
 		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
 	}
+	h.hosts[1].NICs = []api.NIC{{MAC: macOf(77), IP: netip.MustParseAddr("172.22.0.31"), FQDN: "loadbalancer-provisioning.mycluster.example.com", Network: "provisioning"}}
 	h.leases = append(h.leases, api.Lease{IP: netip.MustParseAddr("192.168.131.203"), MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 1}, Name: "printer", Network: "cluster", Pool: "guests", Expires: at(40 * time.Minute),
 		Since: at(-20 * time.Minute), VendorClass: "udhcp 1.36", RelayPort: "sw-7 eth0/7"})
 	for i, s := range []api.LeaseState{api.LeaseConflict, api.LeaseOffered} {
@@ -283,6 +284,7 @@ func newFakeDaemon() *fakeDaemon {
 			{Name: "worker-0", Addr: "192.168.131.20:80", State: api.BackendUnknown, Backup: true},
 		}},
 	}
+	h.status.Balancers = []api.BalancerHealth{{Name: "mycluster-api", Up: 1, Down: 1, Drained: 1}, {Name: "mycluster-ingress-http", New: 1}}
 	h.discovered = []api.DiscoveredMachine{
 		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 2}, IP: netip.MustParseAddr("192.168.131.204"), Network: "cluster", Pool: "guests", Last: at(-time.Minute), Stage: event.StageScript,
 			Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "<b>R640</b>", UUID: "4c4c4544-004a-3810-804b-b8c04f503533"},

@@ -25,8 +25,8 @@ func TestScreenshots(t *testing.T) {
 	h2.status.Servers[1].Serving, h2.status.Servers[1].Err = false, "listen udp :69: address already in use by in.tftpd[812]"
 	s2 := httptest.NewServer(h2.admin.Trusted())
 	defer s2.Close()
-	for name, page := range map[string]string{"overview": s.URL + "/", "host": s.URL + "/hosts/master-1", "login": h2.url + "/", "trouble": s2.URL + "/", "empty": s.URL + "/hosts/nobody", "pool": s.URL + "/?q=guests"} {
-		for size, flags := range map[string][]string{"": {"--window-size=1280,1500"}, "-phone": {"--window-size=500,1800"}, "-dark": {"--window-size=1280,1500", "--blink-settings=preferredColorScheme=0"}} {
+	for name, page := range map[string]string{"overview": s.URL + "/", "host": s.URL + "/hosts/master-1", "login": h2.url + "/", "trouble": s2.URL + "/", "empty": s.URL + "/hosts/nobody", "pool": s.URL + "/?q=guests", "nics": s.URL + "/hosts/loadbalancer"} {
+		for size, flags := range map[string][]string{"": {"--window-size=1280,1500"}, "-phone": {"--window-size=500,1800"}, "-phone-dark": {"--window-size=500,1800", "--blink-settings=preferredColorScheme=0"}, "-dark": {"--window-size=1280,1500", "--blink-settings=preferredColorScheme=0"}} {
 			args := append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars",
 				"--user-data-dir=" + t.TempDir(), "--screenshot=" + filepath.Join(dir, name+size+".png")}, flags...)
 			if out, err := exec.CommandContext(t.Context(), "chromium", append(args, page)...).CombinedOutput(); err != nil {

@@ -42,6 +42,30 @@ func (s Status) Unready() (names []string) {
 	return names
 }
 
+// Light is the colour of a server in words, by what was measured: "down" if it does not serve everything, "idle" if it has nothing to serve,
+// "partly" if it serves and something that it serves is of no use, else "up".
+func (s Status) Light(srv Server) string {
+	switch {
+	case !srv.Serving:
+		return "down"
+	case srv.Idle:
+		return "idle"
+	case len(srv.Warnings) > 0 || len(s.Notes(srv)) > 0:
+		return "partly"
+	}
+	return "up"
+}
+
+// Notes says which balancers of the load balancer have no healthy backend: it accepts connections, and nobody answers them.
+func (s Status) Notes(srv Server) (notes []string) {
+	for _, b := range s.Balancers {
+		if srv.Name == "lbproxy" && b.Empty() {
+			notes = append(notes, b.Name+": "+b.String())
+		}
+	}
+	return notes
+}
+
 // Unheld returns the addresses at which clients do not reach this machine.
 func (s Status) Unheld() (unheld []Address) {
 	for _, a := range s.Addresses {
