@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ackPatience is how long a client may take to acknowledge the end of a document: two minutes of TCP's retransmissions would keep a
+// ackTimeout is how long a client may take to acknowledge the end of a document: two minutes of TCP's retransmissions would keep a
 // machine's next try waiting.
-const ackPatience = 10 * time.Second
+const ackTimeout = 10 * time.Second
 
 // acknowledged reports whether the client's system has acknowledged all that was sent on the connection of a request. To write is to hand to
 // the kernel, which sends again for minutes to the machine that has the address by then: until the client has acknowledged, no machine is known to have
@@ -28,7 +28,7 @@ func acknowledged(q *http.Request) bool {
 	if err != nil {
 		return false
 	}
-	deadline := time.Now().Add(ackPatience)
+	deadline := time.Now().Add(ackTimeout)
 	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		pending := 0
 		var ioctl error

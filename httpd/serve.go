@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -101,8 +100,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.evicted.Inc()
 			_ = conn.Close() // the goroutine that reads or writes it gets an error
 		}
-		addr, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // all clients of a Unix socket count as one
-		if place := l.conns.Add(addr.Addr().Unmap().WithZone(""), evict); place != nil {
+		if place := l.conns.Add(connlimit.Client(conn), evict); place != nil {
 			return &connection{Conn: conn, limit: place}, nil
 		}
 		evict()

@@ -134,14 +134,14 @@ func (s *http2Stream) begin(x *exchange, _ h1.Framing, _ bool) error {
 	return nil
 }
 
-// patient gives the client time to take what is written: as much as it has for a part of its own body.
-func (s *http2Stream) patient() {
+// extendDeadline gives the client time to take what is written: as much as it has for a part of its own body.
+func (s *http2Stream) extendDeadline() {
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.x.frontend.Timeouts.Body))
 }
 
 // content implements responder.
 func (s *http2Stream) content(p []byte) error {
-	s.patient()
+	s.extendDeadline()
 	s.sent += int64(len(p))
 	_, err := s.w.Write(p)
 	return err
@@ -149,7 +149,7 @@ func (s *http2Stream) content(p []byte) error {
 
 // flush implements responder.
 func (s *http2Stream) flush() error {
-	s.patient()
+	s.extendDeadline()
 	return s.control.Flush()
 }
 

@@ -11,12 +11,12 @@ import (
 type Capacity struct {
 	Hypervisor string
 	Node       Node
-	Promised   uint64 // bytes of memory of the machines of the lab that are placed there, running or not
+	Allocated  uint64 // bytes of memory of the machines of the lab that are placed there, running or not
 	Others     uint64 // bytes of memory of what else runs there
 	Machines   int    // of the lab, that are placed there
 	Running    int    // of these
 	Pools      []Pool // sorted by name
-	Err        error  // why the hypervisor did not answer; Promised and Machines are known nevertheless
+	Err        error  // why the hypervisor did not answer; Allocated and Machines are known nevertheless
 }
 
 // Capacities returns the capacity of each hypervisor, in the order of the lab. All are asked at the same time, for planWait at most.
@@ -50,7 +50,7 @@ func (s *Server) Capacities(ctx context.Context) []Capacity {
 	for i, hv := range t.hypervisors {
 		if l := loads[hv.URI]; l != nil {
 			c := &all[i]
-			c.Node, c.Promised, c.Others, c.Machines, c.Running = l.node, l.promised, l.others, l.machines, l.running
+			c.Node, c.Allocated, c.Others, c.Machines, c.Running = l.node, l.allocated, l.others, l.machines, l.running
 		}
 	}
 	return all

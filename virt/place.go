@@ -242,14 +242,14 @@ func (s *Server) measure(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) 
 
 // A load is what is on a hypervisor.
 type load struct {
-	hv       *lab.Hypervisor
-	node     Node           // the zero value: not known
-	promised uint64         // bytes of memory of the machines of the lab that are placed there, running or not
-	others   uint64         // bytes of memory of what else runs there
-	machines int            // of the lab, that are placed there
-	running  int            // of these
-	roles    map[string]int // machines, by cluster and role
-	down     error          // why nothing can be created there now
+	hv        *lab.Hypervisor
+	node      Node           // the zero value: not known
+	allocated uint64         // bytes of memory of the machines of the lab that are placed there, running or not
+	others    uint64         // bytes of memory of what else runs there
+	machines  int            // of the lab, that are placed there
+	running   int            // of these
+	roles     map[string]int // machines, by cluster and role
+	down      error          // why nothing can be created there now
 }
 
 // loads are those of the hypervisors, by URI.
@@ -293,14 +293,14 @@ func (t *Table) byUUID(d Domain) *machine {
 }
 
 func (l *load) add(m *machine) {
-	l.promised += uint64(m.vm.Memory)
+	l.allocated += uint64(m.vm.Memory)
 	l.machines++
 	l.roles[m.peers()]++
 }
 
-// free returns how much memory is neither used nor promised.
+// free returns how much memory is neither used nor allocated.
 func (l *load) free() uint64 {
-	used := l.promised + l.others
+	used := l.allocated + l.others
 	switch {
 	case l.node.Memory == 0:
 		return math.MaxUint64

@@ -239,7 +239,7 @@ func TestPlacementAtTheSameTime(t *testing.T) {
 		t.Errorf("machines by hypervisor (-want +got)\n%s", diff)
 	}
 	for _, c := range b.Capacities(t.Context()) {
-		if c.Err != nil || c.Machines != 20 || c.Promised != 80<<30 || c.Running != 0 || c.Node.CPUs != 8 || len(c.Pools) != 1 {
+		if c.Err != nil || c.Machines != 20 || c.Allocated != 80<<30 || c.Running != 0 || c.Node.CPUs != 8 || len(c.Pools) != 1 {
 			t.Errorf("capacity %+v", c)
 		}
 	}

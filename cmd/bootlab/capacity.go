@@ -32,13 +32,13 @@ func capacityText(cmd *cobra.Command, all []api.Hypervisor) error {
 				pools[i] = p.Name + ": not active"
 			}
 		}
-		rows = append(rows, []string{h.Name, number(h.CPUs), gibText(h.Memory), gibText(h.Free), gibText(h.Promised), gibText(h.Others),
+		rows = append(rows, []string{h.Name, number(h.CPUs), gibText(h.Memory), gibText(h.Free), gibText(h.Allocated), gibText(h.Others),
 			fmt.Sprintf("%d/%d", h.Running, h.VMs), cmp.Or(h.Err, pools[0])})
 		for _, p := range pools[1:] {
 			rows = append(rows, []string{" ", " ", " ", " ", " ", " ", " ", p})
 		}
 	}
-	return table(cmd, "HYPERVISOR CPUS MEMORY FREE PROMISED OTHERS RUNNING POOLS", rows)
+	return table(cmd, "HYPERVISOR CPUS MEMORY FREE ALLOCATED OTHERS RUNNING POOLS", rows)
 }
 
 // number is empty for 0: not known.

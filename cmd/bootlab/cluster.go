@@ -18,7 +18,7 @@ import (
 
 const (
 	lookEvery  = time.Second
-	upPatience = 90 * time.Minute // an OpenShift cluster of metal needs an hour
+	upTimeout = 90 * time.Minute // an OpenShift cluster of metal needs an hour
 )
 
 func clustersCommand(o *options) *cobra.Command {
@@ -61,7 +61,7 @@ func upCommand(o *options) *cobra.Command {
 	cmd.Flags().BoolVar(&u.install, "install", false, "install all machines again, also those that are installed")
 	cmd.Flags().BoolVar(&u.yes, "yes", false, "do not ask before disks are overwritten")
 	cmd.Flags().BoolVar(&u.detach, "detach", false, "do not watch")
-	cmd.Flags().DurationVar(&u.timeout, "timeout", upPatience, "how long to watch; the daemon goes on")
+	cmd.Flags().DurationVar(&u.timeout, "timeout", upTimeout, "how long to watch; the daemon goes on")
 	return cmd
 }
 

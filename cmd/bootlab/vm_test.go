@@ -103,7 +103,7 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm list", out: []string{"m2 - absent"}},
 		step{args: "plan m2", out: []string{"DOMAIN m2 as on one: vm create chooses one of one, two"}},
 		step{args: "vm start m2", err: "create it first"},
-		step{args: "vm capacity", out: []string{"HYPERVISOR CPUS MEMORY FREE PROMISED OTHERS RUNNING POOLS", "0.1GiB - 0/1 default: "}},
+		step{args: "vm capacity", out: []string{"HYPERVISOR CPUS MEMORY FREE ALLOCATED OTHERS RUNNING POOLS", "0.1GiB - 0/1 default: "}},
 		step{args: "vm create m2", out: []string{"m2 is running on one"}},
 		step{args: "vm capacity --json", json: true, out: []string{`"running": 1`, `"vms": 2`, `"name": "default"`}},
 		step{args: "hosts --json", json: true, out: []string{`"hypervisor": "one"`}},

@@ -7,16 +7,16 @@ import (
 
 // A Hypervisor is one hypervisor of the lab, and what of it is taken. Sizes are in bytes.
 type Hypervisor struct {
-	Name     string        `json:"name"`
-	Err      string        `json:"err,omitempty"` // why it does not answer; what was known before is shown then
-	CPUs     int           `json:"cpus"`          // threads
-	Memory   uint64        `json:"memory"`
-	Free     uint64        `json:"free"`     // memory that programs can have now: unused, and caches
-	Promised uint64        `json:"promised"` // memory of the machines of the lab that are placed there, running or not
-	Others   uint64        `json:"others"`   // memory of what else runs there
-	VMs      int           `json:"vms"`      // of the lab, that are placed there, created or not
-	Running  int           `json:"running"`  // of these
-	Pools    []StoragePool `json:"pools"`
+	Name      string        `json:"name"`
+	Err       string        `json:"err,omitempty"` // why it does not answer; what was known before is shown then
+	CPUs      int           `json:"cpus"`          // threads
+	Memory    uint64        `json:"memory"`
+	Free      uint64        `json:"free"`      // memory that programs can have now: unused, and caches
+	Allocated uint64        `json:"allocated"` // memory of the machines of the lab that are placed there, running or not
+	Others    uint64        `json:"others"`    // memory of what else runs there
+	VMs       int           `json:"vms"`       // of the lab, that are placed there, created or not
+	Running   int           `json:"running"`   // of these
+	Pools     []StoragePool `json:"pools"`
 }
 
 // A StoragePool is a storage pool of a hypervisor.

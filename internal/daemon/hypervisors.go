@@ -12,7 +12,7 @@ func (c *adminBackend) Hypervisors(ctx context.Context) ([]api.Hypervisor, error
 	all := []api.Hypervisor{}
 	for _, v := range c.servers.virt.Capacities(ctx) {
 		h := api.Hypervisor{
-			Name: v.Hypervisor, CPUs: v.Node.CPUs, Memory: v.Node.Memory, Free: v.Node.Free, Promised: v.Promised, Others: v.Others,
+			Name: v.Hypervisor, CPUs: v.Node.CPUs, Memory: v.Node.Memory, Free: v.Node.Free, Allocated: v.Allocated, Others: v.Others,
 			VMs: v.Machines, Running: v.Running, Pools: []api.StoragePool{},
 		}
 		if v.Err != nil {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,8 +147,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-		if place := l.set.Add(from.Addr().Unmap().WithZone(""), func() { _ = conn.Close() }); place != nil {
+		if place := l.set.Add(connlimit.Client(conn), func() { _ = conn.Close() }); place != nil {
 			return &counted{Conn: conn, place: place}, nil
 		}
 		_ = conn.Close()

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"container/list"
 	"context"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -55,6 +56,15 @@ func New(cfg Config) *Set {
 		panic("connlimit: Config.Max is below 1")
 	}
 	return &Set{cfg: cfg, clients: map[netip.Addr]*client{}}
+}
+
+// Client returns the address by which a Set knows the client of a connection. All clients of a Unix socket have the zero address.
+func Client(conn net.Conn) netip.Addr {
+	a, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return a.AddrPort().Addr().Unmap().WithZone("")
 }
 
 // Add adds an idle connection of the client at addr, and evicts another if the set is full. It returns nil if none may be

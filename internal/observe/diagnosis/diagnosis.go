@@ -65,7 +65,7 @@ type Diagnosis struct {
 // How long a machine may send nothing before its boot counts as stopped. Firmware repeats its requests for about a minute. A kernel starts,
 // loads drivers and waits for its network and for a link that a switch blocks. An installer writes a disk.
 const (
-	firmwarePatience = time.Minute
+	firmwareWait = time.Minute
 	kernelPatience   = 5 * time.Minute
 	installPatience  = time.Hour
 )

@@ -133,7 +133,7 @@ func (c *boot) unseen() (Diagnosis, bool) {
 		}
 		last = e
 	}
-	if (last.Kind == event.VMStarted || last.Kind == event.PowerCycled) && c.now.Sub(last.At) < firmwarePatience {
+	if (last.Kind == event.VMStarted || last.Kind == event.PowerCycled) && c.now.Sub(last.At) < firmwareWait {
 		return c.underWay(last), true
 	}
 	d := Diagnosis{State: Stopped, Stage: event.StageAddress, Evidence: c.own, Since: last.At}
@@ -214,9 +214,9 @@ func (c *boot) silenceAfter(last event.Event) silence {
 	case rank(last) == 2:
 		return c.afterAddress(last)
 	case rank(last) == 3 && last.Kind == event.TFTPProbe:
-		return silence{firmwarePatience, "tftpd", "it asked for the size of its boot program and never transferred it", "UDP from a high port may be filtered: appliance.tftp_single_port"}
+		return silence{firmwareWait, "tftpd", "it asked for the size of its boot program and never transferred it", "UDP from a high port may be filtered: appliance.tftp_single_port"}
 	case rank(last) == 3:
-		return silence{firmwarePatience, "dhcpd", "it fetched its boot program, which has asked for nothing since: it did not start (Secure Boot, a wrong architecture), or has no driver for the NIC", "look at its screen; docs/secure-boot.md; try another firmware in its profile"}
+		return silence{firmwareWait, "dhcpd", "it fetched its boot program, which has asked for nothing since: it did not start (Secure Boot, a wrong architecture), or has no driver for the NIC", "look at its screen; docs/secure-boot.md; try another firmware in its profile"}
 	case rank(last) == 4:
 		return silence{kernelPatience, "httpd", "it has its boot script, and finished no file since", "look at its screen; a large file over a slow link may still be on its way"}
 	case rank(last) == 5:
@@ -231,17 +231,17 @@ func (c *boot) afterAddress(last event.Event) silence {
 	other := c.seen(event.DHCPRogue)
 	switch {
 	case last.Kind == event.DHCPDiscover:
-		return silence{firmwarePatience, "dhcpd", "its DHCPDISCOVER got no offer, and no reason was recorded", "another DHCP server may answer it; bootlab plan HOST shows its reservation"}
+		return silence{firmwareWait, "dhcpd", "its DHCPDISCOVER got no offer, and no reason was recorded", "another DHCP server may answer it; bootlab plan HOST shows its reservation"}
 	case last.Kind == event.DHCPOffer && len(other) > 0:
-		return silence{firmwarePatience, "", "it did not take its offer; another DHCP server answers in its network: " + other[0].Detail, "switch the other DHCP server off, or set dhcp: proxy for this network"}
+		return silence{firmwareWait, "", "it did not take its offer; another DHCP server answers in its network: " + other[0].Detail, "switch the other DHCP server off, or set dhcp: proxy for this network"}
 	case last.Kind == event.DHCPOffer, last.Kind == event.DHCPProxyOffer:
-		return silence{firmwarePatience, "", "it did not take its offer: the answer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
+		return silence{firmwareWait, "", "it did not take its offer: the answer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
 	case last.Client == event.ClientIPXE:
-		return silence{firmwarePatience, "httpd", "its iPXE has an address and has not fetched its script", "check that it reaches appliance.http: a firewall, a route"}
+		return silence{firmwareWait, "httpd", "its iPXE has an address and has not fetched its script", "check that it reaches appliance.http: a firewall, a route"}
 	case c.m.Image:
-		return silence{firmwarePatience, "", "it is made from an image, and its firmware tries the network: its disk does not boot", fromImageAgain}
+		return silence{firmwareWait, "", "it is made from an image, and its firmware tries the network: its disk does not boot", fromImageAgain}
 	case c.m.Profile == "":
-		return silence{firmwarePatience, "", "it has an address, and no profile: bootlab has nothing for it to boot", "give the host a profile in the lab file"}
+		return silence{firmwareWait, "", "it has an address, and no profile: bootlab has nothing for it to boot", "give the host a profile in the lab file"}
 	}
-	return silence{firmwarePatience, "tftpd", "it has an address and a boot file, and has not fetched it", "check that the firmware boots from the network by IPv4, and a firewall for UDP 69"}
+	return silence{firmwareWait, "tftpd", "it has an address and a boot file, and has not fetched it", "check that the firmware boots from the network by IPv4, and a firewall for UDP 69"}
 }
