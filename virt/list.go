@@ -21,8 +21,8 @@ type Status struct {
 	Orphan     bool   `json:"orphan,omitempty"`  // created from this lab, but no longer in the lab file
 	Err        string `json:"err,omitempty"`     // why State is unknown
 
-	At        time.Time `json:"at,omitzero"` // when the hypervisor answered last
-	autostart bool      // it starts with its hypervisor
+	At        time.Time `json:"at,omitzero"`         // when the hypervisor answered last
+	Autostart bool      `json:"autostart,omitempty"` // it starts with its hypervisor
 
 	Down time.Time `json:"down,omitzero"` // since when the hypervisor does not answer; zero: it does
 }
@@ -128,7 +128,7 @@ func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) [
 			st.State = d.State
 			st.Changed = parseMetadata(cmp.Or(d.Next, d.Metadata)) != m.mark()
 			st.Restart = d.Next != ""
-			st.autostart = d.Autostart
+			st.Autostart = d.Autostart
 		}
 		all = append(all, st)
 	}

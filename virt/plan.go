@@ -213,8 +213,8 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 		return c
 	}
 	c.Details = differences(want, &have)
-	if st.autostart != m.vm.Autostart {
-		c.Details = append(c.Details, fmt.Sprintf("autostart: %s, lab file: %s", yesNo(st.autostart), yesNo(m.vm.Autostart)))
+	if st.Autostart != m.vm.Autostart {
+		c.Details = append(c.Details, fmt.Sprintf("autostart: %s, lab file: %s", yesNo(st.Autostart), yesNo(m.vm.Autostart)))
 	}
 	disks := m.diskChanges(volumes)
 	switch {
