@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	lookEvery  = time.Second
+	lookEvery = time.Second
 	upTimeout = 90 * time.Minute // an OpenShift cluster of metal needs an hour
 )
 

@@ -65,9 +65,9 @@ type Diagnosis struct {
 // How long a machine may send nothing before its boot counts as stopped. Firmware repeats its requests for about a minute. A kernel starts,
 // loads drivers and waits for its network and for a link that a switch blocks. An installer writes a disk.
 const (
-	firmwareWait = time.Minute
-	kernelPatience   = 5 * time.Minute
-	installPatience  = time.Hour
+	firmwareWait    = time.Minute
+	kernelPatience  = 5 * time.Minute
+	installPatience = time.Hour
 )
 
 // maxEvidence bounds Evidence.
