@@ -4,10 +4,12 @@ package virt_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/virt"
@@ -130,4 +133,62 @@ func memoryOf(b *testing.B) (resident, heap int64) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return resident, int64(m.HeapAlloc)
+}
+
+// BenchmarkLibraryMemory reports the resident memory of a process for a hypervisor before it connects, which is that of this program
+// without libvirt's libraries, and how much more it is with them.
+func BenchmarkLibraryMemory(b *testing.B) {
+	for b.Loop() {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env, cmd.ExtraFiles = append(os.Environ(), "BOOTLAB_HYPERVISOR=1"), []*os.File{theirs}
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		_ = theirs.Close()
+		ask := func(request string) {
+			frame := append(binary.BigEndian.AppendUint32(nil, uint32(len(request))), request...)
+			head := make([]byte, 4)
+			_, err := ours.Write(frame)
+			if err == nil {
+				_, err = io.ReadFull(ours, head)
+			}
+			if err == nil {
+				_, err = io.CopyN(io.Discard, ours, int64(binary.BigEndian.Uint32(head)))
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		before := settledMemory(b, cmd.Process.Pid)
+		ask(`{"Method":"connect","URI":"test:///default"}`)
+		b.ReportMetric(before, "MiB-without")
+		b.ReportMetric(settledMemory(b, cmd.Process.Pid)-before, "MiB-more")
+		_ = ours.Close() // it ends
+		_ = cmd.Wait()
+	}
+}
+
+// settledMemory returns the resident memory of a process in MiB, once it has not changed for half a second.
+func settledMemory(b *testing.B, pid int) (mib float64) {
+	b.Helper()
+	for same := 0; same < 10; time.Sleep(50 * time.Millisecond) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(text), "\nVmRSS:")
+		var kib int
+		_, _ = fmt.Sscan(rest, &kib)
+		if now := float64(kib) / 1024; now == mib {
+			same++
+		} else {
+			mib, same = now, 0
+		}
+	}
+	return mib
 }
