@@ -74,11 +74,11 @@ func TestSurvey(t *testing.T) {
 func TestSurveyWithASilentHypervisor(t *testing.T) {
 	t.Parallel()
 	l := oneHost(func(h *lab.Host) { h.VM.Hypervisor.DomainType, h.VM.Hypervisor.Pool, h.VM.Memory = "test", "fast", gib })
-	l.Hypervisors = append(l.Hypervisors, &lab.Hypervisor{Name: "kvm2", URI: "silent:///"})
+	l.Hypervisors = append([]*lab.Hypervisor{{Name: "kvm2", URI: "silent:///"}}, l.Hypervisors...)
 	table, err := virt.Compile(l)
 	check(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	missing, _ := virt.Survey(ctx, silentBeside{newDriver(), cancel}, table)
+	asked := make(chan struct{})
+	missing, _ := virt.Survey(t.Context(), silentBeside{newDriver(), t, asked}, table)
 	for _, part := range []string{"hypervisors.kvm2.uri: does not answer: ", "hypervisor kvm1 has no storage pool fast: want one of default-pool"} {
 		if !strings.Contains(missing.Error(), part) {
 			t.Errorf("missing %q lacks %q", missing, part)
@@ -86,24 +86,32 @@ func TestSurveyWithASilentHypervisor(t *testing.T) {
 	}
 }
 
-// silentBeside is a driver whose hypervisor silent:/// answers only once another was asked for all.
+// silentBeside is a driver whose hypervisor silent:/// answers nothing until another was asked for all.
 type silentBeside struct {
 	virt.Driver
-	asked func()
+	t     *testing.T
+	asked chan struct{}
 }
 
 func (d silentBeside) Open(uri string, changed func([]string)) virt.Hypervisor {
 	if uri == "silent:///" {
-		return silent{newFake()}
+		return silent{newFake(), d}
 	}
-	return &closing{d.Driver.Open(uri, changed), d.asked}
+	return &closing{d.Driver.Open(uri, changed), func() { close(d.asked) }}
 }
 
-type silent struct{ virt.Hypervisor }
+type silent struct {
+	virt.Hypervisor
+	silentBeside
+}
 
-func (silent) Node(ctx context.Context) (virt.Node, error) {
-	<-ctx.Done()
-	return virt.Node{}, virt.Unreachable(ctx.Err())
+func (s silent) Node(ctx context.Context) (virt.Node, error) {
+	select {
+	case <-s.asked:
+	case <-ctx.Done():
+		s.t.Error("the other was not asked meanwhile")
+	}
+	return virt.Node{}, virt.Unreachable(errSilent)
 }
 
 type closing struct {
