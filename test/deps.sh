@@ -19,7 +19,7 @@ test="
 	genisoimage
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light libnginx-mod-stream wrk nghttp2-client chromium ignition ipmitool openipmi
 	etcd-server etcd-client prometheus
-	swtpm swtpm-tools parted iptables python3-pyghmi
+	swtpm swtpm-tools parted iptables python3-pyghmi openssh-server netcat-openbsd
 	python3-sushy
 	debian-installer-12-netboot-amd64 debootstrap cpio
 "
@@ -82,3 +82,4 @@ quietly apt-get update -q
 for unit in haproxy nginx kea-dhcp4-server isc-dhcp-server isc-dhcp-relay libvirtd tftpd-hpa nftables knot nsd unbound named; do
 	case " $missing " in *" $unit"*) systemctl disable --quiet "$unit" 2>/dev/null || true ;; esac
 done
+case " $missing " in *" openssh-server "*) systemctl disable --quiet ssh ssh.socket 2>/dev/null || true ;; esac

@@ -52,7 +52,7 @@ func serveHypervisor(daemon *os.File) error {
 	for resource, most := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: processFiles, unix.RLIMIT_DATA: dataBytes() + processData} {
 		_ = unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}) // a lower one stays
 	}
-	if err := privilege.Keep(); err != nil {
+	if err := privilege.Keep(keptCapabilities(os.Args)...); err != nil {
 		return err
 	}
 	requests := make(chan request)
@@ -70,6 +70,16 @@ func serveHypervisor(daemon *os.File) error {
 		if err := a.write(a.answer(req)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// keptCapabilities returns those that the process of a hypervisor keeps: none, but for one of root whose URI, the last argument, makes
+// libvirt run a program. libvirt takes all capabilities from ssh, and as root it needs this one for that.
+func keptCapabilities(args []string) []privilege.Capability {
+	transport, _, _ := strings.Cut(args[len(args)-1], "://")
+	if os.Geteuid() == 0 && (strings.HasSuffix(transport, "+ssh") || strings.HasSuffix(transport, "+ext")) {
+		return []privilege.Capability{privilege.SetPCap}
 	}
 	return nil
 }

@@ -41,9 +41,10 @@ func kept(a lab.Appliance) []privilege.Capability {
 	return keep
 }
 
-// keptByRoot are what the daemon keeps where the lab file says that it stays root: also what one stays root for, files of others.
+// keptByRoot are what the daemon keeps where the lab file says that it stays root: also what one stays root for, files of others, and
+// what libvirt needs to start ssh as root.
 func keptByRoot(a lab.Appliance) []privilege.Capability {
-	return append(kept(a), privilege.Chown, privilege.DACOverride, privilege.FOwner, privilege.SysPtrace)
+	return append(kept(a), privilege.Chown, privilege.DACOverride, privilege.FOwner, privilege.SysPtrace, privilege.SetPCap)
 }
 
 // dropPrivileges becomes u. If it is nil, the user stays, and loses what a server does not need.

@@ -29,6 +29,7 @@ const (
 	DACOverride    Capability = cap.DAC_OVERRIDE     // open files of other users
 	FOwner         Capability = cap.FOWNER           // change files of other users
 	SysPtrace      Capability = cap.SYS_PTRACE       // see who holds a port
+	SetPCap        Capability = cap.SETPCAP          // take capabilities from a program that root starts
 )
 
 // A User is a user to drop to.
