@@ -68,7 +68,8 @@ type hypervisorConsoles struct {
 type machineConsole struct {
 	host  string
 	run   int
-	open  bool
+	open  bool          // or an attempt to open it is in progress
+	tries bool          // an attempt is in progress
 	take  bool          // from another program, at the next attempt
 	state string        // why it is not open
 	pause time.Duration // before the next attempt
@@ -267,7 +268,7 @@ func (h *hypervisorConsoles) due(now time.Time) map[string]machineConsole {
 	for uuid, mc := range h.want {
 		if mc.open && now.Sub(mc.heard) > consoleQuiet || !mc.open && !now.Before(mc.next) {
 			due[uuid] = *mc
-			mc.take = false
+			mc.take, mc.tries = false, true
 		}
 	}
 	return due
@@ -299,6 +300,7 @@ func (h *hypervisorConsoles) connect(ctx context.Context) error {
 // openConsole opens one console. Its log begins before, so that nothing that it writes at once is missed.
 func (h *hypervisorConsoles) openConsole(ctx context.Context, uuid string, mc machineConsole) {
 	conn := h.connection()
+	defer h.tried(uuid)
 	if conn == nil {
 		return
 	}
@@ -318,6 +320,22 @@ func (h *hypervisorConsoles) openConsole(ctx context.Context, uuid string, mc ma
 	}
 	if mc.open != (err == nil) || !mc.open && state != mc.state {
 		h.all.tell(mc.host, ConsoleOutput{State: state})
+	}
+}
+
+// tried notes that an attempt to open a console has ended. If it failed, and the console was to be taken meanwhile, the next one is now.
+func (h *hypervisorConsoles) tried(uuid string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	mc := h.want[uuid]
+	if mc == nil {
+		return
+	}
+	mc.tries = false
+	if mc.open {
+		mc.take = false
+	} else if mc.take {
+		mc.next = time.Time{}
 	}
 }
 
@@ -453,7 +471,7 @@ func (s *Server) TakeConsole(host string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, mc := range h.want {
-		if mc.host == host && !mc.open {
+		if mc.host == host && (!mc.open || mc.tries) {
 			mc.next, mc.take = time.Time{}, true
 			h.poke()
 		}

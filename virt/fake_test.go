@@ -40,6 +40,7 @@ type fake struct {
 	left       int    // calls that change something until nothing answers any more; 0: no limit
 	silent     bool   // nothing answers
 	memory     uint64 // bytes
+	consoles   virt.Consoles
 }
 
 type fakeDomain struct {
@@ -66,7 +67,10 @@ func (f *fake) Revert(context.Context, string, string) error { return errSilent 
 func (f *fake) DeleteSnapshot(context.Context, string, string) error { return errSilent }
 
 func (f *fake) Consoles(context.Context, virt.ConsoleSink) (virt.Consoles, error) {
-	return nil, errors.New("a fake has no consoles")
+	if f.consoles == nil {
+		return nil, errors.New("this fake has no consoles")
+	}
+	return f.consoles, nil
 }
 
 func (f *fake) Node(context.Context) (virt.Node, error) {
@@ -120,6 +124,9 @@ func (f *fake) Domains(ctx context.Context) ([]virt.Domain, error) {
 			element = x.Metadata.XML
 		}
 		dom := virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: element}
+		if d.state == virt.StateRunning {
+			dom.Run = 1
+		}
 		if x.Memory != nil {
 			dom.Memory = uint64(x.Memory.Value) << 10
 		}
