@@ -88,6 +88,7 @@ func TestIXFR(t *testing.T) {
 	s.deps.Table = table.Load
 	ap := serve(t, s, "127.0.0.1")
 	seen := func() bool { return s.changes.sees(table.Load()) }
+	first := table.Load()
 	for i := range 2 {
 		netns.WaitFor(t, "the table to be noticed", seen)
 		table.Store(secondaryLab(50, 2+i, uint32(8+i), nobody))
@@ -116,6 +117,9 @@ func TestIXFR(t *testing.T) {
 		if got != want {
 			t.Errorf("from %d: %d records, want %d", serial, got, want)
 		}
+	}
+	if _, known := s.changes.since(first, first.zoneNamed("z.test."), 7); known {
+		t.Error("a transfer of one table is given what has changed in a later one")
 	}
 }
 
