@@ -1,6 +1,7 @@
 package dnsd
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -32,6 +33,25 @@ func TestNextSerial(t *testing.T) {
 		if got := NextSerial(tt.before, tt.authored, tt.changed, now); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestSerialsNeverGoBack: however the clock jumps, a serial moves forward (RFC 1982) with each change of its zone, and only then.
+func TestSerialsNeverGoBack(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	serial := NextSerial(0, 0, true, r.Uint32())
+	for range 100_000 {
+		now := r.Uint32()
+		if r.IntN(2) == 0 {
+			now = serial + r.Uint32N(7) - 3
+		}
+		changed := r.IntN(3) > 0
+		next := NextSerial(serial, 0, changed, now)
+		if changed != later(next, serial) || !changed && next != serial || next == 0 {
+			t.Fatalf("from %d at %d, changed %t: %d", serial, now, changed, next)
+		}
+		serial = next
 	}
 }
 
