@@ -32,15 +32,16 @@ const (
 	pauseMost  = 200 * time.Millisecond
 )
 
-// connect connects a client, which has connected to that port, to a backend of f. If the first refuses, the next is tried at once; if it does not answer
+// connect connects a client to a backend of f. If the first refuses, the next is tried at once; if it does not answer
 // within its hedgeDelay, the next is tried in parallel and the first to answer is used. Once all were tried, they are
 // tried again, until one answers or timeouts.connect ends. The caller gives the endpoint's active count back.
-func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr, port uint16) (net.Conn, *endpoint, error) {
-	e, err := s.choose(ctx, f, client)
+func (s *Server) connect(ctx context.Context, f *frontend, c *clientConn) (net.Conn, *endpoint, error) {
+	client := c.src.Addr()
+	e, err := s.choose(ctx, f, client, c.hungUp)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.connectPort(ctx, f, e, client, port)
+	return s.connectPort(ctx, f, e, client, c.socket.addr.Port())
 }
 
 // connectFrom is connect that begins with e, which pick has chosen, and where every backend has a port.

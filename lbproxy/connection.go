@@ -12,6 +12,8 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/lab"
+
+	"golang.org/x/sys/unix"
 )
 
 // A clientConn is one accepted connection.
@@ -174,6 +176,39 @@ func (l *listener) unnamed(hello clientHello, err error) string {
 		return "no_name"
 	}
 	return ""
+}
+
+// hungUp reports whether a client that waits has closed its connection. One that has sent something and closes its sending side may wait for
+// an answer, unless it speaks TLS, which has no such state.
+func (c *clientConn) hungUp() bool {
+	first := c.prefix
+	switch ended, open := c.sendingEnded(); {
+	case !open:
+		return true
+	case !ended:
+		return false
+	}
+	if len(first) == 0 {
+		first = peekByte(c.conn)
+	}
+	return len(first) == 0 || first[0] == recordHandshake
+}
+
+// sendingEnded reports whether the client has closed its sending side, and whether the connection is still open for the other direction.
+func (c *clientConn) sendingEnded() (ended, open bool) {
+	if _, ok := c.conn.(*net.TCPConn); !ok {
+		return false, true
+	}
+	info, ok := tcpInfo(c.conn)
+	return info.State == unix.BPF_TCP_CLOSE_WAIT, ok && info.State != unix.BPF_TCP_CLOSE
+}
+
+// peekByte returns the first byte that has come and was not read; nothing: there is none.
+func peekByte(conn net.Conn) []byte {
+	b := make([]byte, 1)
+	n := 0
+	control(conn, func(fd int) { n, _, _ = unix.Recvfrom(fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT) })
+	return b[:max(n, 0)]
 }
 
 // addrPort returns the address of a TCP connection, an IPv4 one as such.

@@ -37,7 +37,7 @@ func (h *http2) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	h.proxy.s.dialed(to.endpoint, time.Since(start))
 	setMemberOptions(conn, h.proxy.s.cfg.Unacked)
-	secure, err := h.proxy.secure(ctx, conn, to.frontend, to.endpoint)
+	secure, err := h.proxy.secure(ctx, to.endpoint.state.pool.addSocket(conn), to.frontend, to.endpoint)
 	if err != nil {
 		return nil, &dialError{balancer: to.frontend.Name, err: err}
 	}
@@ -89,8 +89,7 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 		}
 		tried = append(tried, e)
 		x.endpoint, x.log.endpoint, x.log.dialed, x.log.connected = e, e, time.Now(), time.Now()
-		r := x.toHTTP2(e)
-		resp, err := x.proxy.h2.transport.RoundTrip(r.WithContext(context.WithValue(ctx, targetKey{}, target{x.frontend, e})))
+		resp, err := x.tryHTTP2(ctx, e)
 		if err == nil {
 			x.stream.answered.Store(true)
 			x.log.answered = time.Now()
@@ -103,10 +102,14 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 		if cause := x.stream.cause.Load(); cause != nil {
 			return nil, x.uploadError(*cause)
 		}
-		if ctx.Err() != nil {
+		lost := x.stream.lost.Swap(false)
+		switch {
+		case ctx.Err() != nil:
 			return nil, errClientGone
-		}
-		if !isDial(err) {
+		case lost && x.frontend.OnDown == lab.OnDownClose && !x.frontend.hasUsable(x.src.Addr()):
+			return nil, errServerTimeout // nor would the same backend answer now
+		case lost && x.sending == h1.NoBody && idempotent(x.req.Method) && x.log.retries < 3:
+		case !isDial(err):
 			return nil, err
 		}
 		last = err
@@ -114,6 +117,14 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 		e.state.release()
 		x.endpoint = nil
 	}
+}
+
+// tryHTTP2 sends the request to one backend, until that answers or goes down.
+func (x *exchange) tryHTTP2(ctx context.Context, e *endpoint) (*http.Response, error) {
+	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(ctx, targetKey{}, target{x.frontend, e}))
+	e.state.pool.ask(x.stream)
+	defer e.state.pool.unask(x.stream)
+	return x.proxy.h2.transport.RoundTrip(x.toHTTP2(e).WithContext(ctx))
 }
 
 // toHTTP2 returns the request for a backend.
@@ -166,6 +177,8 @@ type http2Upload struct {
 	timer    *time.Timer // ends the wait for the response
 	answered atomic.Bool
 	late     atomic.Bool           // the timer has ended it
+	lost     atomic.Bool           // the backend went down
+	giveUp   context.CancelFunc    // of the request to the current backend
 	ended    atomic.Bool           // the body was read from the client to its end
 	cause    atomic.Pointer[error] // why it could not be
 

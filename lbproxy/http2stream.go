@@ -56,6 +56,9 @@ type http2Stream struct {
 	sent     int64        // of the response's body
 }
 
+// gone implements responder.
+func (s *http2Stream) gone() bool { return s.r.Context().Err() != nil }
+
 // body sets how the request's body is read and sent.
 func (s *http2Stream) body() {
 	x := s.x

@@ -268,6 +268,12 @@ func (c *httpConn) flush() error {
 	return err
 }
 
+// gone implements responder. To close the sending side gives the request up, as with nginx.
+func (c *httpConn) gone() bool {
+	ended, open := c.client.sendingEnded()
+	return ended || !open
+}
+
 // stopReading implements responder.
 func (c *httpConn) stopReading(stop bool) {
 	at := time.Time{}

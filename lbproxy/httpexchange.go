@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy/h1"
 )
 
@@ -25,6 +26,8 @@ type responder interface {
 	flush() error
 	// finish ends the body.
 	finish(trailers []h1.Field) error
+	// gone reports whether the client gave its request up.
+	gone() bool
 	// stopReading makes reads of the request's body fail, or lets them succeed again.
 	stopReading(stop bool)
 }
@@ -114,6 +117,9 @@ func (x *exchange) roundTrip() error {
 		}
 		lost := member.lost.Load()
 		member.close()
+		if lost && x.frontend.OnDown == lab.OnDownClose && !x.frontend.hasUsable(x.src.Addr()) {
+			return errServerTimeout // nor would the same backend answer now
+		}
 		if !x.repeatable(err, member, lost) {
 			return err
 		}

@@ -146,7 +146,7 @@ func (x *exchange) next(tried []*endpoint, last error) (*endpoint, error) {
 	if len(tried) > 0 {
 		return nil, last
 	}
-	e, err := x.proxy.s.choose(x.proxy.ctx, x.frontend, x.src.Addr())
+	e, err := x.proxy.s.choose(x.proxy.ctx, x.frontend, x.src.Addr(), x.client.gone)
 	if x.proxy.ctx.Err() != nil && err != nil {
 		err = errClientGone
 	}

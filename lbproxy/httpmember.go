@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -97,6 +98,85 @@ type connPool struct {
 	idle   []*memberConn // the last used is the last
 	live   map[*memberConn]struct{}
 	closed bool
+
+	sockets map[net.Conn]struct{}      // HTTP/2 connections
+	streams map[*http2Upload]time.Time // requests on them without a response, and since when
+}
+
+// An http2Socket is the socket of an HTTP/2 connection to a backend.
+type http2Socket struct {
+	net.Conn
+	pool *connPool
+}
+
+// Close implements net.Conn.
+func (c *http2Socket) Close() error {
+	c.pool.mu.Lock()
+	delete(c.pool.sockets, c.Conn)
+	c.pool.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// addSocket returns the socket of a new HTTP/2 connection, which the pool knows until it is closed.
+func (p *connPool) addSocket(c net.Conn) net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sockets == nil {
+		p.sockets = make(map[net.Conn]struct{})
+	}
+	p.sockets[c] = struct{}{}
+	return &http2Socket{c, p}
+}
+
+// ask notes a request on an HTTP/2 connection that waits for its response.
+func (p *connPool) ask(u *http2Upload) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.streams == nil {
+		p.streams = make(map[*http2Upload]time.Time)
+	}
+	p.streams[u] = time.Now()
+}
+
+// unask ends ask.
+func (p *connPool) unask(u *http2Upload) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.streams, u)
+}
+
+// downHTTP2Locked gives up the requests without a response, and all connections where all is set. It returns what to close.
+func (p *connPool) downHTTP2Locked(all bool) (gone []net.Conn) {
+	for u := range p.streams {
+		u.lost.Store(true)
+		u.giveUp()
+	}
+	for c := range p.sockets {
+		if all {
+			gone = append(gone, c)
+		}
+	}
+	return gone
+}
+
+// stalledHTTP2 returns HTTP/2 connections from which nothing has come for that long, if a request waits as long. Others may be sent on
+// them meanwhile.
+func (p *connPool) stalledHTTP2(silence time.Duration) (out []net.Conn) {
+	p.mu.Lock()
+	waits := false
+	for _, since := range p.streams {
+		waits = waits || time.Since(since) >= silence
+	}
+	for c := range p.sockets {
+		if waits && len(out) < waitingSample {
+			out = append(out, c)
+		}
+	}
+	p.mu.Unlock()
+	return slices.DeleteFunc(out, func(c net.Conn) bool {
+		info, ok := tcpInfo(c)
+		return !ok || info.Bytes_acked <= 1 || time.Duration(info.Last_data_recv)*time.Millisecond < silence
+	})
 }
 
 // get returns an idle connection, or nil.
@@ -183,7 +263,14 @@ func (p *connPool) down(checked, all bool) {
 			gone = append(gone, c)
 		}
 	}
+	var sockets []net.Conn
+	if checked {
+		sockets = p.downHTTP2Locked(all)
+	}
 	p.mu.Unlock()
+	for _, c := range sockets {
+		abort(c)
+	}
 	for _, c := range gone {
 		c.lost.Store(true)
 		c.close()
@@ -202,17 +289,18 @@ func (p *connPool) waiting(silence time.Duration) (out []net.Conn) {
 		}
 	}
 	p.mu.Unlock()
-	return slices.DeleteFunc(out, func(c net.Conn) bool {
+	out = slices.DeleteFunc(out, func(c net.Conn) bool {
 		info, ok := tcpInfo(c)
 		return !ok || info.Bytes_acked <= 1 || idleFor(&info) < silence
 	})
+	return append(out, p.stalledHTTP2(silence)...)
 }
 
 // used reports whether the pool ever had a connection.
 func (p *connPool) used() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.live != nil
+	return p.live != nil || p.sockets != nil
 }
 
 // conns returns the connections that have a request.
@@ -222,7 +310,7 @@ func (p *connPool) conns() (out []net.Conn) {
 	for c := range p.live {
 		out = append(out, c.socket)
 	}
-	return out
+	return slices.AppendSeq(out, maps.Keys(p.sockets))
 }
 
 // end closes the pool of a backend that left the lab. Requests in progress finish.

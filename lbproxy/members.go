@@ -201,7 +201,7 @@ func (s *Server) mayAdd(m Member) error {
 		return ErrUnknown
 	case len(endpoints) > 0 && !endpoints[0].Added:
 		return ErrInLab
-	case !m.Addr.IsValid() || m.Addr.Port() == 0 || m.Addr.Addr().IsUnspecified() || m.Addr.Addr().IsMulticast():
+	case !m.Addr.IsValid() || m.Addr.Port() == 0 || !ofOneHost(m.Addr.Addr()):
 		return fmt.Errorf("%w: want the address and port of a server", ErrMember)
 	case f.Listen.Has(m.Addr):
 		return fmt.Errorf("%w: the balancer itself listens there", ErrMember)
@@ -211,6 +211,12 @@ func (s *Server) mayAdd(m Member) error {
 		return fmt.Errorf("%w: %d were added already", ErrMember, maxAdded)
 	}
 	return nil
+}
+
+// ofOneHost reports whether an address can be that of a server.
+func ofOneHost(a netip.Addr) bool {
+	a = a.Unmap()
+	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // added counts the members that were added to a balancer.

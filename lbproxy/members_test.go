@@ -81,6 +81,10 @@ func TestMembers(t *testing.T) {
 		{"in the lab file", Member{Balancer: "web", Addr: a}, ErrInLab},
 		{"the balancer itself", Member{Balancer: "web", Addr: listen}, ErrMember},
 		{"no machine", Member{Balancer: "web", Addr: netip.MustParseAddrPort("0.0.0.0:80")}, ErrMember},
+		{"everybody", Member{Balancer: "web", Addr: netip.MustParseAddrPort("255.255.255.255:80")}, ErrMember},
+		{"a group", Member{Balancer: "web", Addr: netip.MustParseAddrPort("224.0.0.1:80")}, ErrMember},
+		{"a group of IPv6", Member{Balancer: "web", Addr: netip.MustParseAddrPort("[ff02::1]:80")}, ErrMember},
+		{"no machine, mapped", Member{Balancer: "web", Addr: netip.MustParseAddrPort("[::ffff:0.0.0.0]:80")}, ErrMember},
 		{"too heavy", Member{Balancer: "web", Addr: b, Weight: 257}, ErrMember},
 	} {
 		if err := r.AddMember(ctx, m.m); !errors.Is(err, m.want) {

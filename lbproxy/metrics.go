@@ -52,7 +52,7 @@ const (
 	rejectClosed        reason = "server_closed"  // 502: the backend closed the connection before it answered
 	rejectResponse      reason = "bad_response"   // 502: the backend's response is malformed
 	rejectBroken        reason = "server_broken"  // the backend's response ended early
-	rejectClient        reason = "client_closed"  // the client closed the connection; only in logs and of backends
+	rejectClient        reason = "client_closed"  // the client closed the connection; in the metric only of those that waited in a queue in TCP mode
 )
 
 type metrics struct {

@@ -28,6 +28,9 @@ var errUnknownProtocol = errors.New("no TLS ClientHello")
 // errHelloTooLong is errUnknownProtocol for what looks like a ClientHello of more than maxPeek bytes.
 var errHelloTooLong = fmt.Errorf("%w: longer than %d bytes", errUnknownProtocol, maxPeek)
 
+// recordHandshake is the first byte of TLS (RFC 8446 section 5.1).
+const recordHandshake = 22
+
 // A peeker reads the first bytes of a connection, and keeps those after the PROXY header for the backend. The caller sets
 // the read deadline of the connection.
 type peeker struct{ *bufio.Reader }
@@ -99,7 +102,6 @@ const extensionECH = 0xfe0d
 // clientHello returns the TLS ClientHello that the connection starts with. crypto/tls parses it: its handshake gets the bytes, and ends once it has the hello. errUnknownProtocol means that
 // it is no hello, or too long; another error, that the client sent too little.
 func (p peeker) clientHello() (clientHello, error) {
-	const recordHandshake = 22 // RFC 8446 section 5.1
 	if err := p.more(); p.Buffered() == 0 {
 		return clientHello{}, err
 	}

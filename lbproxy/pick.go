@@ -101,6 +101,11 @@ func (e *endpoint) allowed() bool { return !e.state.drained.Load() && !e.health.
 // usable reports whether the endpoint may get a new connection at any time.
 func (e *endpoint) usable() bool { return e.allowed() && !e.state.ejected.Load() }
 
+// hasUsable reports whether there is an endpoint for a client that is neither down nor ejected.
+func (f *frontend) hasUsable(client netip.Addr) bool {
+	return slices.ContainsFunc(f.endpoints, func(e endpoint) bool { return e.usable() && !e.excludes(client) })
+}
+
 // pick chooses the endpoint for a client, none of those in tried: one that is up, else a backup that is up, else one that
 // was ejected. It returns nil if none is left. The endpoint's active count includes the pick; the caller releases it.
 func (f *frontend) pick(client netip.Addr, tried []*endpoint) *endpoint {

@@ -122,12 +122,14 @@ func (s *endpointState) take() bool {
 	return true
 }
 
-// queuePoll is how often a waiting client looks for itself: a backend that becomes healthy hands out nothing.
+// queuePoll is how often a waiting client looks for itself: a backend that becomes healthy hands out nothing, and a client that hangs up
+// wakes nobody.
 const queuePoll = 250 * time.Millisecond
 
 // choose picks a backend for a client. If all that may have it have max_connections, it waits until one has less, for
-// timeouts.queue at most. The error is errNoBackend, errQueueFull, errQueueTimeout or that of ctx.
-func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr) (*endpoint, error) {
+// timeouts.queue at most, or until gone reports that the client has hung up. The error is errNoBackend, errQueueFull, errQueueTimeout,
+// errClientGone or that of ctx.
+func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr, gone func() bool) (*endpoint, error) {
 	e, full := f.pickOrFull(client, nil)
 	switch {
 	case e != nil:
@@ -141,7 +143,7 @@ func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr) (*e
 	}
 	f.state.metrics.queued.Inc()
 	defer f.state.metrics.queued.Dec()
-	e, err := f.await(ctx, w, client)
+	e, err := f.await(ctx, w, client, gone)
 	if handed := f.state.queue.leave(w); handed != nil { // meanwhile
 		handed.release()
 	}
@@ -149,7 +151,7 @@ func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr) (*e
 }
 
 // await waits for a backend.
-func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr) (*endpoint, error) {
+func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr, gone func() bool) (*endpoint, error) {
 	limit := time.NewTimer(f.Timeouts.Queue)
 	defer limit.Stop()
 	poll := time.NewTicker(queuePoll)
@@ -170,6 +172,9 @@ func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr) (*en
 		case <-w.evicted:
 			return nil, fmt.Errorf("%w (%d clients), and this address has the most places", errQueueFull, f.Queue)
 		case <-poll.C:
+			if gone() {
+				return nil, errClientGone
+			}
 		case <-limit.C:
 			return nil, fmt.Errorf("%w (%s)", errQueueTimeout, f.Timeouts.Queue)
 		case <-ctx.Done():

@@ -262,3 +262,66 @@ func TestQueueOfOneClient(t *testing.T) {
 	}
 	netns.WaitFor(t, "no connection is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
 }
+
+// TestQueueHangUp: a client that hangs up while it waits gives its place in the queue back; one that has closed only its sending side, as a
+// client of a plain protocol may, still waits for its answer.
+func TestQueueHangUp(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			back := serveTCP(t, func(c net.Conn) {
+				<-release
+				_, _ = c.Read(make([]byte, 512))
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			})
+			b := with(balancer("b", addr(t), back), func(b *lab.Balancer) {
+				b.Mode, b.Backends[0].MaxConnections, b.Queue, b.Timeouts.Queue = mode, 1, 4, time.Hour
+			})
+			r := newTestServer(t, Config{}, b)
+			queued := func(n int) {
+				t.Helper()
+				netns.WaitFor(t, fmt.Sprintf("%d clients wait", n), func() bool { return r.States()[0].Queued == n })
+			}
+			ask := func(text string) *net.TCPConn {
+				c := dial(t, b.Listen)
+				_, _ = io.WriteString(c, text)
+				return c
+			}
+			const get = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+			first := ask(get)
+			netns.WaitFor(t, "one is served", func() bool { return r.States()[0].Backends[0].Connections == 1 })
+			closed, reset, half := ask(""), ask(get), ask(get)
+			if mode == lab.ModeHTTP {
+				_, _ = io.WriteString(closed, get)
+			}
+			hello := ask("\x16\x03\x01") // TLS cannot be closed for sending only
+			if mode == lab.ModeHTTP {
+				_ = hello.Close() // no request
+				queued(3)
+			} else {
+				queued(4)
+				_ = hello.Close()
+				queued(3)
+			}
+			_ = closed.Close()
+			queued(2)
+			abort(reset)
+			queued(1)
+			_ = half.CloseWrite()
+			if mode == lab.ModeHTTP { // a request is given up with its connection, as nginx does
+				queued(0)
+			}
+			close(release)
+			for _, c := range []*net.TCPConn{first, half} {
+				_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+				answer, err := io.ReadAll(c)
+				if served := mode == lab.ModeTCP || c == first; served != strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+					t.Errorf("%q, %v; to be served: %v", answer, err, served)
+				}
+				_ = c.Close()
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -217,4 +218,77 @@ func TestStoppedWithoutProbes(t *testing.T) {
 			t.Errorf("a new client got %q", got)
 		}
 	}
+}
+
+// TestStoppedSoleMember: with on_down: close, a request that waits for the only backend, which is found to answer nothing, is not sent to it
+// again: its client gets 504 at once. In HTTP/1 and in HTTP/2 to the backend.
+func TestStoppedSoleMember(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []lab.BackendProtocol{lab.BackendHTTP1, lab.BackendH2C} {
+		t.Run(string(protocol), func(t *testing.T) {
+			t.Parallel()
+			var stopped atomic.Bool
+			l, err := net.Listen("tcp", addr(t).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			only := &stoppable{Listener: l, stopped: &stopped, end: make(chan struct{})}
+			protocols := new(http.Protocols)
+			protocols.SetHTTP1(true)
+			protocols.SetUnencryptedHTTP2(true)
+			server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })}
+			go func() { _ = server.Serve(only) }()
+			t.Cleanup(func() { close(only.end); _ = server.Close() })
+			b := with(httpBalancer("web", addr(t), l.Addr().(*net.TCPAddr).AddrPort()), func(b *lab.Balancer) {
+				b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Timeout: time.Second}
+				b.OnDown, b.Protocol, b.Timeouts.Server = lab.OnDownClose, protocol, time.Hour
+			})
+			r := newTestServer(t, Config{}, b)
+			netns.WaitFor(t, "the backend is known to answer probes", func() bool {
+				return strings.HasSuffix(say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "ok") && r.answerProbes()
+			})
+			stopped.Store(true)
+			if got := say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 504 ") {
+				t.Errorf("the request that waited got %q", got)
+			}
+			if downs := r.recorder.of(event.BackendDown); len(downs) != 1 || !strings.Contains(downs[0].Err, "answers none") {
+				t.Errorf("events %+v", downs)
+			}
+			stopped.Store(false)
+			netns.WaitFor(t, "it serves again", func() bool {
+				return strings.HasSuffix(say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "ok")
+			})
+		})
+	}
+}
+
+// A stoppable listener accepts connections whose reads return nothing while it is stopped, as those of a program that was sent SIGSTOP.
+type stoppable struct {
+	net.Listener
+	stopped *atomic.Bool
+	end     chan struct{}
+}
+
+// Accept implements net.Listener.
+func (s *stoppable) Accept() (net.Conn, error) {
+	c, err := s.Listener.Accept()
+	return &stoppableConn{c, s}, err
+}
+
+type stoppableConn struct {
+	net.Conn
+	of *stoppable
+}
+
+// Read implements io.Reader.
+func (c *stoppableConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	for c.of.stopped.Load() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-c.of.end:
+			return 0, net.ErrClosed
+		}
+	}
+	return n, err
 }

@@ -29,7 +29,7 @@ func (s *Server) connectClient(ctx context.Context, f *frontend, c *clientConn) 
 		}
 	}()
 	start := time.Now()
-	backend, e, err := s.connect(ctx, f, c.src.Addr(), c.socket.addr.Port())
+	backend, e, err := s.connect(ctx, f, c)
 	if err != nil {
 		s.reject(f.Name, connectReason(err), c.src, err)
 		return nil
@@ -53,6 +53,8 @@ func connectReason(err error) reason {
 		return rejectQueueFull
 	case errors.Is(err, errQueueTimeout):
 		return rejectQueueTimeout
+	case errors.Is(err, errClientGone):
+		return rejectClient
 	}
 	return rejectConnect
 }

@@ -327,6 +327,38 @@ func TestUDPLimits(t *testing.T) {
 	}
 }
 
+// TestUDPLongestIdle: at the limit a client loses the session of its own that was idle for longest, not the oldest.
+func TestUDPLongestIdle(t *testing.T) {
+	t.Parallel()
+	b := udpBalancer(t, lab.AnyResponses, serveUDP(t, "back"))
+	r := newTestServer(t, Config{Sessions: 2}, b)
+	var clients []*net.UDPConn
+	for range 3 {
+		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(listenOf(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	begun := func(c *net.UDPConn) float64 {
+		before := testutil.ToFloat64(r.metrics.connections.WithLabelValues("u"))
+		sendUDP(t, c, "x", time.Minute)
+		return testutil.ToFloat64(r.metrics.connections.WithLabelValues("u")) - before
+	}
+	oldest, idlest, another := clients[0], clients[1], clients[2]
+	if begun(oldest) != 1 || begun(idlest) != 1 {
+		t.Fatal("a datagram of a new client begins no session")
+	}
+	time.Sleep(1100 * time.Millisecond) // use is noted once a second
+	if begun(oldest) != 0 || begun(another) != 1 || begun(oldest) != 0 {
+		t.Error("the session in use was lost")
+	}
+	if begun(idlest) != 1 {
+		t.Error("the longest-idle session was kept")
+	}
+}
+
 // TestUDPStop: an answer that is on its way when the server stops reaches its client, and what clients send afterwards waits in the
 // socket for the next process.
 func TestUDPStop(t *testing.T) {

@@ -271,7 +271,7 @@ func (c *adminBackend) explain(b api.Backend, host string) api.Backend {
 }
 
 func backend(m lbproxy.BackendState) api.Backend {
-	b := api.Backend{Name: m.Name, Addr: lab.MemberText(m.Addr), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: m.Reason, Since: m.Since, Connections: m.Connections,
+	b := api.Backend{Name: m.Name, Addr: lab.MemberText(m.Addr), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: strings.ReplaceAll(m.Reason, "\n", "; "), Since: m.Since, Connections: m.Connections,
 		Total: m.Total, Errors: m.Errors, P50: m.P50.Seconds() * 1000, P99: m.P99.Seconds() * 1000}
 	switch {
 	case m.Drained:
@@ -326,7 +326,8 @@ func (c *adminBackend) changeBackend(ctx context.Context, balancer string, membe
 	case api.BackendWeight:
 		return lb.SetWeight(ctx, balancer, *member, change.Weight)
 	case api.BackendAdd:
-		m, err := newMember(c.current.Load().Lab, *member)
+		l := c.current.Load().Lab
+		m, err := newMember(l, withPort(l, balancer, *member))
 		if err != nil {
 			return err
 		}
@@ -335,6 +336,19 @@ func (c *adminBackend) changeBackend(ctx context.Context, balancer string, membe
 		return lb.AddMember(ctx, m)
 	}
 	return fmt.Errorf("%w: action %q is not known", lbproxy.ErrMember, change.Action)
+}
+
+// withPort adds the port of the balancer to a backend that has none, if there is one only.
+func withPort(l *lab.Lab, balancer, backend string) string {
+	if _, _, err := net.SplitHostPort(backend); err == nil {
+		return backend
+	}
+	for _, b := range l.Balancers {
+		if port := b.Listen.Port(); b.Name == balancer && port != 0 {
+			return net.JoinHostPort(strings.Trim(backend, "[]"), strconv.Itoa(int(port)))
+		}
+	}
+	return backend
 }
 
 // newMember returns the member that HOST:PORT or ADDR:PORT names.
