@@ -224,7 +224,7 @@ func TestClusterUp(t *testing.T) {
 // checks pass. The API servers want a client certificate.
 func TestBootstrapConfigMap(t *testing.T) {
 	t.Parallel()
-	l := newCluster(t, "10.90.78", true)
+	l := newCluster(t, "10.90.79", true)
 	var complete atomic.Bool
 	configMap := func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -242,7 +242,7 @@ func TestBootstrapConfigMap(t *testing.T) {
 	}
 	var server *httptest.Server
 	for _, last := range []string{".20", ".21", ".22", ".23"} {
-		server = tlsServer(t, "10.90.78"+last+":6443", configMap)
+		server = tlsServer(t, "10.90.79"+last+":6443", configMap)
 		t.Cleanup(server.Close)
 	}
 	kubeconfig(t, l, server)
