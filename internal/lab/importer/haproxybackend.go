@@ -133,6 +133,7 @@ func (h *haproxy) timeouts(m *mapping, f, b *proxySection, http bool) {
 	}
 	if http {
 		set("server", server, s)
+		set("body", client, c)
 		l, d := read(f, "http-request")
 		set("request", l, d)
 		l, d = read(f, "http-keep-alive")
