@@ -12,7 +12,11 @@ import (
 // balancer returns the balancer of a frontend's address and one of its backends, which is nil for a redirect alone.
 func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping {
 	m := &mapping{}
-	m.need("listen", b.at, b.listen)
+	if len(b.listen) == 1 {
+		m.need("listen", b.at, b.listen[0])
+	} else {
+		m.needList("listen", b.at, b.listen...)
+	}
 	http := false
 	if l, v, ok := f.value("mode"); ok && len(v) > 0 && v[0] == "http" {
 		http = true

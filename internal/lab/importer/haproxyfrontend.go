@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// A proxyBind is one address of a frontend.
+// A proxyBind is the addresses of a frontend with the same port and parameters.
 type proxyBind struct {
 	at     place
-	listen string
+	listen []string
 	port   string
 	params []string
 }
@@ -77,10 +77,17 @@ func (h *haproxy) addBalancer(name string, at place, m *mapping) {
 func (h *haproxy) binds(f *proxySection) (all []proxyBind) {
 	add := func(at place, addresses string, params []string) {
 		for a := range strings.SplitSeq(addresses, ",") {
-			if b, ok := h.bind(at, a); ok {
-				b.params = params
-				all = append(all, b)
+			b, ok := h.bind(at, a)
+			if !ok {
+				continue
 			}
+			b.params = params
+			same := slices.IndexFunc(all, func(o proxyBind) bool { return o.port == b.port && slices.Equal(o.params, params) })
+			if same < 0 {
+				all = append(all, b)
+				continue
+			}
+			all[same].listen = append(all[same].listen, b.listen...)
 		}
 	}
 	if w := strings.Fields(f.at.text); len(w) > 2 && strings.Contains(w[2], ":") {
@@ -110,15 +117,15 @@ func (h *haproxy) bind(at place, a string) (proxyBind, bool) {
 	b := proxyBind{at: at, port: port}
 	switch ip, err := netip.ParseAddr(host); {
 	case host == "" || host == "*":
-		b.listen = ":" + port
+		b.listen = []string{":" + port}
 	case err != nil:
 		address, ok := h.lookup(at, host)
 		if !ok {
 			return b, false
 		}
-		b.listen = joinPort(address, port)
+		b.listen = []string{joinPort(address, port)}
 	default:
-		b.listen = joinPort(ip.String(), port)
+		b.listen = []string{joinPort(ip.String(), port)}
 	}
 	return b, true
 }
