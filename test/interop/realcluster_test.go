@@ -220,7 +220,7 @@ func begin(t *testing.T, cmd *exec.Cmd) {
 
 // TestRealCluster brings a cluster of real parts up from one lab file: three etcd that find each other by our SRV records, Kubernetes' API
 // server behind the balancer on an address that the daemon holds, a machine-config server, a router. All the while a client writes, reads and
-// watches. libvirt's dnsmasq and a resolver on 127.0.0.53 run beside it.
+// watches, through the end of the bootstrap, a reload and a restart. libvirt's dnsmasq and a resolver on 127.0.0.53 run beside it.
 func TestRealCluster(t *testing.T) {
 	if os.Getenv("BOOTLAB_LONG") == "" {
 		t.Skip("builds Kubernetes' API server, which takes minutes: BOOTLAB_LONG=1")
@@ -279,8 +279,32 @@ func TestRealCluster(t *testing.T) {
 	begin(t, machines["work"].part(t, "router"))
 	d.until("the cluster is ready", func() bool { return d.cluster().Phase == api.ClusterReady })
 
-	_ = bootstrap.Wait()        // it closes its connections, and with them perhaps the watch
-	time.Sleep(3 * time.Second) // of the client's work without it
+	_ = bootstrap.Wait() // it closes its connections, and with them perhaps the watch
+	connections := func() (n int64) {
+		bs, err := d.client.Balancers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range bs {
+			if b.Name == "prod-api" {
+				n = b.Connections
+			}
+		}
+		return n
+	}
+	d.until("the client is connected", func() bool { return connections() > 0 })
+	before := connections()
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if after := connections(); after < before {
+		t.Errorf("%d of %d connections of the client are left after a reload", after, before)
+	}
+	d.signal(syscall.SIGTERM)
+	d.exit(time.Minute)
+	d.start()
+	d.until("the client goes on after a restart", func() bool { return connections() > 0 })
+	time.Sleep(3 * time.Second) // of the client's work
 	_ = stdin.Close()
 	if err := client.Wait(); err != nil {
 		t.Fatal(err)
