@@ -112,7 +112,7 @@ func (r *resolver) sideBySide(a, b *lab.Balancer) {
 // conflict reports that two balancers cannot both listen: a on at, b on on.
 func (r *resolver) conflict(a, b *lab.Balancer, at, on lab.Bind) (reported bool) {
 	shared := lab.Bind{Addr: on.Addr, First: max(at.First, on.First), Last: min(at.Last, on.Last)}
-	where := fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos)
+	where := placeOf{a}
 	fail := func(key, format string, args ...any) bool {
 		r.failAt(b.Pos, balancerKey(b, key), format, args...)
 		return true
@@ -135,17 +135,34 @@ func (r *resolver) conflict(a, b *lab.Balancer, at, on lab.Bind) (reported bool)
 	return false
 }
 
+// placeOf writes where a balancer is. Pairs of balancers are many, and few of them are in conflict.
+type placeOf struct{ *lab.Balancer }
+
+// String implements fmt.Stringer.
+func (p placeOf) String() string { return fmt.Sprintf("balancer %s (%s)", p.Name, p.Pos) }
+
 func empty(m lab.Match) bool { return len(m.SNI) == 0 && len(m.Host) == 0 && len(m.Path) == 0 }
 
 // common returns what both match, or "".
 func common(a, b lab.Match) string {
-	names, otherNames := append(slices.Clone(a.SNI), a.Host...), append(slices.Clone(b.SNI), b.Host...)
-	name, sameName := shared(names, otherNames)
+	name, sameName := sharedName(a, b)
 	path, samePath := shared(a.Path, b.Path)
 	if !sameName || !samePath {
 		return ""
 	}
 	return name + path
+}
+
+// sharedName returns a name of both; two without names share everything.
+func sharedName(a, b lab.Match) (name string, ok bool) {
+	for _, names := range [...][]string{a.SNI, a.Host} {
+		for _, name := range names {
+			if slices.Contains(b.SNI, name) || slices.Contains(b.Host, name) {
+				return name, true
+			}
+		}
+	}
+	return "", len(a.SNI)+len(a.Host) == 0 && len(b.SNI)+len(b.Host) == 0
 }
 
 // shared returns an item of both lists; two empty lists share everything.
