@@ -182,7 +182,7 @@ func TestBackend(t *testing.T) {
 		step{args: "backend add web b:81", out: []string{":81 is ready: it gets connections, and was not checked yet, weight 1"}},
 		step{args: "backend add web 10.88.0.11:80", err: "is in the lab file"},
 		step{args: "backend add web nobody:80", err: "no host has this name"},
-		step{args: "backend add web 10.88.0.78", out: []string{"10.88.0.78:80 is unknown, weight 1"}}, // the balancer's port
+		step{args: "backend add web 10.88.0.78", out: []string{"10.88.0.78:80 is ready"}}, // the balancer's port
 		step{args: "backend remove web 10.88.0.78:80"},
 		step{args: "backend add nobody b:80", err: "bootlab backend list shows"},
 		step{args: "backend remove web a", err: "is in the lab file"},
