@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/dnsprobe"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -34,7 +35,7 @@ func (s *Server) runCheck(ctx context.Context, k healthKey) (connected time.Dura
 		target = netip.AddrPortFrom(k.addr.Addr(), k.check.Port)
 	}
 	if k.check.Kind == lab.CheckDNS {
-		return 0, checkDNS(ctx, target, k.check.Name, k.check.Timeout)
+		return 0, dnsprobe.Ask(ctx, target, k.check.Name, k.check.Timeout)
 	}
 	start := time.Now()
 	conn, err := s.deps.Dial(ctx, target)

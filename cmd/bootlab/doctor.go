@@ -49,7 +49,9 @@ func examine(cmd *cobra.Command, o *options) error {
 		status, serving := runningDaemon(cmd.Context(), o)
 		r.Serving = serving
 		r.Findings = append(r.Findings, daemonFindings(status)...)
-		r.Findings = append(r.Findings, doctor.Run(cmd.Context(), daemon.Examined(l, found.Warnings, serving))...)
+		m := daemon.Examined(l, found.Warnings, serving)
+		m.Elsewhere = status.Namespace != "" && status.Namespace != daemon.Namespace()
+		r.Findings = append(r.Findings, doctor.Run(cmd.Context(), m)...)
 	}
 	r.Level = doctor.Worst(r.Findings)
 	if err := o.print(cmd, r, func() error { return doctorText(cmd.OutOrStdout(), r) }); err != nil {

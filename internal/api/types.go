@@ -20,7 +20,8 @@ type Status struct {
 	Servers    []Server         `json:"servers"`
 	Addresses  []Address        `json:"addresses,omitempty"` // of clusters and balancers
 	Balancers  []BalancerHealth `json:"balancers,omitempty"`
-	Conditions []Condition      `json:"conditions,omitempty"` // interfaces, hypervisors, pools, disks; machines and zones that are refused
+	Namespace  string           `json:"network_namespace,omitempty"` // of the daemon, as /proc/PID/ns/net names it
+	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks; machines and zones that are refused
 	Store      Store            `json:"store"`
 	Reload     Reload           `json:"reload"`               // the last one; zero At: none since the start
 	Warnings   []string         `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store

@@ -59,6 +59,7 @@ type Daemon struct {
 	summaries *logs.Summarizer // of serverLog
 	registry  *prometheus.Registry
 	started   time.Time
+	namespace string                            // of the network
 	current   atomic.Pointer[snapshot.Snapshot] // what every server answers from
 	reloads   reloads
 	warned    loggedWarnings
@@ -139,7 +140,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 // newDaemon returns a daemon with what needs neither a lab nor a file.
 func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
-		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), installWatch: newInstallWatch(), health: newHealth(),
+		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: newInstallWatch(), health: newHealth(),
 		handover: newHandover(cfg.Log),
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")),
 	}

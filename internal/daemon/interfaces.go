@@ -92,7 +92,7 @@ func networkWarnings(l *lab.Lab) (warnings lab.Problems) {
 		if !addressMissing(n) {
 			continue
 		}
-		warnings.Addf(n.Pos, "networks."+n.Name+".address", "no interface of this machine has %[1]s, from which machines boot: run ip addr add %[1]s/%[2]d dev %[3]s, or set the address that it has", n.Address, n.Subnet.Bits(), n.Interface)
+		warnings.Addf(n.Pos, "networks."+n.Name+".address", "no interface of this machine has %s, from which machines boot: run %s, or set the address that it has", n.Address, n.AddCommand(n.Address))
 	}
 	return warnings
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -38,6 +39,11 @@ type Network struct {
 	NoTFTP    bool    // appliance.tftp is off: nothing can be fetched by TFTP
 
 	pools *poolIndex // of Pools
+}
+
+// AddCommand returns the command that adds an address to the network's interface.
+func (n *Network) AddCommand(a netip.Addr) string {
+	return fmt.Sprintf("ip addr add %s/%d dev %s", a, n.Subnet.Bits(), n.Interface)
 }
 
 // A Pool gives addresses to machines without a reservation that match all of its criteria, and any element of each. See

@@ -32,7 +32,7 @@ var rules = []rule{
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/logins", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
-	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/freshfile", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
+	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freshfile", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
 	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init"},
 
@@ -57,7 +57,7 @@ var rules = []rule{
 
 	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
 	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab"}, "decides how a cluster comes up; observes nothing and does nothing"},
-	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/portowner", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
+	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/portowner", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 
@@ -67,6 +67,7 @@ var rules = []rule{
 	{"internal/host/arp", []string{"internal/lab"}, "packets; of the lab only what a MAC is"},
 	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
+	{"internal/host/dnsprobe", nil, "one question; knows no server of ours"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
 	{"internal/host/freshfile", nil, "reads files again when they change"},

@@ -75,7 +75,7 @@ func TestSegment(t *testing.T) {
 	found(t, m, "interfaces", seg.Bridge, doctor.Fail, "ip addr add 10.132.1.1/24 dev "+seg.Bridge)
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")
 	found(t, m, "interfaces", seg.Bridge, doctor.Fail, "ip link set "+seg.Bridge+" up")
-	found(t, machine(t, "none0", "", ""), "interfaces", "none0", doctor.Fail, "no such interface")
+	found(t, machine(t, "none0", "", ""), "interfaces", "none0", doctor.Fail, "interface does not exist")
 }
 
 // rogue starts a DHCP server in the namespace of a client.
@@ -199,6 +199,19 @@ func TestFirewall(t *testing.T) {
 		t.Skip("rp_filter cannot be set here: ", err)
 	}
 	found(t, m, "reverse path", "lo", doctor.Warn, "rp_filter=2")
+}
+
+// TestElsewhere: beside a daemon in another network namespace nothing is said of the interfaces and ports here.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "none0", "", "")
+	m.Serving, m.Elsewhere = true, true
+	for _, check := range []string{"ports", "interfaces", "mtu", "dhcp", "reverse path", "firewall", "dns", "hypervisors"} {
+		found(t, m, check, "network namespace", doctor.Warn, "the daemon runs in another one")
+	}
+	if all := doctor.Run(t.Context(), m); doctor.Worst(all) != doctor.Warn {
+		t.Errorf("findings about another namespace: %+v", all)
+	}
 }
 
 // TestHypervisors: one that cannot be reached, and the driver for tests.

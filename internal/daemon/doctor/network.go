@@ -90,10 +90,10 @@ func interfaces(_ context.Context, m *Machine) (all []Finding) {
 		i, err := net.InterfaceByName(n.Interface)
 		switch {
 		case err != nil:
-			all = append(all, fail(n.Interface, "there is no such interface, which network "+n.Name+" is served on", "make it, or set networks."+n.Name+".interface"))
+			all = append(all, fail(n.Interface, segment.ErrNoInterface.Error()+", and network "+n.Name+" is served on it", "make it, or set networks."+n.Name+".interface"))
 			continue
 		case i.Flags&net.FlagUp == 0:
-			all = append(all, fail(n.Interface, "is down, and network "+n.Name+" is served on it", "ip link set "+n.Interface+" up"))
+			all = append(all, fail(n.Interface, segment.ErrDown.Error()+", and network "+n.Name+" is served on it", "ip link set "+n.Interface+" up"))
 			continue
 		case i.Flags&net.FlagRunning == 0:
 			all = append(all, warn(n.Interface, "has no carrier: a cable is not connected, or a bridge has no port", "look at ip link show "+n.Interface))
@@ -127,7 +127,7 @@ func interfaceAddress(n *lab.Network, i *net.Interface) Finding {
 	if !add.IsValid() {
 		add = n.Subnet.Addr().Next()
 	}
-	return fail(n.Interface, fmt.Sprintf("has no address in %s (network %s)", n.Subnet, n.Name), fmt.Sprintf("ip addr add %s/%d dev %s", add, n.Subnet.Bits(), n.Interface))
+	return fail(n.Interface, fmt.Sprintf("has no address in %s (network %s)", n.Subnet, n.Name), n.AddCommand(add))
 }
 
 // mtu compares the MTU that machines use with that of the interface.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/dnsprobe"
 )
 
 // files says which files the lab names and the daemon cannot use.
@@ -106,7 +108,6 @@ func (p person) may(name string, permissions uint32) error {
 // Limits of the state folder's disk.
 const (
 	littleSpace = 1 << 30
-	noSpace     = 64 << 20
 	slowSync    = 100 * time.Millisecond
 )
 
@@ -133,14 +134,14 @@ func state(_ context.Context, m *Machine) []Finding {
 	if err := u.may(dir, 2|1); err != nil && os.Geteuid() != 0 {
 		return []Finding{fail(dir, fmt.Sprintf("%s cannot write: %v", u.name, err), "chown -R "+u.name+" "+dir)}
 	}
-	return []Finding{space(dir, int64(fs.Bavail)*fs.Bsize), syncTime(dir)}
+	return []Finding{space(dir, int64(fs.Bavail)*fs.Bsize, m.NoSpace), syncTime(dir)}
 }
 
-func space(dir string, free int64) Finding {
+func space(dir string, free, none int64) Finding {
 	text := fmt.Sprintf("%d MiB free", free>>20)
 	switch {
-	case free < noSpace:
-		return fail(dir, text+": the daemon cannot start", "free some space")
+	case free < none:
+		return fail(dir, text+": too little for the daemon's state", "free some space")
 	case free < littleSpace:
 		return warn(dir, text, "free some space: images and caches need more")
 	}
@@ -183,9 +184,6 @@ func clock(context.Context, *Machine) []Finding {
 	return []Finding{ok("system clock", "is synchronized")}
 }
 
-// rootQuery asks for the name servers of the root (RFC 1035 section 4).
-var rootQuery = []byte{0x62, 0x6c, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
-
 // upstreams asks each forwarder one question.
 func upstreams(ctx context.Context, m *Machine) (all []Finding) {
 	for _, s := range m.Lab.DNS.Forward {
@@ -203,37 +201,16 @@ func upstreams(ctx context.Context, m *Machine) (all []Finding) {
 	return all
 }
 
-func upstream(ctx context.Context, server netip.AddrPort) Finding {
-	const tries = 3
-	var err error
-	for range tries {
-		if err = exchange(ctx, server); err == nil {
-			return ok(server.String(), "answers")
-		}
-	}
-	return fail(server.String(), fmt.Sprintf("does not answer questions: %v", err), "set dns.forward to servers that this machine may ask, or look at the firewall")
-}
+// upstreamWait is how long a forwarder may take for its answer, of three questions.
+const upstreamWait = 6 * time.Second
 
-// exchange sends the question and waits for its answer.
-func exchange(ctx context.Context, server netip.AddrPort) error {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "udp", server.String())
-	if err != nil {
-		return err
+func upstream(ctx context.Context, server netip.AddrPort) Finding {
+	ctx, cancel := context.WithTimeout(ctx, upstreamWait)
+	defer cancel()
+	if err := dnsprobe.Ask(ctx, server, "", upstreamWait); err != nil {
+		return fail(server.String(), fmt.Sprintf("does not answer questions: %v", err), "set dns.forward to servers that this machine may ask, or look at the firewall")
 	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
-		return err
-	}
-	if _, err := c.Write(rootQuery); err != nil {
-		return err
-	}
-	b := make([]byte, 1500)
-	n, err := c.Read(b)
-	if err == nil && (n < 12 || b[0] != rootQuery[0] || b[1] != rootQuery[1] || b[2]&0x80 == 0) {
-		err = errors.New("the answer is not one of DNS")
-	}
-	return err
+	return ok(server.String(), "answers")
 }
 
 // reachable connects and closes.

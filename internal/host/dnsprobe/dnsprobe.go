@@ -1,4 +1,7 @@
-package lbproxy
+// Package dnsprobe asks whether a DNS server answers.
+//
+//	err := dnsprobe.Ask(ctx, server, "lab.example", 5*time.Second)
+package dnsprobe
 
 import (
 	"context"
@@ -14,9 +17,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// checkDNS asks a server for the SOA record of a name, up to three times until timeout ends. Without a name it is the root's, and any
+// Ask asks a server for the SOA record of a name, up to three times until timeout ends. Without a name it is the root's, and any
 // answer will do: a server that refuses it is alive.
-func checkDNS(ctx context.Context, target netip.AddrPort, name string, timeout time.Duration) error {
+func Ask(ctx context.Context, target netip.AddrPort, name string, timeout time.Duration) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "udp", target.String())
 	if err != nil {
 		return err
