@@ -12,11 +12,14 @@ import (
 
 // later is a machine that its cluster creates or switches on when its turn comes.
 func (c *boot) later() (Diagnosis, bool) {
-	does := map[string]string{"absent": "creates its virtual machine", "stopped": "starts its virtual machine", "": "switches it on"}[c.m.VM]
+	does := map[string]string{"absent": "bootlab up creates its virtual machine", "stopped": "bootlab up starts its virtual machine", "": "bootlab up switches it on"}[c.m.VM]
+	if c.m.VM == "" && c.m.BMC == "" {
+		does = "an admin has to switch it on"
+	}
 	if c.m.Later == "" || does == "" {
 		return Diagnosis{}, false
 	}
-	return Diagnosis{State: Booting, Stage: event.StageVM, Cause: "it waits for " + c.m.Later + ": bootlab up " + does + " then"}, true
+	return Diagnosis{State: Booting, Stage: event.StageVM, Cause: "it waits for " + c.m.Later + ": " + does + " then"}, true
 }
 
 // power is a machine that cannot boot because it is off, or does not exist.
