@@ -25,8 +25,8 @@ import (
 const childMode = "BOOTLAB_TEST_PRIVILEGE_CHILD"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childMode) != "" {
-		_ = json.NewEncoder(os.Stdout).Encode(child())
+	if mode := os.Getenv(childMode); mode != "" {
+		_ = json.NewEncoder(os.Stdout).Encode(map[string]func() report{"drop": child, "keep": keep}[mode]())
 		os.Exit(0)
 	}
 	netns.Main(m)
@@ -47,6 +47,23 @@ type report struct {
 	Using   string // the same within
 	Within  int    // how many threads have it as effective meanwhile
 	After   string
+
+	Dumpable int // PR_GET_DUMPABLE; 0: no core dump, and no debugger of its user
+}
+
+// keep keeps the user.
+func keep() (r report) {
+	r.Drop = text(privilege.Keep(privilege.NetBindService))
+	r.Dumpable = dumpable()
+	return r
+}
+
+func dumpable() int {
+	is, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		return -1
+	}
+	return is
 }
 
 // child drops to the user labrat, with threads that were there before and threads that come after.
@@ -71,7 +88,7 @@ func child() (r report) {
 	if err == nil {
 		err = u.Drop(privilege.NetBindService, privilege.NetRaw, privilege.NetAdmin)
 	}
-	r.Drop = text(err)
+	r.Drop, r.Dumpable = text(err), dumpable()
 	hold()
 	r.Threads = statuses()
 	l, err := net.Listen("tcp4", "127.0.0.1:80")
@@ -158,7 +175,7 @@ func asChild(t *testing.T) (r report) {
 	}
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec",
 		`mount --bind "$1/passwd" /etc/passwd; mount --bind "$1/group" /etc/group; ip link set lo up; exec "$2"`, "sh", dir, self)
-	cmd.Env = append(os.Environ(), childMode+"=1")
+	cmd.Env = append(os.Environ(), childMode+"=drop")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -208,6 +225,28 @@ func TestDropReachesEveryThread(t *testing.T) {
 		Caps: "CapEff: 0000000000000000", Home: "labrat /home/labrat",
 		Admin: "operation not permitted", Using: "ok", Within: 1, After: "operation not permitted",
 	}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestKeepAllowsNoDump: a process that changes no user is dumpable until it says otherwise.
+func TestKeepAllowsNoDump(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), childMode+"=keep")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var r report
+	if err := json.Unmarshal(out, &r); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if diff := cmp.Diff(report{Drop: "ok"}, r); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
