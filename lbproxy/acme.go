@@ -10,12 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/crypto/acme"
@@ -95,7 +95,7 @@ func (t *acmeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.caFile == "" {
 		return http.DefaultTransport.RoundTrip(r)
 	}
-	pem, err := os.ReadFile(t.caFile)
+	pem, err := regular.Read(t.caFile, regular.Small)
 	if err != nil {
 		return nil, fmt.Errorf("read tls.acme.ca_file: %w", err)
 	}

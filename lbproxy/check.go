@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/dnsprobe"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -89,7 +90,7 @@ func tlsOf(c lab.Check, target netip.AddrPort) (*tls.Config, error) {
 	if c.CAFile == "" {
 		return config, nil
 	}
-	pem, err := os.ReadFile(c.CAFile)
+	pem, err := regular.Read(c.CAFile, regular.Small)
 	if err != nil {
 		return nil, fmt.Errorf("read ca_file of the check: %w", err)
 	}

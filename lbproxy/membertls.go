@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 
 	"github.com/bootlab/bootlab/internal/host/freshfile"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -39,7 +39,7 @@ func newMemberTLS(key memberTLSKey) (*tls.Config, error) {
 	if key.CAFile == "" {
 		return c, nil
 	}
-	pem, err := os.ReadFile(key.CAFile)
+	pem, err := regular.Read(key.CAFile, regular.Small)
 	if err != nil {
 		return nil, fmt.Errorf("read backend_tls.ca_file: %w", err)
 	}

@@ -11,13 +11,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -144,7 +144,7 @@ func tokenOf(k *load.Kubeconfig) (string, error) {
 	if k.TokenFile == "" {
 		return k.Token, nil
 	}
-	b, err := os.ReadFile(k.TokenFile)
+	b, err := regular.Read(k.TokenFile, regular.Small)
 	return strings.TrimSpace(string(b)), err
 }
 

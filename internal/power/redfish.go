@@ -12,11 +12,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -78,7 +78,7 @@ func (r *redfish) onSameController(req *http.Request, via []*http.Request) error
 }
 
 func authorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+	pem, err := regular.Read(file, regular.Small)
 	if err != nil {
 		return nil, fmt.Errorf("bmc.ca_file: %w", err)
 	}

@@ -32,13 +32,13 @@ var rules = []rule{
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/logins", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
-	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freshfile", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
+	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freshfile", "internal/host/pause", "internal/host/regular", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
 	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init"},
 
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
 	{"internal/api/leasefile", []string{"internal/api", "internal/lab"}, "formats of lease files; decides nothing"},
-	{"internal/power", []string{"internal/lab"}, "power control of bare metal; knows no server"},
+	{"internal/power", []string{"internal/host/regular", "internal/lab"}, "power control of bare metal; knows no server"},
 
 	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/host/neighbour", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
 	{"internal/boot/bootloop", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},
@@ -50,7 +50,7 @@ var rules = []rule{
 
 	{"internal/content/images", []string{"internal/host/pause", "internal/lab"}, "downloads files; of the lab only what an image is"},
 	{"internal/content/iso", nil, "writes images; knows no server"},
-	{"internal/content/clusterconfig", []string{"internal/lab", "internal/lab/load"}, "compares the installers' files with a lab; of the loader only its reader of YAML"},
+	{"internal/content/clusterconfig", []string{"internal/host/regular", "internal/lab", "internal/lab/load"}, "compares the installers' files with a lab; of the loader only its reader of YAML"},
 	{"internal/content/mirror", []string{"internal/host/pause", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
 
 	{"internal/content/unpack", nil, "unpacks files; knows no server"},
@@ -59,7 +59,7 @@ var rules = []rule{
 	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab"}, "decides how a cluster comes up; observes nothing and does nothing"},
 	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/portowner", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
-	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
+	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/host/regular", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 
 	{"internal/firmware", nil, "files that are embedded"},
 
@@ -70,7 +70,7 @@ var rules = []rule{
 	{"internal/host/dnsprobe", nil, "one question; knows no server of ours"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
-	{"internal/host/freshfile", nil, "reads files again when they change"},
+	{"internal/host/freshfile", []string{"internal/host/regular"}, "reads files again when they change"},
 	{"internal/host/links", nil, "asks the operating system alone"},
 	{"internal/host/logins", nil, "counts tries; knows no password"},
 	{"internal/host/memory", nil, "asks the operating system alone"},
@@ -78,12 +78,13 @@ var rules = []rule{
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/portowner", nil, "asks the operating system alone"},
 	{"internal/host/privilege", nil, "asks the operating system alone"},
+	{"internal/host/regular", nil, "reads files that an admin names"},
 	{"internal/host/rtnetlink", nil, "asks the operating system alone"},
 	{"internal/host/vip", []string{"internal/host/arp", "internal/host/links", "internal/host/packet", "internal/host/privilege", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
-	{"internal/lab/importer", []string{"internal/lab"}, "reads other servers' files; the loader that it is given is the judge of the result"},
-	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
+	{"internal/lab/importer", []string{"internal/host/regular", "internal/lab"}, "reads other servers' files; the loader that it is given is the judge of the result"},
+	{"internal/lab/load", []string{"internal/host/regular", "internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
 
 	{"internal/observe/consolelog", nil, "files and texts; opens no console"},
 	{"internal/observe/diagnosis", []string{"internal/observe/event", "internal/observe/timeline"}, "a pure function of boots; asks nobody"},
@@ -94,7 +95,7 @@ var rules = []rule{
 	{"internal/observe/repeats", nil, "counts what is alike; knows no event"},
 	{"internal/observe/timeline", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
 
-	{"internal/api/redfish", []string{"internal/host/connlimit", "internal/host/logins", "internal/lab", "internal/observe/panics"}, "asks for machines through an interface of its own; knows no hypervisor and no other server"},
+	{"internal/api/redfish", []string{"internal/host/connlimit", "internal/host/logins", "internal/host/regular", "internal/lab", "internal/observe/panics"}, "asks for machines through an interface of its own; knows no hypervisor and no other server"},
 
 	{"internal/store", nil, "knows none of what it stores"},
 	{"internal/store/backup", []string{"internal/store"}, "a file format; interprets no value"},

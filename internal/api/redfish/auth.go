@@ -5,11 +5,11 @@ import (
 	"crypto/subtle"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -68,7 +68,7 @@ func (s *Service) account(user string) *lab.RedfishAccount {
 func (s *Service) right(account *lab.RedfishAccount, password string) bool {
 	want := ""
 	if account != nil {
-		b, err := os.ReadFile(account.PasswordFile)
+		b, err := regular.Read(account.PasswordFile, regular.Small)
 		if err != nil {
 			s.deps.Log.Warn("redfish: the password of an account cannot be read", "user", account.Name, "err", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -72,7 +73,7 @@ func ReadKubeadm(at string) (*Kubeadm, error) {
 }
 
 func (s *Kubeadm) read(name string) error {
-	text, err := readLimited(name)
+	text, err := regular.Read(name, maxDocument)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -45,7 +46,7 @@ func ReadOpenShift(path string) (*OpenShift, error) {
 		return s, s.readConfig(path)
 	}
 	for _, name := range []string{"bootstrap.ign", "master.ign", "worker.ign"} {
-		text, err := readLimited(filepath.Join(path, name))
+		text, err := regular.Read(filepath.Join(path, name), maxDocument)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -65,7 +66,7 @@ func ReadOpenShift(path string) (*OpenShift, error) {
 		return nil, fmt.Errorf("%s has neither *.ign nor %s: run openshift-install create ignition-configs --dir %[1]s first", path, ConfigName)
 	}
 	var metadata struct{ ClusterName string }
-	if text, err := readLimited(filepath.Join(path, "metadata.json")); err == nil && json.Unmarshal(text, &metadata) == nil {
+	if text, err := regular.Read(filepath.Join(path, "metadata.json"), maxDocument); err == nil && json.Unmarshal(text, &metadata) == nil {
 		s.name = metadata.ClusterName
 	}
 	return s, nil
@@ -128,7 +129,7 @@ func dataOf(source string) []byte {
 }
 
 func (s *OpenShift) readConfig(path string) error {
-	text, err := readLimited(path)
+	text, err := regular.Read(path, maxDocument)
 	if err == nil {
 		err = s.config(text)
 	}

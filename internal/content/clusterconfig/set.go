@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -63,18 +62,6 @@ func certificates(text []byte) (all []*x509.Certificate) {
 		}
 	}
 	return all
-}
-
-// readLimited reads a regular file of up to maxDocument bytes.
-func readLimited(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular() || info.Size() > maxDocument:
-		return nil, fmt.Errorf("is no file of up to %d MiB", maxDocument>>20)
-	}
-	return os.ReadFile(name)
 }
 
 // nearestCluster says which cluster domain was probably meant, or which ones the lab has.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -58,7 +59,7 @@ func ReadTalos(dir string) (*Talos, error) {
 		if filepath.Ext(name) != ".yaml" && name != talosClient {
 			continue
 		}
-		text, err := readLimited(filepath.Join(dir, name))
+		text, err := regular.Read(filepath.Join(dir, name), maxDocument)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, name), err)
 		}

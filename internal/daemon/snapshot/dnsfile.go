@@ -2,12 +2,11 @@ package snapshot
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/bootlab/bootlab/dnsd"
+	"github.com/bootlab/bootlab/internal/host/regular"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,27 +22,12 @@ func readDNSFile(path, below string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file", path)
-	case info.Size() > maxDNSFile:
-		return nil, fmt.Errorf("%s has %d octets, more than %d", path, info.Size(), maxDNSFile)
-	}
-	b := make([]byte, info.Size())
-	n, err := io.ReadFull(f, b)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // it was cut meanwhile, which its watcher notices
-		err = nil
-	}
-	return b[:n], err
+	return regular.ReadFrom(f, maxDNSFile)
 }
 
 func openDNSFile(path, below string) (*os.File, error) {
-	const flags = os.O_RDONLY | unix.O_NONBLOCK
 	if below == "" {
-		return os.OpenFile(path, flags, 0)
+		return os.OpenFile(path, regular.OpenFlags, 0)
 	}
 	name, err := filepath.Rel(below, path)
 	if err != nil {
@@ -54,7 +38,7 @@ func openDNSFile(path, below string) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := root.OpenFile(name, flags, 0)
+	f, err := root.OpenFile(name, regular.OpenFlags, 0)
 	if _, ofKernel := errors.AsType[unix.Errno](err); err != nil && !ofKernel {
 		return nil, dnsd.ErrLinkOutside // os.Root has no error of its own for it
 	}

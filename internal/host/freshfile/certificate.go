@@ -4,8 +4,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
 // Certificates are TLS certificates by the name of their file.
@@ -19,13 +20,13 @@ func NewCertificates(log *slog.Logger) *Certificates {
 // ReadCertificate reads a certificate with its chain and its key, PEM. The key may be in a file of its own beside it, whose name has
 // ".key" at the end.
 func ReadCertificate(path string) (*tls.Certificate, error) {
-	chain, err := os.ReadFile(path)
+	chain, err := regular.Read(path, regular.Small)
 	if err != nil {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}
 	key := chain
 	if !strings.Contains(string(chain), "PRIVATE KEY-----") {
-		if key, err = os.ReadFile(keyFile(path)); err != nil {
+		if key, err = regular.Read(keyFile(path), regular.Small); err != nil {
 			return nil, fmt.Errorf("%s has no private key: %w", path, err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
 // Limits of what is read. A configuration that includes itself ends there.
@@ -34,16 +36,7 @@ func (s *sources) read(name string) ([]byte, error) {
 		}
 		return data, nil
 	}
-	info, err := os.Stat(name)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("read %s: is no file", name)
-	case info.Size() > maxFile:
-		return nil, fmt.Errorf("read %s: is larger than %d MiB", name, maxFile>>20)
-	}
-	data, err := os.ReadFile(name)
+	data, err := regular.Read(name, maxFile)
 	return bytes.TrimPrefix(data, []byte("\ufeff")), err
 }
 

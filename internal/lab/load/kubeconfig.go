@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
 // A Kubeconfig is the current context of a kubeconfig file: an API server, and who one is there.
@@ -67,7 +69,7 @@ type rawKubeUser struct {
 
 // ReadKubeconfig reads a kubeconfig with a client certificate or a token. The error names the file, the key and what would be right.
 func ReadKubeconfig(path string) (*Kubeconfig, error) {
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, regular.Small)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +187,7 @@ func (k *Kubeconfig) data(key, file, inline string) ([]byte, error) {
 	}
 	path := k.beside(file)
 	k.Files = append(k.Files, path)
-	b, err := os.ReadFile(path)
+	b, err := regular.Read(path, regular.Small)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,7 +114,19 @@ func TestKubeconfigMissing(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "auth/kubeconfig"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := load.Lab(filepath.Join(dir, "lab.yaml"), load.Options{}); err == nil || !strings.Contains(err.Error(), "is a directory") {
+	if _, err := load.Lab(filepath.Join(dir, "lab.yaml"), load.Options{}); err == nil || !strings.Contains(err.Error(), "is no regular file") {
 		t.Errorf("a folder: %v", err)
+	}
+}
+
+// TestKubeconfigFIFO: a path that nobody writes to holds nothing up.
+func TestKubeconfigFIFO(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "kc")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load.ReadKubeconfig(path); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+		t.Errorf("error: %v", err)
 	}
 }

@@ -1,0 +1,50 @@
+// Package regular reads files that an admin names in a lab file or on a command line. Anything but a regular file, such as a FIFO without a
+// writer or a device, could hold up a reload for ever or fill the memory.
+package regular
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenFlags open a file for reading without waiting for a writer of a FIFO. They have no effect on regular files.
+const OpenFlags = os.O_RDONLY | unix.O_NONBLOCK
+
+// Small is the limit of bytes of certificates, keys, passwords and settings.
+const Small = 4 << 20
+
+// ErrNotRegular is matched by the error of a path that is no regular file.
+var ErrNotRegular = errors.New("is no regular file")
+
+// Read returns the content of a regular file of at most limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, OpenFlags, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadFrom(f, limit)
+}
+
+// ReadFrom is Read of a file that was opened with OpenFlags, from its beginning. It does not close it.
+func ReadFrom(f *os.File, limit int64) ([]byte, error) {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s %w", f.Name(), ErrNotRegular)
+	case info.Size() > limit:
+		return nil, fmt.Errorf("%s has %d bytes, more than %d", f.Name(), info.Size(), limit)
+	}
+	b := make([]byte, info.Size())
+	n, err := io.ReadFull(f, b)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // it was cut meanwhile: who follows it reads it again
+		err = nil
+	}
+	return b[:n], err
+}
