@@ -52,27 +52,24 @@ deps: ## Debian's packages that tests need
 test-fast: assets ## the tests that need neither root nor other programs: under a minute
 	go test -short -timeout 10m ./...
 
-# -timeout only ends what hangs. Most tests wait, and emulated machines compute: the two run side by side. What both are made of is
-# compiled before.
+# -timeout only ends what hangs. The tests of programs and those of test/conformance mostly wait, so they run side by side; what boots real
+# machines comes last, and alone: emulation takes every core.
 .PHONY: test
 test: deps assets ## every test, with the race detector, real boots included: a quarter of an hour on two cores
-	@go build -race ./... && go build -o /dev/null ./cmd/bootlab
-	@BOOTLAB_REQUIRE=all $(MAKE) --no-print-directory --keep-going --jobs=2 test-boots test-others
-
-.PHONY: test-boots
-test-boots:
-	@rc=0; \
-	go test -race $(PARALLEL_BOOTS) -count=1 -timeout 60m -p 1 $(BOOTS) || rc=1; \
-	go test -C test/conformance -race $(PARALLEL) -timeout 30m ./... || rc=1; \
-	exit $$rc
-
-.PHONY: test-others
-test-others:
-	@rc=0; \
+	@rc=0; export BOOTLAB_REQUIRE=all; \
 	go test -race $(PARALLEL) -timeout 30m $(UNITS) || rc=1; \
 	go test -C bench -race -timeout 30m ./... || rc=1; \
-	go test -race $(PARALLEL) -count=1 -timeout 30m $(PROGRAMS) || rc=1; \
+	$(MAKE) --no-print-directory --keep-going --jobs=2 test-programs test-conformance || rc=1; \
+	go test -race $(PARALLEL_BOOTS) -count=1 -timeout 60m -p 1 $(BOOTS) || rc=1; \
 	exit $$rc
+
+.PHONY: test-programs
+test-programs:
+	go test -race $(PARALLEL) -count=1 -timeout 30m $(PROGRAMS)
+
+.PHONY: test-conformance
+test-conformance:
+	go test -C test/conformance -race $(PARALLEL) -timeout 30m ./...
 
 .PHONY: test-long
 test-long: e2e e2e-install cluster stress fuzz soak reproducible ## every boot, whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours

