@@ -127,15 +127,16 @@ func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rear
 		return nil, fmt.Errorf("the backup cannot be used by this bootlab: %w", err)
 	}
 	r.records = append(r.records, backup.Entry{Key: identity.Key, Value: name})
-	addrs, err := r.planLeases(saved, now)
+	addrs, err := r.planLeases(l, saved, now)
 	if err != nil {
 		return nil, err
 	}
 	return r, r.planHosts(l, saved, now, addrs, rearm)
 }
 
-// planLeases compares the leases, and returns the address of each machine of both.
-func (r *Restore) planLeases(saved, now map[string][]byte) (addrs map[lab.MAC]netip.Addr, err error) {
+// planLeases compares the leases, and returns the address of each machine of both. No other machine gets an address that the lab file has for a
+// host: what that host had leased is never lost.
+func (r *Restore) planLeases(l *lab.Lab, saved, now map[string][]byte) (addrs map[lab.MAC]netip.Addr, err error) {
 	addrs = map[lab.MAC]netip.Addr{}
 	held := map[netip.Addr]lab.MAC{}
 	today := time.Now()
@@ -164,7 +165,8 @@ func (r *Restore) planLeases(saved, now map[string][]byte) (addrs map[lab.MAC]ne
 			continue
 		}
 		r.Leases.Now++
-		if held[lease.Addr] != lease.MAC {
+		h := l.HostByMAC(lease.MAC)
+		if reserved := h != nil && l.HostByIP(lease.Addr) == h; !reserved && held[lease.Addr] != lease.MAC {
 			r.Leases.Lost = append(r.Leases.Lost, RestoredChange{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, Expires: lease.Expiry})
 		}
 	}

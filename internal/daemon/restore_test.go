@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store/backup"
@@ -35,5 +38,29 @@ func TestRestoreNow(t *testing.T) {
 		if err != nil || len(r.Hosts) != 1 || r.Hosts[0].Now != tt.want || r.Hosts[0].After != "installed" {
 			t.Errorf("%s: %+v, %v, want %q now", tt.name, r, err, tt.want)
 		}
+	}
+}
+
+// TestRestoreReserved: an address that the lab file reserves for the machine that has it is not free for others after a restore.
+func TestRestoreReserved(t *testing.T) {
+	t.Parallel()
+	a, b := lab.MAC{0x52, 0x54, 0, 0, 0, 1}, lab.MAC{0x52, 0x54, 0, 0, 0, 2}
+	l := &lab.Lab{Name: "t", Hosts: []*lab.Host{{Name: "a", MACs: []lab.MAC{a}, IP: netip.MustParseAddr("10.1.0.1")}, {Name: "c", IP: netip.MustParseAddr("10.1.0.3")}}}
+	l.Index()
+	now := map[string][]byte{}
+	for addr, mac := range map[string]lab.MAC{"10.1.0.1": a, "10.1.0.2": b, "10.1.0.3": b} {
+		record := append([]byte{2, byte(leases.Active)}, mac[:]...)
+		record = binary.BigEndian.AppendUint32(record, uint32(time.Now().Unix()))
+		record = binary.BigEndian.AppendUint32(record, uint32(time.Now().Add(time.Hour).Unix()))
+		now["lease/"+addr] = append(record, 0, 0, 0, 0)
+	}
+	saved := &backup.Backup{}
+	saved.Lab, saved.Created = "t", time.Now()
+	r, err := PlanRestore(l, saved, now, HoldHosts)
+	if err != nil || r.Leases.Now != 3 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if lost := r.Leases.Lost; len(lost) != 2 || lost[0].MAC != b || lost[1].MAC != b {
+		t.Errorf("at risk: %v, want those that %s has", lost, b)
 	}
 }
