@@ -416,9 +416,12 @@ func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
 	return c.ask(ctx, name, time.Now())
 }
 
-// mayComeUp returns why an OpenShift cluster, all of whose control plane is to be installed, cannot come up: it has no bootstrap machine, or
-// that has left and would start from its own disk. cl may be nil.
+// mayComeUp returns why a cluster cannot come up: it has no hosts or, if all of the control plane of an OpenShift cluster is to be installed,
+// no bootstrap machine, or that has left and would start from its own disk. cl may be nil.
 func (c *clusters) mayComeUp(cl *lab.Cluster) error {
+	if cl != nil && cl.Kind != lab.Plain && len(cl.Hosts) == 0 {
+		return &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no hosts", Hint: "add hosts with cluster: " + cl.Name + " and a role to the lab file"}
+	}
 	if cl == nil || cl.Kind != lab.OpenShift || cl.Names {
 		return nil
 	}

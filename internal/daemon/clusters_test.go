@@ -155,3 +155,14 @@ func TestSwitchOffMetal(t *testing.T) {
 		t.Errorf("still recorded as switched on at %s", at)
 	}
 }
+
+// TestUpWithoutHosts: a cluster that no host belongs to cannot come up.
+func TestUpWithoutHosts(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []lab.ClusterKind{lab.OpenShift, lab.Kubernetes, lab.Talos} {
+		err := newClusters(t).mayComeUp(&lab.Cluster{Name: "prod", Kind: kind})
+		if err == nil || !strings.Contains(err.Error(), "prod has no hosts") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
