@@ -240,5 +240,17 @@ func likelyRole(h *lab.Host) string {
 	if _, known := roleSynonyms[strings.ToLower(h.Role)]; known || h.Role == "" {
 		return ""
 	}
-	return roleSynonyms[lab.Nearest(h.Role, []string{lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleWorker, "master", "controlplane"})]
+	if near := lab.Nearest(h.Role, []string{lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleWorker, "master", "controlplane"}); near != "" {
+		return roleSynonyms[near]
+	}
+	word := strings.ToLower(h.Role)
+	switch {
+	case strings.Contains(word, "master"), strings.Contains(word, "control"):
+		return lab.RoleControlPlane
+	case strings.Contains(word, "worker"):
+		return lab.RoleWorker
+	case strings.Contains(word, "bootstrap"):
+		return lab.RoleBootstrap
+	}
+	return ""
 }
