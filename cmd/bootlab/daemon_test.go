@@ -150,6 +150,8 @@ func TestDaemon(t *testing.T) {
 		step{args: "resolve b.lab.example", out: []string{"b.lab.example. A for 127.0.0.1: NOERROR aa", "b.lab.example. 60 IN A 10.88.0.12", "because", "zone: zone lab.example. (derived", "from host b"}},
 		step{args: "resolve 10.88.0.11 --as b", out: []string{"11.0.88.10.in-addr.arpa. PTR for 10.88.0.12: NOERROR aa", "a.lab.example."}},
 		step{args: "resolve www.example.org --as 203.0.113.9 --json", json: true, out: []string{`"code": "REFUSED"`, `"client": "203.0.113.9"`, `"by": "policy"`}},
+		step{args: "resolve B", out: []string{"REFUSED", "did you mean b.lab.example?"}},
+		step{args: "resolve nosuch", out: []string{"REFUSED", "no forwarder"}, not: []string{"did you mean"}},
 		step{args: "resolve b.lab.example NOPE", err: `"NOPE" is not a record type`},
 		step{args: "resolve b --as nobody", err: `no host "nobody"`},
 		step{args: "dns flush", out: []string{"answers removed from the cache: 0"}},

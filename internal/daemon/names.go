@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
@@ -25,6 +26,9 @@ func (c *adminBackend) Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSA
 	a := api.DNSAnswer{Question: e.Question, Client: from, Code: e.Code, Flags: e.Flags, Records: e.Records, Steps: []api.DNSStep{}}
 	for _, s := range e.Steps {
 		a.Steps = append(a.Steps, api.DNSStep(s))
+	}
+	if h := c.current.Load().Lab.Find(q.Name); h != nil && a.Code == "REFUSED" && strings.EqualFold(strings.TrimSuffix(q.Name, "."), h.Name) && h.FQDN != "" && len(a.Steps) > 0 {
+		a.Steps[len(a.Steps)-1].Text += ": did you mean " + h.FQDN + "?"
 	}
 	return a, nil
 }
