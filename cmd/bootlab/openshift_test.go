@@ -185,6 +185,12 @@ func TestPrepareRefuses(t *testing.T) {
 			}
 		})
 	}
+	bare := installFolder(t, long, installConfig)
+	if err := os.WriteFile(filepath.Join(bare, "bootstrap.ign"), []byte(`{"ignition":{"version":"3.2.0"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	step{args: "bare bootstrap.ign", out: []string{"warning: bootstrap.ign holds no certificates below /opt/openshift/tls", "openshift-install create ignition-configs"}}.check(t,
+		run(t.Context(), "openshift", "prepare", "--yes", "--no-images", bare, "--lab", labOf(t)))
 	path := filepath.Join(t.TempDir(), "install-config.yaml")
 	if err := os.WriteFile(path, []byte(installConfig), 0o600); err != nil {
 		t.Fatal(err)

@@ -218,6 +218,8 @@ func (s *OpenShift) expiry(r *Report, now time.Time) {
 	}
 	const short = 4 * time.Hour
 	switch {
+	case r.Certs == nil && s.Documents["bootstrap.ign"] != nil:
+		r.Warnings.Addf(lab.Pos{}, "", "bootstrap.ign holds no certificates below /opt/openshift/tls: it is not what openshift-install create ignition-configs writes, and the cluster cannot come up with it")
 	case r.Certs == nil:
 	case r.Certs.Left <= 0:
 		r.Errors.Addf(lab.Pos{}, "", "the certificates in bootstrap.ign ended %s ago (%s): run openshift-install create ignition-configs again, in a new folder", (-r.Certs.Left).Round(time.Minute), r.Certs.Subject)
