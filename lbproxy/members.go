@@ -18,6 +18,8 @@ var (
 	ErrInLab = errors.New("is in the lab file")
 	// ErrMember is returned for a backend that cannot be added.
 	ErrMember = errors.New("cannot be a backend")
+	// ErrWeight is returned for a weight that is none.
+	ErrWeight = errors.New("is not a weight")
 )
 
 const (
@@ -176,7 +178,7 @@ func (s *Server) storeMember(ctx context.Context, old, next Member) error {
 }
 
 // AddMember adds a backend to a balancer, or changes one that was added. It is durable when AddMember returns. The error wraps
-// ErrUnknown, ErrInLab or ErrMember, or comes from Deps.Members.
+// ErrUnknown, ErrInLab, ErrMember or ErrWeight, or comes from Deps.Members.
 func (s *Server) AddMember(ctx context.Context, m Member) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -206,7 +208,7 @@ func (s *Server) mayAdd(m Member) error {
 	case f.Listen.Has(m.Addr):
 		return fmt.Errorf("%w: the balancer itself listens there", ErrMember)
 	case m.Weight > maxWeight:
-		return fmt.Errorf("%w: weight %d: want 1 to %d", ErrMember, m.Weight, maxWeight)
+		return fmt.Errorf("%d %w: want 1 to %d", m.Weight, ErrWeight, maxWeight)
 	case len(endpoints) == 0 && s.added(m.Balancer) >= maxAdded:
 		return fmt.Errorf("%w: %d were added already", ErrMember, maxAdded)
 	}
@@ -270,7 +272,7 @@ func (s *Server) RemoveMember(ctx context.Context, balancer, backend string) err
 }
 
 // SetWeight sets the weight of a backend, 1 to 256; 0: that of the lab file, of one that was added 1. The error wraps
-// ErrUnknown or ErrMember, or comes from Deps.Members.
+// ErrUnknown or ErrWeight, or comes from Deps.Members.
 func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight int) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -279,7 +281,7 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 		return err
 	}
 	if weight < 0 || weight > maxWeight {
-		return fmt.Errorf("backend %s of balancer %s: %w: weight %d: want 1 to %d", backend, balancer, ErrMember, weight, maxWeight)
+		return fmt.Errorf("backend %s of balancer %s: %d %w: want 1 to %d", backend, balancer, weight, ErrWeight, maxWeight)
 	}
 	for _, e := range endpoints {
 		m := Member{Balancer: balancer, Addr: e.Addr, Weight: weight}

@@ -85,7 +85,7 @@ func TestMembers(t *testing.T) {
 		{"a group", Member{Balancer: "web", Addr: netip.MustParseAddrPort("224.0.0.1:80")}, ErrMember},
 		{"a group of IPv6", Member{Balancer: "web", Addr: netip.MustParseAddrPort("[ff02::1]:80")}, ErrMember},
 		{"no machine, mapped", Member{Balancer: "web", Addr: netip.MustParseAddrPort("[::ffff:0.0.0.0]:80")}, ErrMember},
-		{"too heavy", Member{Balancer: "web", Addr: b, Weight: 257}, ErrMember},
+		{"too heavy", Member{Balancer: "web", Addr: b, Weight: 257}, ErrWeight},
 	} {
 		if err := r.AddMember(ctx, m.m); !errors.Is(err, m.want) {
 			t.Errorf("%s: %v, want %v", m.name, err, m.want)

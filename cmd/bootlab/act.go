@@ -227,7 +227,7 @@ func weightCommand(o *options) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if args[2] != "default" {
 			n, err := strconv.Atoi(args[2])
-			if err != nil || n < 1 {
+			if err != nil || n < 1 || n > 256 {
 				return fmt.Errorf("%q is not a weight: want 1 to 256, or default", args[2])
 			}
 			change.Weight = n
@@ -248,6 +248,9 @@ func weightText(m api.Backend) string {
 func balancersText(cmd *cobra.Command, bs []api.Balancer) error {
 	var rows [][]string
 	for _, b := range bs {
+		if len(b.Backends) == 0 {
+			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), "-", "-", "redirects"})
+		}
 		for _, m := range b.Backends {
 			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, backendState(m), weightText(m), m.Load(), m.Reason})
 		}

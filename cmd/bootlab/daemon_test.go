@@ -190,7 +190,7 @@ func TestBackend(t *testing.T) {
 		step{args: "backend remove web a", err: "is in the lab file"},
 		step{args: "backend weight web a 7", out: []string{"weight 7"}},
 		step{args: "backend weight web a 0", err: "want 1 to 256, or default"},
-		step{args: "backend weight web a 257", err: "want 1 to 256"},
+		step{args: "backend weight web a 257", err: "\"257\" is not a weight: want 1 to 256, or default"},
 		step{args: "backend list", out: []string{"a 10.88.0.11:80 unknown 7 (lab file 1) 0 -", "10.88.0.77:80 unknown (backup) (added) 3 0 -"}},
 	)
 	h.stop()

@@ -334,8 +334,11 @@ type BalancerHealth struct {
 // Empty reports whether it has members, and none of them is healthy. One without members redirects.
 func (b BalancerHealth) Empty() bool { return b.Up == 0 && b.Down+b.New+b.Drained > 0 }
 
-// String says how many members are healthy: "0 of 4 healthy, none was yet".
+// String says how many members are healthy: "0 of 4 healthy, none was yet"; without members "redirects".
 func (b BalancerHealth) String() string {
+	if b.Up+b.Down+b.New+b.Drained == 0 {
+		return "redirects"
+	}
 	text := fmt.Sprintf("%d of %d healthy", b.Up, b.Up+b.Down+b.New+b.Drained)
 	if b.Up == 0 && b.Down == 0 && b.New > 0 {
 		text += ", none was yet"

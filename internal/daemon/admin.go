@@ -294,7 +294,7 @@ func (c *adminBackend) Backend(ctx context.Context, balancer, member string, cha
 		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
 	case errors.Is(err, lbproxy.ErrInLab):
 		return api.Backend{}, &api.Error{Status: http.StatusConflict, Message: err.Error(), Hint: "change the lab file; bootlab backend drain takes a backend out, weight sets its weight"}
-	case errors.Is(err, lbproxy.ErrMember):
+	case errors.Is(err, lbproxy.ErrMember), errors.Is(err, lbproxy.ErrWeight):
 		return api.Backend{}, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
 	case err != nil:
 		return api.Backend{}, err
