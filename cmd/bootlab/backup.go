@@ -113,6 +113,9 @@ func writable(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return "", fmt.Errorf("the folder of the backup: %w", err)
+		}
 		return path, nil
 	case err != nil:
 		return "", err

@@ -81,7 +81,7 @@ func TestBackup(t *testing.T) {
 	h.steps(
 		step{args: "backup " + dir, err: dir + " is a folder: name a file in it"},
 		step{args: "backup /dev/null", err: "/dev/null is not a regular file"},
-		step{args: "backup " + dir + "/nowhere/x", err: "no such file or directory"},
+		step{args: "backup " + dir + "/nowhere/x", err: "the folder of the backup: stat " + dir + "/nowhere: no such file or directory"},
 		step{args: "backup", err: "usage: bootlab backup FILE"},
 	)
 	entries, err := os.ReadDir(dir)

@@ -56,7 +56,7 @@ func check(cmd *cobra.Command, o *options, strict, live bool) error {
 	case v.OK:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return errors.New("the lab file cannot be read")
+		return fmt.Errorf("the lab file %s cannot be read", o.lab)
 	case err == nil && lacking == len(v.Errors):
 		return fmt.Errorf("the hypervisors lack what virtual machines of the lab file need: %s", countErrors(lacking))
 	case err == nil:

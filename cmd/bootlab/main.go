@@ -32,7 +32,11 @@ func detailed(err error) string {
 		return err.Error()
 	}
 	load.Quote(problems)
-	return strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), "\n"+problems.Detail(), 1), "\n")
+	lead := ""
+	if err.Error() == problems.Error() {
+		lead = countErrors(len(problems)) + ":"
+	}
+	return lead + strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), "\n"+problems.Detail(), 1), "\n")
 }
 
 // interruptible returns a context that the first interrupt or SIGTERM ends. The second ends the process as if it had never

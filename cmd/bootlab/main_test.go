@@ -3,13 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -81,5 +84,16 @@ func (s step) check(t *testing.T, a answer) {
 	}
 	if s.json {
 		isJSON(t, s.args, a.out)
+	}
+}
+
+// TestDetailed: an error that is problems alone says how many they are, where the first line would be empty.
+func TestDetailed(t *testing.T) {
+	t.Parallel()
+	problems := lab.Problems{{Message: "one"}, {Message: "two"}}
+	for want, err := range map[string]error{"2 errors:\none\ntwo": problems, "reload: \none\ntwo": fmt.Errorf("reload: %w", problems), "plain": errors.New("plain")} {
+		if got := detailed(err); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
