@@ -73,9 +73,13 @@ func Run(ctx context.Context, m *Machine) (all []Finding) {
 	defer cancel()
 	found := make([][]Finding, len(checks))
 	var wg sync.WaitGroup
+	if m.Elsewhere {
+		f := warn("network namespace", "was not looked at: the daemon runs in another one", elsewhereFix)
+		f.Check = "network"
+		all = append(all, f)
+	}
 	for i, c := range checks {
 		if m.Elsewhere && c.net {
-			found[i] = []Finding{warn("network namespace", "was not looked at: the daemon runs in another one", elsewhereFix)}
 			continue
 		}
 		wg.Go(func() { found[i] = c.run(ctx, m) })

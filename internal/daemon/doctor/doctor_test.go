@@ -206,11 +206,15 @@ func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "none0", "", "")
 	m.Serving, m.Elsewhere = true, true
-	for _, check := range []string{"ports", "interfaces", "mtu", "dhcp", "reverse path", "firewall", "dns", "hypervisors"} {
-		found(t, m, check, "network namespace", doctor.Warn, "the daemon runs in another one")
-	}
-	if all := doctor.Run(t.Context(), m); doctor.Worst(all) != doctor.Warn {
+	found(t, m, "network", "network namespace", doctor.Warn, "the daemon runs in another one")
+	all := doctor.Run(t.Context(), m)
+	if doctor.Worst(all) != doctor.Warn {
 		t.Errorf("findings about another namespace: %+v", all)
+	}
+	for _, f := range all {
+		if slices.Contains([]string{"ports", "interfaces", "mtu", "dhcp", "reverse path", "firewall", "dns", "hypervisors"}, f.Check) {
+			t.Errorf("a check of this namespace: %+v", f)
+		}
 	}
 }
 
