@@ -70,8 +70,11 @@ func docTable(b *strings.Builder, t reflect.Type, path string) {
 		f := t.Field(i)
 		for _, inner := range innerRaw(f.Type) {
 			suffix := strings.ReplaceAll(inner.suffix, "*", "NAME")
-			if strings.HasPrefix(f.Type.Name(), "list") {
+			switch kind := f.Type.Name(); {
+			case strings.HasPrefix(kind, "list"):
 				suffix = "[]"
+			case strings.HasPrefix(kind, "dict[") && strings.Contains(kind, ".list["):
+				suffix = ".NAME[]"
 			}
 			docTable(b, inner.t, strings.TrimPrefix(path+"."+f.Tag.Get("yaml"), ".")+suffix)
 		}
