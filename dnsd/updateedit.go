@@ -203,7 +203,7 @@ func (e *zoneEdit) mayChange(rtype uint16, adding bool) error {
 	}
 	nd := compiled.node(&e.n, 0)
 	if nd != nil && compiled.set(nd, rtype) != nil {
-		return refuse(refused, "the %s of %s are in the lab file", typeText(rtype), text)
+		return refuse(refused, "the lab file has the %s records of %s", typeText(rtype), text)
 	}
 	if !adding {
 		return nil

@@ -159,7 +159,7 @@ func TestPrepareKubernetes(t *testing.T) {
 	a := run(t.Context(), "kubernetes", "prepare", dir, "--lab", path)
 	step{args: "prepare", out: []string{
 		"init.yaml: put in place", "join-control-plane.yaml: put in place", "join-worker.yaml: put in place", "kubeadm init --config init.yaml --upload-certs # on cp-0",
-		"warning: cloud/user-data, which installs cp-0, has no word of containerd, whose socket init.yaml names", "want caCertHashes",
+		"warning: cloud/user-data, which installs cp-0, does not mention containerd, whose socket init.yaml names", "want caCertHashes",
 	}}.check(t, a)
 	for _, name := range []string{"init.yaml", "join-control-plane.yaml", "join-worker.yaml"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(path), "files", "kubeadm", name)); err != nil {

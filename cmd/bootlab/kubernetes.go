@@ -66,7 +66,7 @@ func (v *prepared) kubeadmFiles(l *lab.Lab, c *lab.Cluster, set *clusterconfig.K
 			text, err := os.ReadFile(filepath.Join(l.Appliance.Files, filepath.FromSlash(paths[0])))
 			if runtime != "" && err == nil && !bytes.Contains(text, []byte(runtime)) {
 				warned[paths[0]] = true
-				v.warn("%s, which installs %s, has no word of %s, whose socket %s names", paths[0], h.Name, runtime, path.Base(document))
+				v.warn("%s, which installs %s, does not mention %s, whose socket %s names", paths[0], h.Name, runtime, path.Base(document))
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A mistake is what is probably wrong in a text that is not YAML, and where: the parser notices it later, often lines below.
@@ -266,7 +268,7 @@ func indented(lines []string, i int) (all []repair) {
 			continue
 		}
 		seen = append(seen, indent)
-		all = append(all, repair{strings.Repeat(" ", indent) + text, own + 1, fmt.Sprintf("indented by %d spaces: want %d, as line %d", own, indent, j+1)})
+		all = append(all, repair{strings.Repeat(" ", indent) + text, own + 1, fmt.Sprintf("indented by %s: want %d, as line %d", lab.Plural(own, "space"), indent, j+1)})
 	}
 	return all
 }

@@ -67,6 +67,7 @@ func TestMistakes(t *testing.T) {
 		{"equals sign", "os: coreos", "os = coreos", `os| = coreos: a colon is missing after os: want os: coreos`},
 		{"space", "os: coreos", "os:coreos", `os|:coreos: a space is missing after the colon of os: want os: coreos`},
 		{"too little indentation", "    kernel:", "   kernel:", `|kernel: images/k: indented by 3 spaces: want 4, as line 10`},
+		{"one space", "    kernel:", " kernel:", `|kernel: images/k: indented by 1 space: want 4, as line 10`},
 		{"too much indentation", "    kernel:", "     kernel:", `|kernel: images/k: indented by 5 spaces: want 4, as line 10`},
 		{"tab", "    kernel:", "\tkernel:", "|\tkernel: images/k: a tab in the indentation: want spaces"},
 		{"quote", `"qemu:///system"`, `"qemu:///system`, `uri: |"qemu:///system, bridges: {lan: br0}} # here: the quote " is not closed: want another at its end`},
