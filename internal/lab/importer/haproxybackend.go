@@ -183,6 +183,12 @@ var proxyFlags = strings.Fields(`check backup disabled enabled send-proxy send-p
 
 func proxyParams(words []string, into map[string]string) {
 	for i := 0; i < len(words); i++ {
+		switch words[i] { // of the two the last counts
+		case "enabled":
+			delete(into, "disabled")
+		case "disabled":
+			delete(into, "enabled")
+		}
 		if slices.Contains(proxyFlags, words[i]) || i+1 == len(words) {
 			into[words[i]] = ""
 			continue
@@ -248,7 +254,22 @@ func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer
 		proxyParams(d.words[1:], p.params)
 	}
 	proxyParams(l.words[3:], p.params)
-	return p, true
+	return p, !h.idle(p)
+}
+
+// idle reports whether HAProxy gives a server no connections until an administrator says so. A backend has no such state in the lab file.
+func (h *haproxy) idle(p proxyServer) bool {
+	_, disabled := p.params["disabled"]
+	why := "a disabled server"
+	switch {
+	case disabled:
+	case p.params["weight"] == "0":
+		why = "a server of weight 0"
+	default:
+		return false
+	}
+	h.note(p.at, "%s gets no connections: it is left out; to use it, add %s to backends, or run bootlab backend add BALANCER %[2]s", why, joinPort(p.address, p.port))
+	return true
 }
 
 // backendEntry adds one backend.
@@ -257,11 +278,7 @@ func (h *haproxy) backendEntry(m *mapping, s proxyServer) {
 	item := &mapping{}
 	address := joinPort(s.address, s.port)
 	item.need("address", s.at, address)
-	switch w := s.params["weight"]; w {
-	case "", "1":
-	case "0":
-		h.note(s.at, "weight 0 is no weight: bootlab backend drain takes a backend out")
-	default:
+	if w := s.params["weight"]; w != "" && w != "1" {
 		item.set("weight", s.at, w)
 	}
 	if n := s.params["maxconn"]; n != "" {
@@ -270,7 +287,7 @@ func (h *haproxy) backendEntry(m *mapping, s proxyServer) {
 	if has("backup") {
 		item.set("backup", s.at, "true")
 	}
-	for _, name := range []string{"disabled", "slowstart", "agent-check", "track", "observe", "source", "resolvers"} {
+	for _, name := range []string{"slowstart", "agent-check", "track", "observe", "source", "resolvers"} {
 		if has(name) {
 			h.note(s.at, "%s is left out", name)
 		}

@@ -131,6 +131,44 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+const proxyHead = "frontend f\n mode http\n bind 10.0.0.1:80\n default_backend b\nbackend b\n mode http\n"
+
+// TestNotes says what becomes of statements that have no equal, and that the note says so.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		format     importer.Format
+		text       string
+		want, none string // in the lab
+		note       string
+	}{
+		"disabled server": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80\n server w2 10.0.0.12:80 disabled\n", "10.0.0.11:80", "10.0.0.12",
+			"x:8: server w2 10.0.0.12:80 disabled: a disabled server gets no connections: it is left out; to use it, add 10.0.0.12:80 to backends, or run bootlab backend add BALANCER 10.0.0.12:80"},
+		"enabled after all": {importer.HAProxy, proxyHead + " default-server disabled\n server w1 10.0.0.11:80 enabled\n", "10.0.0.11:80", "disabled", ""},
+		"weight 0": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80\n server w2 10.0.0.12:80 weight 0\n", "10.0.0.11:80", "10.0.0.12",
+			"a server of weight 0 gets no connections: it is left out"},
+		"all disabled": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80 disabled\n", "version: 1", "10.0.0.1", "a disabled server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := importer.Text(tt.format, "x", []byte(tt.text), importer.Options{Check: check})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lab := string(r.Lab); !strings.Contains(lab, tt.want) || tt.none != "" && strings.Contains(lab, tt.none) {
+				t.Errorf("want %q and not %q in\n%s", tt.want, tt.none, lab)
+			}
+			var notes strings.Builder
+			for _, n := range r.Notes {
+				notes.WriteString(n.String() + "\n")
+			}
+			if !strings.Contains(notes.String(), tt.note) || tt.note == "" && notes.Len() > 0 {
+				t.Errorf("want the note %q, not\n%s", tt.note, &notes)
+			}
+		})
+	}
+}
+
 // FuzzDnsmasq holds that any text is refused, or becomes a lab that loads.
 func FuzzDnsmasq(f *testing.F) { loads(f, importer.Dnsmasq) }
 
