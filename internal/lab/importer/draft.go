@@ -173,6 +173,7 @@ func isAlnum(c byte) bool {
 // tree returns the draft as the mapping that is written.
 func (d *draft) tree() *mapping {
 	d.reach()
+	d.oneHostPerMAC()
 	d.nameHosts()
 	root := &mapping{}
 	root.set("version", place{}, "1")

@@ -133,6 +133,8 @@ func TestUnreadable(t *testing.T) {
 
 const proxyHead = "frontend f\n mode http\n bind 10.0.0.1:80\n default_backend b\nbackend b\n mode http\n"
 
+const dhcpHead = "dhcp-range=lab,10.202.77.100,10.202.77.120,255.255.255.0,1h\n"
+
 // TestNotes says what becomes of statements that have no equal, and that the note says so.
 func TestNotes(t *testing.T) {
 	t.Parallel()
@@ -148,6 +150,12 @@ func TestNotes(t *testing.T) {
 		"weight 0": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80\n server w2 10.0.0.12:80 weight 0\n", "10.0.0.11:80", "10.0.0.12",
 			"a server of weight 0 gets no connections: it is left out"},
 		"all disabled": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80 disabled\n", "version: 1", "10.0.0.1", "a disabled server"},
+		"MAC twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu\ndhcp-host=52:54:00:77:00:01,10.202.77.12,alpha\n", "zulu: {mac", "alpha",
+			"x:3: dhcp-host=52:54:00:77:00:01,10.202.77.12,alpha: 52:54:00:77:00:01 is the MAC of a host at x:2: this host is left out\n"},
+		"one of two MACs twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu\ndhcp-host=52:54:00:77:00:01,52:54:00:77:00:02,10.202.77.12,alpha\n",
+			"alpha: {mac: 52:54:00:77:00:02", "", "52:54:00:77:00:01 is the MAC of a host at x:2: it is left out\n"},
+		"address twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,a\ndhcp-host=52:54:00:77:00:02,10.202.77.11,b\n", "a: {mac", "b: {",
+			"hosts.b is left out: ip: 10.202.77.11 is already used by host a: want another address\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // nameHosts sets the lab's domain, and gives every name with an address to a host or to a zone.
@@ -43,6 +45,29 @@ func recordType(ip netip.Addr) string {
 		return "A"
 	}
 	return "AAAA"
+}
+
+// oneHostPerMAC leaves out MACs that a host of an earlier line has, and hosts that have no other.
+func (d *draft) oneHostPerMAC() {
+	first := map[lab.MAC]place{}
+	d.hosts = slices.DeleteFunc(d.hosts, func(h *host) bool {
+		had := len(h.macs)
+		h.macs = slices.DeleteFunc(h.macs, func(s string) bool {
+			mac, err := lab.ParseMAC(s)
+			at, again := first[mac]
+			switch {
+			case err != nil || again && at == h.at:
+			case again && had > 1:
+				d.note(h.at, "%s is the MAC of a host at %s:%d: it is left out", s, at.file, at.line)
+			case again:
+				d.note(h.at, "%s is the MAC of a host at %s:%d: this host is left out", s, at.file, at.line)
+			default:
+				first[mac] = h.at
+			}
+			return again && at != h.at
+		})
+		return had > 0 && len(h.macs) == 0
+	})
 }
 
 // hostNamed returns the host with that name, or nil.

@@ -40,15 +40,21 @@ func (d *draft) leaveOut(root *mapping, lines []*entry, problems lab.Problems) e
 			return fmt.Errorf("the imported lab is not valid: %w", p)
 		}
 		e := lines[p.Pos.Line-1]
+		what, message := strings.TrimPrefix(p.Key, "."), withoutPlaces(p.Message)
 		for e.needed && e.parent != nil {
-			e = e.parent
+			if e = e.parent; e.path() != "" {
+				what = e.path()
+			}
 		}
 		if e.parent == nil {
 			return fmt.Errorf("the imported lab is not valid: %w", p)
 		}
 		if !removed[e] {
 			removed[e] = true
-			d.note(e.at, "%s is left out: %s", strings.TrimPrefix(p.Key, "."), withoutPlaces(p.Message))
+			if why, ok := strings.CutPrefix(p.Key, what+"."); ok {
+				message = why + ": " + message
+			}
+			d.note(e.at, "%s is left out: %s", what, message)
 		}
 	}
 	root.prune(removed)

@@ -120,6 +120,17 @@ func (m *mapping) value(key string) string {
 	return ""
 }
 
+// path returns the keys that lead to e, as errors of the loader write them.
+func (e *entry) path() string {
+	if e.parent == nil {
+		return e.key
+	}
+	if e.key == "" {
+		return fmt.Sprintf("%s[%d]", e.parent.path(), slices.Index(e.parent.list, e))
+	}
+	return e.parent.path() + "." + e.key
+}
+
 // A writer prints a mapping as YAML, and remembers which entry each line is of.
 type writer struct {
 	b     strings.Builder
