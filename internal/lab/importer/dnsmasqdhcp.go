@@ -308,7 +308,7 @@ func (q *dnsmasq) dhcpOptions() {
 	// Those without tags first, routers before routes: a route to 0.0.0.0/0 by the router is left out.
 	for _, untagged := range []bool{true, false} {
 		for i, st := range slices.Concat(options, forced) {
-			_, need, rest := tagsOf(st.words)
+			need, rest := optionTags(st.words)
 			if len(rest) == 0 || (len(need) == 0) != untagged {
 				continue
 			}
@@ -451,8 +451,11 @@ func (q *dnsmasq) hostHas(h *reservation, name string) bool {
 // dhcpIgnore reads which clients get no answer.
 func (q *dnsmasq) dhcpIgnore() {
 	for _, st := range q.take("dhcp-ignore") {
-		_, need, _ := tagsOf(st.words)
-		if slices.Equal(need, []string{"!known"}) || slices.Equal(need, []string{"#known"}) {
+		need, more := optionTags(st.words)
+		for _, w := range more { // without a prefix
+			need = append(need, bareTag(w))
+		}
+		if slices.Equal(need, []string{"!known"}) {
 			q.knownOnly(st)
 			continue
 		}

@@ -35,12 +35,34 @@ func tagsOf(words []string) (set, need, rest []string) {
 		case ok && form == "set":
 			set = append(set, name)
 		case ok && (form == "tag" || form == "net"):
-			need = append(need, name)
+			need = append(need, bareTag(name))
 		default:
 			return set, need, words[i:]
 		}
 	}
 	return set, need, nil
+}
+
+// bareTag returns a tag that may be negated by #, as in older files, with the ! of today.
+func bareTag(name string) string {
+	if not, negated := strings.CutPrefix(name, "#"); negated {
+		return "!" + not
+	}
+	return name
+}
+
+// optionTags takes the tags before an option. A word without a prefix is one too, as in older files, unless it is the last or a number.
+func optionTags(words []string) (need, rest []string) {
+	for rest = words; len(rest) > 0; rest = rest[1:] {
+		var more []string
+		_, more, rest = tagsOf(rest)
+		need = append(need, more...)
+		if len(rest) < 2 || strings.Contains(rest[0], ":") || strings.Trim(rest[0], "0123456789") == "" {
+			break
+		}
+		need = append(need, bareTag(rest[0]))
+	}
+	return need, rest
 }
 
 // readTags reads what sets tags by what a client sends.

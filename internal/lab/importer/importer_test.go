@@ -156,6 +156,11 @@ func TestNotes(t *testing.T) {
 			"alpha: {mac: 52:54:00:77:00:02", "", "52:54:00:77:00:01 is the MAC of a host at x:2: it is left out\n"},
 		"address twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,a\ndhcp-host=52:54:00:77:00:02,10.202.77.11,b\n", "a: {mac", "b: {",
 			"hosts.b is left out: ip: 10.202.77.11 is already used by host a: want another address\n"},
+		"tag without a prefix": {importer.Dnsmasq, dhcpHead + "dhcp-option=lab,3,10.202.77.254\n", "router: 10.202.77.254", "", "x:1: "},
+		"tags of both kinds":   {importer.Dnsmasq, dhcpHead + "dhcp-option=lab,tag:lab,option:ntp-server,10.202.77.253\n", "ntp: [10.202.77.253]", "", "x:1: "},
+		"tag that nobody sets": {importer.Dnsmasq, dhcpHead + "dhcp-option=blue,3,10.202.77.254\n", "networks:", "router", "no network, pool or host is all that has the tag blue: it is left out"},
+		"not such a tag":       {importer.Dnsmasq, dhcpHead + "dhcp-option=#lab,3,10.202.77.254\n", "networks:", "router", "tag:!lab is not carried: it is left out"},
+		"ignored by a tag":     {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,set:bad,zulu\ndhcp-ignore=bad\n", `zulu: {dhcp: off, mac: 52:54:00:77:00:01}`, "", "x:1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
