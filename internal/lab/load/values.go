@@ -221,7 +221,8 @@ func (v *span) parse(s string) error {
 	return nil
 }
 
-// meantSpan says what would be right instead of a text that is not a duration: a bare number is seconds, as in dhcpd.conf.
+// meantSpan says what would be right instead of a text that is not a duration: a bare number is seconds, as in dhcpd.conf,
+// or milliseconds, as in haproxy.cfg.
 func meantSpan(s string) string {
 	number := strings.TrimRight(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz ")
 	n, err := strconv.ParseUint(number, 10, 31)
@@ -232,10 +233,15 @@ func meantSpan(s string) string {
 	case number == s && n < 60:
 		return fmt.Sprintf("want a unit too, as in %ds, %[1]dm or %[1]dh", n)
 	}
-	if number == s && n%1000 == 0 && n%3600 != 0 { // milliseconds, as in haproxy.cfg
-		return fmt.Sprintf("did you mean %s, which is %sms, or %s?", spanText(time.Duration(n)*time.Millisecond), number, spanText(time.Duration(n)*unit))
+	seconds, millis := spanText(time.Duration(n)*unit), spanText(time.Duration(n)*time.Millisecond)
+	likelyMillis := n%1000 == 0 && n%3600 != 0 || n >= 100 && n%60 != 0 // as in haproxy.cfg; 300 and 43200 are rather seconds
+	switch {
+	case number == s && likelyMillis && n < 1000:
+		return fmt.Sprintf("did you mean %s or %s?", millis, seconds)
+	case number == s && likelyMillis:
+		return fmt.Sprintf("did you mean %s, which is %sms, or %s?", millis, number, seconds)
 	}
-	return fmt.Sprintf("did you mean %s?", spanText(time.Duration(n)*unit))
+	return fmt.Sprintf("did you mean %s?", seconds)
 }
 
 // spanText writes a duration without units that are zero.
