@@ -103,6 +103,10 @@ func TestPrepareTalos(t *testing.T) {
 		check(t, run(t.Context(), "talos", "prepare", dir, "--lab", own))
 	step{args: "one path for all", err: "nothing was copied", out: []string{"reads talos/all.yaml, where controlplane.yaml belongs too: want {{.Host.Role}}"}}.
 		check(t, run(t.Context(), "talos", "prepare", dir, "--lab", editedLab(t, talosLab, "{{.Host.Role}}", "all")))
+	writeFiles(t, dir, map[string]string{"worker.yaml": "# of mine\ngarbage\n"})
+	step{args: "another document", err: "worker.yaml:2:1: is not a machine configuration of Talos"}.check(t, run(t.Context(), "talos", "prepare", dir, "--lab", path))
+	writeFiles(t, dir, map[string]string{"worker.yaml": ""})
+	step{args: "an empty document", err: "worker.yaml:1:1: is not a machine configuration of Talos"}.check(t, run(t.Context(), "talos", "prepare", dir, "--lab", path))
 	step{args: "empty folder", err: "run talosctl gen config NAME https://api.NAME.DOMAIN:6443"}.
 		check(t, run(t.Context(), "talos", "prepare", t.TempDir(), "--lab", path))
 }

@@ -67,16 +67,29 @@ func ReadTalos(dir string) (*Talos, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name == talosClient && len(documents) > 0 {
+		m, isMachine := machineOf(documents)
+		switch {
+		case name == talosClient && len(documents) > 0:
 			s.client = documents[0]
-		} else if m, ok := machineOf(documents); ok {
+		case isMachine:
 			s.Documents[name], s.machines[name] = text, m
+		case name == talosControlPlane || name == talosWorker:
+			return nil, notTalos(filepath.Join(dir, name), documents)
 		}
 	}
 	if len(s.machines) == 0 {
 		return nil, fmt.Errorf("%s has no machine configuration: run talosctl gen config NAME https://api.NAME.DOMAIN:6443 --output %[1]s first", dir)
 	}
 	return s, nil
+}
+
+// notTalos is the error of a document that has the name of a machine configuration, and is none.
+func notTalos(name string, documents []load.Node) error {
+	at := lab.Pos{File: name, Line: 1, Column: 1}
+	if len(documents) > 0 {
+		at = documents[0].Pos()
+	}
+	return &lab.Problem{Pos: at, Message: "is not a machine configuration of Talos, which has the key machine: " + talosAgain, Secret: true}
 }
 
 func machineOf(documents []load.Node) (m talosMachine, ok bool) {
