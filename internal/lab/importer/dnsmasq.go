@@ -283,12 +283,13 @@ var dnsmasqReasons = func() map[string]string {
 		"tftp-unique-root": "a tree of a profile may contain {{.Host.Name}}",
 		"dhcp-leasefile":   "bootlab leases import reads this file", "dhcp-relay": "bootlab does not relay DHCP", "dhcp-script": "there is no script: events are in the log, the timeline and the metrics",
 		"dnssec": dnssec, "trust-anchor": dnssec, "stop-dns-rebind": "answers of forwarders are not searched for private addresses",
+		"log-queries":       "queries are not logged: bootlab dns log HOST shows those of one client",
 		"no-dhcp-interface": "an interface is served if a network names it", "read-ethers": "/etc/ethers is not read: its machines need hosts",
 		"alias": "answers are not rewritten", "bogus-nxdomain": "answers are not rewritten", "ipset": "there are no IP sets", "nftset": "there are no nftables sets",
 		"auth-server": "bootlab is authoritative for its zones", "auth-zone": "bootlab is authoritative for its zones", "enable-ra": "router advertisements are not sent",
 		"dhcp-proxy": "relays see the server identifier of the appliance", "bridge-interface": "a network has one interface",
 	}
-	for _, key := range strings.Fields(`interface listen-address except-interface bind-interfaces bind-dynamic user group pid-file log-queries log-dhcp log-facility log-async
+	for _, key := range strings.Fields(`interface listen-address except-interface bind-interfaces bind-dynamic user group pid-file log-dhcp log-facility log-async
 		log-debug quiet-dhcp quiet-dhcp6 quiet-ra quiet-tftp no-daemon keep-in-foreground no-hosts no-resolv no-poll strict-order all-servers expand-hosts
 		bogus-priv domain-needed dhcp-authoritative dhcp-ignore-clid dhcp-sequential-ip dhcp-no-override dhcp-lease-max no-ping
 		no-negcache neg-ttl local-ttl max-ttl max-cache-ttl min-cache-ttl auth-ttl localise-queries filterwin2k clear-on-reload local-service localmx mx-target selfmx

@@ -221,7 +221,7 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 		return false
 	}
 	if words[0] != "if" {
-		return give("rules are about the server name, the host and the path of a connection")
+		return give("a rule cannot be that something is not so")
 	}
 	or := slices.Contains(words, "or") || slices.Contains(words, "||")
 	for words = words[1:]; len(words) > 0; words = words[1:] {
@@ -235,8 +235,8 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 				return give("a brace is missing")
 			}
 			test, words = words[1:end], words[end:]
-			if !h.test(test, match, or) {
-				return give("rules are about the server name, the host and the path of a connection")
+			if why := h.test(test, match, or); why != "" {
+				return give(why)
 			}
 		case strings.HasPrefix(w, "!"):
 			return give("a rule cannot be that something is not so")
@@ -244,8 +244,8 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 			found := false
 			for _, acl := range f.all("acl", w) {
 				found = true
-				if !h.test(acl.words[2:], match, true) {
-					return give("acl " + w + " is not about the server name, the host or the path")
+				if why := h.test(acl.words[2:], match, true); why != "" {
+					return give("acl " + w + ": " + why)
 				}
 			}
 			if !found {
@@ -259,51 +259,43 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 	return len(match.entries) > 0 || give("there is no condition")
 }
 
-// test adds one test of an acl to match. Another test of the same key is an alternative, which or allows.
-func (h *haproxy) test(w []string, match *mapping, or bool) bool {
-	if len(w) < 2 {
-		return false
+// test adds one test of an acl to match. Another test of the same key is an alternative, which or allows. It returns what cannot be
+// carried; "" if all is.
+func (h *haproxy) test(w []string, match *mapping, or bool) string {
+	if len(w) == 0 {
+		return "a test is missing"
 	}
-	fetch, form, values := strings.ToLower(w[0]), "str", w[1:]
+	fetch, values := clip(w[0]), w[1:]
+	key, form := testKey(fetch)
+	if key == "" {
+		return fetch + " is not supported, only the server name (req.ssl_sni, ssl_fc_sni), the host (hdr(host), hdr_end(host)) and the path (path_beg)"
+	}
 	for len(values) > 0 && strings.HasPrefix(values[0], "-") {
 		switch flag := values[0]; {
 		case flag == "-m" && len(values) > 1:
 			form, values = values[1], values[1:]
 		case flag == "--", flag == "-i":
 		default:
-			return false
+			return clip(flag) + " of " + fetch + " is not supported"
 		}
 		values = values[1:]
 	}
-	key := ""
-	switch strings.TrimSuffix(fetch, ",lower") {
-	case "req_ssl_sni", "req.ssl_sni", "ssl_fc_sni", "req_ssl_sni,lower":
-		key = "sni"
-	case "ssl_fc_sni_end":
-		key, form = "sni", "end"
-	case "hdr(host)", "req.hdr(host)", "hdr(host),field(1,:)", "req.hdr(host),field(1,:)":
-		key = "host"
-	case "hdr_end(host)":
-		key, form = "host", "end"
-	case "path_beg":
-		key, form = "path", "beg"
-	case "path", "path_dir":
-		key = "path"
-		if fetch == "path_dir" || form != "beg" {
-			return false
-		}
-	}
-	if key == "" || len(values) == 0 || match.get(key) != nil && !or {
-		return false
+	switch {
+	case len(values) == 0:
+		return fetch + " needs a value"
+	case key == "path" && form == "str":
+		return fetch + ", the whole path, is not supported, only path_beg"
+	case key == "path" && form != "beg" || key != "path" && form != "str" && form != "end":
+		return "-m " + clip(form) + " of " + fetch + " is not supported"
+	case match.get(key) != nil && !or:
+		return "two tests of the " + key + " that must both hold are not supported"
 	}
 	for _, v := range values {
-		switch {
-		case key == "path" && form == "beg":
-		case form == "str":
-		case form == "end" && strings.HasPrefix(v, "."):
+		if form == "end" {
+			if !strings.HasPrefix(v, ".") {
+				return "the end " + clip(v) + " of a name is not supported, only one that begins with a dot"
+			}
 			v = "*" + v
-		default:
-			return false
 		}
 		if e := match.get(key); e == nil {
 			match.needList(key, place{}, v)
@@ -311,5 +303,24 @@ func (h *haproxy) test(w []string, match *mapping, or bool) bool {
 			match.append(key, place{}, v)
 		}
 	}
-	return true
+	return ""
+}
+
+// testKey returns the key of match that says what a test of an acl looks at, and how it compares; empty: none does.
+func testKey(fetch string) (key, form string) {
+	switch strings.TrimSuffix(strings.ToLower(fetch), ",lower") {
+	case "req_ssl_sni", "req.ssl_sni", "ssl_fc_sni":
+		return "sni", "str"
+	case "ssl_fc_sni_end":
+		return "sni", "end"
+	case "hdr(host)", "req.hdr(host)", "hdr(host),field(1,:)", "req.hdr(host),field(1,:)":
+		return "host", "str"
+	case "hdr_end(host)":
+		return "host", "end"
+	case "path_beg":
+		return "path", "beg"
+	case "path":
+		return "path", "str"
+	}
+	return "", ""
 }

@@ -135,6 +135,12 @@ const proxyHead = "frontend f\n mode http\n bind 10.0.0.1:80\n default_backend b
 
 const dhcpHead = "dhcp-range=lab,10.202.77.100,10.202.77.120,255.255.255.0,1h\n"
 
+// ruleHead and ruleEnd are a frontend around its rules.
+const (
+	ruleHead = "frontend f\n mode http\n bind 10.0.0.1:80\n default_backend d\n"
+	ruleEnd  = "backend b\n mode http\n server w2 10.0.0.12:80\nbackend d\n mode http\n server w1 10.0.0.11:80\n"
+)
+
 // TestNotes says what becomes of statements that have no equal, and that the note says so.
 func TestNotes(t *testing.T) {
 	t.Parallel()
@@ -161,6 +167,19 @@ func TestNotes(t *testing.T) {
 		"tag that nobody sets": {importer.Dnsmasq, dhcpHead + "dhcp-option=blue,3,10.202.77.254\n", "networks:", "router", "no network, pool or host is all that has the tag blue: it is left out"},
 		"not such a tag":       {importer.Dnsmasq, dhcpHead + "dhcp-option=#lab,3,10.202.77.254\n", "networks:", "router", "tag:!lab is not carried: it is left out"},
 		"ignored by a tag":     {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,set:bad,zulu\ndhcp-ignore=bad\n", `zulu: {dhcp: off, mac: 52:54:00:77:00:01}`, "", "x:1: "},
+		"log of queries":       {importer.Dnsmasq, "log-queries=extra\n", "version: 1", "", "x:1: log-queries=extra: queries are not logged: bootlab dns log HOST shows those of one client\n"},
+		"domain in a host": {importer.HAProxy, ruleHead + " use_backend b if { path_beg /api } { hdr_dom(host) -i a.example }\n" + ruleEnd, "10.0.0.11:80", "/api",
+			"hdr_dom(host) is not supported, only the server name (req.ssl_sni, ssl_fc_sni), the host (hdr(host), hdr_end(host)) and the path (path_beg): the rule is left out\n"},
+		"domain in an acl": {importer.HAProxy, ruleHead + " acl a hdr_dom(host) a.example\n use_backend b if a\n" + ruleEnd, "10.0.0.11:80", "a.example", "acl a: hdr_dom(host) is not supported, only"},
+		"expression":       {importer.HAProxy, ruleHead + " use_backend b if { hdr(host) -m reg ^a }\n" + ruleEnd, "10.0.0.11:80", "^a", "^a }: -m reg of hdr(host) is not supported: the rule is left out\n"},
+		"list in a file":   {importer.HAProxy, ruleHead + " use_backend b if { hdr(host) -f names }\n" + ruleEnd, "10.0.0.11:80", "names\n", "-f of hdr(host) is not supported: the rule is left out\n"},
+		"end without a dot": {importer.HAProxy, ruleHead + " use_backend b if { hdr_end(host) a.example }\n" + ruleEnd, "10.0.0.11:80", "a.example",
+			"the end a.example of a name is not supported, only one that begins with a dot: the rule is left out\n"},
+		"a test without a value": {importer.HAProxy, ruleHead + " use_backend b if { ssl_fc }\n" + ruleEnd, "10.0.0.11:80", "10.0.0.12", "ssl_fc is not supported, only"},
+		"whole path":             {importer.HAProxy, ruleHead + " use_backend b if { path /api }\n" + ruleEnd, "10.0.0.11:80", "/api", "path, the whole path, is not supported, only path_beg: the rule is left out\n"},
+		"two hosts at once": {importer.HAProxy, ruleHead + " use_backend b if { hdr(host) a.example } { hdr(host) b.example }\n" + ruleEnd, "10.0.0.11:80", "a.example",
+			"two tests of the host that must both hold are not supported: the rule is left out\n"},
+		"unless": {importer.HAProxy, ruleHead + " use_backend b unless { path_beg /api }\n" + ruleEnd, "10.0.0.11:80", "/api", "a rule cannot be that something is not so: the rule is left out\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
