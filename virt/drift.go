@@ -20,8 +20,17 @@ func differences(want, have *libvirtxml.Domain) (lines []string) {
 		}
 	}
 	compare("domain type", have.Type, want.Type)
-	compare("memory", memoryText(have.Memory), memoryText(want.Memory))
-	compare("cpus", cpusText(have.VCPU), cpusText(want.VCPU))
+	// What a machine starts with may be less than its maximum: virsh setmem and setvcpus leave that as it is.
+	if is, should := memoryText(have.Memory), memoryText(want.Memory); is != should {
+		compare("memory", is, should)
+	} else {
+		compare("current memory", currentMemoryText(have), currentMemoryText(want))
+	}
+	if is, should := cpusText(have.VCPU), cpusText(want.VCPU); is != should {
+		compare("cpus", is, should)
+	} else {
+		compare("current cpus", currentCPUsText(have.VCPU), currentCPUsText(want.VCPU))
+	}
 	compare("cpu", cpuText(have.CPU), cpuText(want.CPU))
 	compare("firmware", string(firmwareOf(have)), string(firmwareOf(want)))
 	if is, should := machineType(have), machineType(want); !strings.HasPrefix(is, "pc-"+should+"-") && !strings.HasPrefix(is, should+"-") && !(should == "pc" && strings.HasPrefix(is, "pc-i440fx-")) {
@@ -84,11 +93,27 @@ func memoryText(m *libvirtxml.DomainMemory) string {
 	return fmt.Sprintf("%d MiB", kib>>10)
 }
 
+// currentMemoryText returns the memory that a machine starts with.
+func currentMemoryText(d *libvirtxml.Domain) string {
+	if c := d.CurrentMemory; c != nil {
+		return memoryText(&libvirtxml.DomainMemory{Value: c.Value, Unit: c.Unit})
+	}
+	return memoryText(d.Memory)
+}
+
 func cpusText(v *libvirtxml.DomainVCPU) string {
 	if v == nil {
 		return ""
 	}
 	return fmt.Sprint(v.Value)
+}
+
+// currentCPUsText returns the vCPUs that a machine starts with.
+func currentCPUsText(v *libvirtxml.DomainVCPU) string {
+	if v == nil || v.Current == 0 {
+		return cpusText(v)
+	}
+	return fmt.Sprint(v.Current)
 }
 
 func cpuText(c *libvirtxml.DomainCPU) string {
