@@ -39,16 +39,22 @@ func (m *machine) spec() string {
 // needed first.
 func (m *machine) mark() metadata {
 	if m.marked == nil { // an orphan, of which only the names are known
-		return metadata{Lab: m.lab, Host: m.host.Name, Spec: m.spec()}
+		return m.newMark()
 	}
 	return m.marked()
 }
 
+func (m *machine) newMark() metadata {
+	mark := metadata{Lab: m.lab, Host: m.host.Name, Spec: m.spec()}
+	if m.vm.Autostart {
+		mark.Autostart = "yes"
+	}
+	return mark
+}
+
 // markOnce makes mark keep its result. It is called once the machine is complete.
 func (m *machine) markOnce() {
-	m.marked = sync.OnceValue(func() metadata {
-		return metadata{Lab: m.lab, Host: m.host.Name, Spec: m.spec()}
-	})
+	m.marked = sync.OnceValue(m.newMark)
 }
 
 // definition returns the domain without its metadata.
@@ -293,13 +299,22 @@ func (m *machine) addConsoles(l *libvirtxml.DomainDeviceList) {
 // metadataURI is the XML namespace of the metadata.
 const metadataURI = "urn:bootlab:vm:1"
 
-// metadata is the element that bootlab adds to a domain's metadata: the lab and host that own it, and a digest of its
-// definition.
+// metadata is the element that bootlab adds to a domain's metadata: the lab and host that own it, a digest of its definition, and
+// whether the lab file had it start with its hypervisor, which is no part of the definition.
 type metadata struct {
-	Lab  string `xml:"lab,attr"`
-	Host string `xml:"host,attr"`
-	Spec string `xml:"spec,attr"`
+	Lab       string `xml:"lab,attr"`
+	Host      string `xml:"host,attr"`
+	Spec      string `xml:"spec,attr"`
+	Autostart string `xml:"autostart,attr,omitempty"` // "yes"
 }
+
+// isOf reports whether two marks are of the same definition.
+func (m metadata) isOf(other metadata) bool {
+	return m.Lab == other.Lab && m.Host == other.Host && m.Spec == other.Spec
+}
+
+// markNow returns the mark of what the domain has at its next start.
+func (d Domain) markNow() metadata { return parseMetadata(cmp.Or(d.Next, d.Metadata)) }
 
 // xml returns the element. libvirt requires a namespace prefix in metadata.
 func (m metadata) xml() string {

@@ -69,3 +69,35 @@ func wantDetails(t *testing.T, b *testServer, want virt.Condition, details ...st
 		t.Fatalf("plan %+v, want %s %q", plan, want, details)
 	}
 }
+
+// TestAutostartChangesAtOnce tells a change of the lab file from one by virsh, and says of neither that the machine has to be stopped.
+func TestAutostartChangesAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	with := func(h *lab.Host) { h.VM.Autostart = true }
+	for name, act := range map[string]func(*testServer) error{
+		"apply":  func(b *testServer) error { return b.Apply(ctx, "master-0") },
+		"create": func(b *testServer) error { return b.Create(ctx, "master-0") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake()
+			b := newTestServer(t, oneHost(with), f, virt.Config{})
+			check(t, b.Apply(ctx, "master-0"))
+			wantDetails(t, b, virt.ConditionOK)
+
+			b.use(t, oneHost())
+			wantDetails(t, b, virt.ConditionChanged, "autostart: yes, lab file: no: bootlab vm apply changes it at once")
+			check(t, act(b))
+			wantDetails(t, b, virt.ConditionOK)
+			b.use(t, oneHost(with))
+			wantDetails(t, b, virt.ConditionChanged, "autostart: no, lab file: yes: bootlab vm apply changes it at once")
+			check(t, act(b))
+			wantDetails(t, b, virt.ConditionOK)
+			check(t, f.SetAutostart(ctx, b.List(ctx)[0].UUID, false))
+			wantDetails(t, b, virt.ConditionDrifted, "autostart: no, lab file: yes: bootlab vm apply changes it at once")
+			check(t, act(b))
+			wantDetails(t, b, virt.ConditionOK)
+		})
+	}
+}

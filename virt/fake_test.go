@@ -46,6 +46,8 @@ type fake struct {
 type fakeDomain struct {
 	name, xml string
 	state     virt.State
+	autostart bool
+	element   string // of the metadata that it runs with
 }
 
 var errSilent = errors.New("no answer")
@@ -123,9 +125,12 @@ func (f *fake) Domains(ctx context.Context) ([]virt.Domain, error) {
 		if x.Metadata != nil {
 			element = x.Metadata.XML
 		}
-		dom := virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: element}
+		dom := virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: element, Autostart: d.autostart}
 		if d.state == virt.StateRunning {
 			dom.Run = 1
+			if d.element != "" && d.element != element {
+				dom.Metadata, dom.Next = d.element, element
+			}
 		}
 		if x.Memory != nil {
 			dom.Memory = uint64(x.Memory.Value) << 10
@@ -173,14 +178,25 @@ func (f *fake) Define(_ context.Context, xml string) error {
 		return err
 	}
 	return f.change("define", x.Name, func() error {
-		f.domains[x.UUID] = &fakeDomain{name: x.Name, xml: xml, state: virt.StateOff}
+		d := f.domains[x.UUID]
+		if d == nil {
+			d = &fakeDomain{name: x.Name, state: virt.StateOff}
+			f.domains[x.UUID] = d
+		} else if d.state == virt.StateRunning && d.element == "" {
+			var runs libvirtxml.Domain
+			if err := runs.Unmarshal(d.xml); err != nil {
+				return err
+			}
+			d.element = runs.Metadata.XML
+		}
+		d.xml = xml
 		return nil
 	})
 }
 
 func (f *fake) set(call, uuid string, s virt.State) error {
 	return f.change(call, f.name(uuid), func() error {
-		f.domains[uuid].state = s
+		f.domains[uuid].state, f.domains[uuid].element = s, ""
 		return nil
 	})
 }
@@ -191,7 +207,14 @@ func (f *fake) name(uuid string) string {
 	return f.domains[uuid].name
 }
 
-func (f *fake) SetAutostart(context.Context, string, bool) error { return nil }
+func (f *fake) SetAutostart(_ context.Context, uuid string, on bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if d := f.domains[uuid]; d != nil {
+		d.autostart = on
+	}
+	return nil
+}
 
 func (f *fake) Start(_ context.Context, uuid string) error {
 	return f.set("start", uuid, virt.StateRunning)

@@ -16,7 +16,8 @@ type Status struct {
 	Hypervisor string `json:"hypervisor"`
 	UUID       string `json:"uuid"`
 	State      State  `json:"state"`
-	Changed    bool   `json:"changed,omitempty"` // the domain differs from the lab file
+	Changed    bool   `json:"changed,omitempty"` // the lab file differs from the one that the domain was made from
+	Redefined  bool   `json:"-"`                 // so does the definition that follows from it; else it is Changed in Autostart only
 	Restart    bool   `json:"restart,omitempty"` // it runs with an older definition than the one on the hypervisor
 	Orphan     bool   `json:"orphan,omitempty"`  // created from this lab, but no longer in the lab file
 	Err        string `json:"err,omitempty"`     // why State is unknown
@@ -126,8 +127,10 @@ func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) [
 		st := m.status(StateAbsent)
 		if d, ok := byUUID[m.uuid]; ok {
 			st.State = d.State
-			st.Changed = parseMetadata(cmp.Or(d.Next, d.Metadata)) != m.mark()
-			st.Restart = d.Next != ""
+			mark := d.markNow()
+			st.Redefined = !mark.isOf(m.mark())
+			st.Changed = st.Redefined || d.Autostart != m.vm.Autostart && mark != m.mark()
+			st.Restart = d.Next != "" && !mark.isOf(parseMetadata(d.Metadata))
 			st.Autostart = d.Autostart
 		}
 		all = append(all, st)

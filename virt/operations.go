@@ -1,7 +1,6 @@
 package virt
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,13 +48,13 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (old Dom
 		return old, false, err
 	}
 	d := m.domain()
-	want := parseMetadata(d.Metadata.XML)
+	same := old.markNow().isOf(m.mark())
 	switch {
-	case parseMetadata(cmp.Or(old.Next, old.Metadata)) == want && old.Autostart != m.vm.Autostart:
-		return old, true, hv.SetAutostart(ctx, m.uuid, m.vm.Autostart)
-	case parseMetadata(cmp.Or(old.Next, old.Metadata)) == want:
+	case same && old.Autostart == m.vm.Autostart:
 		return old, false, nil
-	case old.UUID != "" && old.State.active():
+	case same && old.markNow() == m.mark():
+		return old, true, hv.SetAutostart(ctx, m.uuid, m.vm.Autostart)
+	case !same && old.UUID != "" && old.State.active():
 		return old, false, errors.New("it is running and the lab file has changed: stop it, then create it again, or bootlab vm apply")
 	}
 	return old, true, s.createMissing(ctx, hv, m, d, old)

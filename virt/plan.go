@@ -213,8 +213,9 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 		return c
 	}
 	c.Details = differences(want, &have)
+	later := len(c.Details) > 0 || st.Redefined || st.Restart
 	if st.Autostart != m.vm.Autostart {
-		c.Details = append(c.Details, fmt.Sprintf("autostart: %s, lab file: %s", yesNo(st.Autostart), yesNo(m.vm.Autostart)))
+		c.Details = append(c.Details, fmt.Sprintf("autostart: %s, lab file: %s: bootlab vm apply changes it at once", yesNo(st.Autostart), yesNo(m.vm.Autostart)))
 	}
 	disks := m.diskChanges(volumes)
 	switch {
@@ -230,7 +231,7 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 	case st.Restart:
 		c.Condition = ConditionRestart
 	}
-	if (len(c.Details) > 0 || st.Restart) && st.State.active() {
+	if later && st.State.active() {
 		c.Details = append(c.Details, "it runs: the new definition takes effect once it is stopped and started (bootlab vm stop, start)")
 	}
 	c.Details = slices.Concat(disks, c.Details)
@@ -314,7 +315,7 @@ func (s *Server) applyTo(ctx context.Context, hv Hypervisor, m *machine, old Dom
 	if err != nil {
 		return false, err
 	}
-	if parseMetadata(cmp.Or(old.Next, old.Metadata)) != parseMetadata(d.Metadata.XML) || len(differences(want, have)) > 0 || old.Autostart != m.vm.Autostart {
+	if !old.markNow().isOf(m.mark()) || len(differences(want, have)) > 0 || old.Autostart != m.vm.Autostart {
 		return true, s.createMissing(ctx, hv, m, d, old)
 	}
 	if err := m.checkDisks(ctx, hv, have, volumes); err != nil {
