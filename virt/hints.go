@@ -2,6 +2,7 @@ package virt
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -28,14 +29,30 @@ func addHint(err error, a lab.Attachment, hv *lab.Hypervisor) error {
 	case has("libvirt-sock", "Permission denied"), has("authentication unavailable"), has("access denied by policy"):
 		return fmt.Errorf("%w: add bootlab's user to group libvirt (usermod -aG libvirt bootlab) and restart bootlab", err)
 	case has("-sock'", "No such file"), has("-sock'", "Connection refused"):
-		return fmt.Errorf("%w: start libvirt on the hypervisor (systemctl start libvirtd), or correct the socket in hypervisors.%s.uri",
-			err, hv.Name)
+		return fmt.Errorf("%w: %s", err, socketHint(text, hv))
 	case has("Permission denied (publickey"), has("Host key verification failed"):
 		return fmt.Errorf("%w: bootlab's user must be able to log in with \"ssh\" without a password; test it as that user", err)
 	case has("unable to find any emulator"), has("invalid argument: could not get preferred machine"), has("KVM is not available"):
 		return fmt.Errorf("%w: without hardware virtualization set hypervisors.%s.domain_type: qemu", err, hv.Name)
 	}
 	return err
+}
+
+// daemonSocket finds the socket of one of libvirt's daemons that is not libvirtd, such as virtlogd, which libvirtd itself connects to.
+var daemonSocket = regexp.MustCompile(`/(virt[a-z]+d)-sock'`)
+
+// socketHint returns what to do about a socket on which nobody listens.
+func socketHint(text string, hv *lab.Hypervisor) string {
+	start, correct := "start libvirt on the hypervisor (systemctl start libvirtd)", ", or correct the socket in hypervisors."+hv.Name+".uri"
+	found := daemonSocket.FindStringSubmatch(text)
+	if found == nil {
+		return start + correct
+	}
+	start = fmt.Sprintf("start %s on the hypervisor (systemctl start %[1]s.socket)", found[1])
+	if found[1] == "virtqemud" || strings.Contains(hv.URI, found[1]) { // bootlab connects to it
+		return start + correct
+	}
+	return start
 }
 
 // hinted is addHint for the NIC of m that the error is about.

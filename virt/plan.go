@@ -290,7 +290,10 @@ func (s *Server) Apply(ctx context.Context, host string) error {
 			if err := s.createMissing(ctx, hv, m, m.domain(), Domain{}); err != nil {
 				return old, false, err
 			}
-			return old, true, s.powerOn(ctx, hv, m)
+			if err := s.powerOn(ctx, hv, m); err != nil {
+				return old, true, fmt.Errorf("it was created, and does not start (bootlab vm start %s tries again): %w", m.host.Name, err)
+			}
+			return old, true, nil
 		case err != nil:
 			return old, false, err
 		}

@@ -236,6 +236,8 @@ func TestHints(t *testing.T) {
 		{"group", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': Permission denied", "usermod -aG libvirt bootlab"},
 		{"polkit", "authentication unavailable: no polkit agent available to authenticate action 'org.libvirt.unix.manage'", "usermod -aG libvirt bootlab"},
 		{"not running", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or directory", "systemctl start libvirtd"},
+		{"no virtqemud", "Failed to connect socket to '/run/libvirt/virtqemud-sock': Connection refused", "start virtqemud on the hypervisor (systemctl start virtqemud.socket), or correct the socket in hypervisors.kvm1.uri"},
+		{"no virtlogd", "Failed to connect socket to '/run/libvirt/virtlogd-sock': No such file or directory", "No such file or directory: start virtlogd on the hypervisor (systemctl start virtlogd.socket)"},
 		{"ssh key", "Cannot recv data: Permission denied (publickey).: Connection reset by peer", "log in with \"ssh\" without a password"},
 		{"bridge", "Cannot get interface MTU on 'br0': No such device", "hypervisors.kvm1.bridges"},
 	}
@@ -247,6 +249,19 @@ func TestHints(t *testing.T) {
 			b := newTestServer(t, oneHost(), f, virt.Config{})
 			wantErr(t, b.Start(t.Context(), "master-0"), tt.err, tt.hint)
 		})
+	}
+}
+
+// TestApplySaysThatAMachineDoesNotStart: it is created, and apply does not start it when it is called again.
+func TestApplySaysThatAMachineDoesNotStart(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.fail["start"] = errors.New("Failed to connect socket to '/run/libvirt/virtlogd-sock': No such file or directory")
+	b := newTestServer(t, oneHost(), f, virt.Config{})
+	wantErr(t, b.Apply(t.Context(), "master-0"), "apply VM master-0 on hypervisor kvm1: it was created, and does not start (bootlab vm start master-0 tries again): Failed to connect",
+		"(systemctl start virtlogd.socket)")
+	if st := b.List(t.Context())[0]; st.State != virt.StateOff {
+		t.Errorf("%+v, want off", st)
 	}
 }
 

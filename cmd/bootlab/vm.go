@@ -323,8 +323,8 @@ func vmApply(o *options) *cobra.Command {
 				return errors.Join(err, left, asked)
 			}
 			return errors.Join(o.print(cmd, after, func() error {
-				open := slices.DeleteFunc(after, func(p api.VMPlan) bool { return p.Condition == "ok" })
-				fmt.Fprintf(cmd.OutOrStdout(), "%d applied, %d of %d as in the lab file\n", networks+len(vms), len(after)-len(open), len(after))
+				line, open := applySummary(networks+len(vms), notDone(hosts, vms), after)
+				fmt.Fprintln(cmd.OutOrStdout(), line)
 				if len(open) == 0 {
 					return nil
 				}
@@ -332,6 +332,31 @@ func vmApply(o *options) *cobra.Command {
 			}), err, left)
 		},
 	}
+}
+
+// notDone returns the hosts that an action failed for.
+func notDone(hosts []string, done []api.VM) []string {
+	return slices.DeleteFunc(slices.Clone(hosts), func(host string) bool {
+		return slices.ContainsFunc(done, func(vm api.VM) bool { return vm.Host == host })
+	})
+}
+
+// applySummary says what an apply has done, and returns what is not as in the lab file. A machine that was defined and does not start
+// has failed: the plan alone would call it ok.
+func applySummary(done int, failed []string, after []api.VMPlan) (line string, open []api.VMPlan) {
+	for _, p := range after {
+		if p.Condition == "ok" && p.Network == "" && slices.Contains(failed, p.Host) {
+			p.Condition = "failed"
+		}
+		if p.Condition != "ok" {
+			open = append(open, p)
+		}
+	}
+	line = fmt.Sprintf("%d applied, ", done)
+	if len(failed) > 0 {
+		line += fmt.Sprintf("%d failed, ", len(failed))
+	}
+	return line + fmt.Sprintf("%d of %d as in the lab file", len(after)-len(open), len(after)), open
 }
 
 // applyNetworks makes the libvirt networks of a plan as they are in the lab file, before machines need them. It returns how many.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/test/support/libvirtd"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -37,6 +38,23 @@ func startLibvirtd(t *testing.T, vncPort int) *libvirtd.Daemon {
 	}
 	t.Cleanup(func() { _ = d.Stop() })
 	return d
+}
+
+// TestApplySummary: a machine that was defined and does not start is not as in the lab file.
+func TestApplySummary(t *testing.T) {
+	t.Parallel()
+	after := []api.VMPlan{{Network: "lan", Condition: "ok"}, {Host: "m1", Condition: "ok"}, {Host: "m2", Condition: "restart"}, {Host: "m3", Condition: "ok"}}
+	failed := notDone([]string{"m1", "m3"}, []api.VM{{Host: "m3"}})
+	line, open := applySummary(2, failed, after)
+	if want := "2 applied, 1 failed, 2 of 4 as in the lab file"; line != want {
+		t.Errorf("%q, want %q", line, want)
+	}
+	if len(open) != 2 || open[0].Host != "m1" || open[0].Condition != "failed" || open[1].Host != "m2" {
+		t.Errorf("open %+v, want m1, failed, and m2", open)
+	}
+	if line, open = applySummary(0, nil, after[:2]); line != "0 applied, 2 of 2 as in the lab file" || len(open) != 0 {
+		t.Errorf("%q, open %+v", line, open)
+	}
 }
 
 // TestVMCommands manages a cluster of virtual machines on two hypervisors, of which one falls silent.
