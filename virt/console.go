@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -507,7 +508,7 @@ func (s *Server) consolesOf(host string) (*hypervisorConsoles, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m = s.where(t, m); !m.isPlaced() {
+	if m = s.where(t, m); !m.isPlaced() || s.isAbsent(m) {
 		return nil, ErrAbsent
 	}
 	h := s.consoles.of(m.vm.Hypervisor)
@@ -515,6 +516,12 @@ func (s *Server) consolesOf(host string) (*hypervisorConsoles, error) {
 		return nil, ErrNoConsoles
 	}
 	return h, nil
+}
+
+// isAbsent reports whether the hypervisor of a machine answers, and has no domain of it.
+func (s *Server) isAbsent(m *machine) bool {
+	domains, at, down := s.observe(m.vm.Hypervisor).last()
+	return !at.IsZero() && down.IsZero() && !slices.ContainsFunc(domains, func(d Domain) bool { return d.UUID == m.uuid })
 }
 
 // Type sends input to the console of a host's machine.

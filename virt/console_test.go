@@ -5,6 +5,7 @@ package virt_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os/exec"
@@ -149,6 +150,40 @@ func (r *consoleRig) kept(t *testing.T, boots int, text string) {
 			t.Fatalf("%d boots are kept, the last with %q; want %d, and %q", len(all), last, boots, text)
 		}
 	}
+}
+
+// A noLog keeps nothing of consoles.
+type noLog struct{}
+
+func (noLog) Begin(string, string) {}
+func (noLog) Write(string, []byte) {}
+
+// TestConsoleOfNoMachine: one that was deleted, or never created, has no console to wait for; one that is off has.
+func TestConsoleOfNoMachine(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := newTestServerWith(t, oneHost(), virt.Config{}, virt.Deps{Driver: newFake(), Consoles: noLog{}})
+	serve(t, b)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // until Serve runs
+		if _, err := b.Console(ctx, "master-0"); !errors.Is(err, virt.ErrNoConsoles) || time.Now().After(deadline) {
+			break
+		}
+	}
+	b.List(ctx)
+	console := func(want error) {
+		t.Helper()
+		if _, err := b.Console(ctx, "master-0"); !errors.Is(err, want) {
+			t.Errorf("console: %v, want %v", err, want)
+		}
+		if err := b.TakeConsole("master-0"); !errors.Is(err, want) {
+			t.Errorf("take: %v, want %v", err, want)
+		}
+	}
+	console(virt.ErrAbsent)
+	check(t, b.Create(ctx, "master-0"))
+	console(nil)
+	check(t, b.Delete(ctx, "master-0", virt.KeepDisks))
+	console(virt.ErrAbsent)
 }
 
 // TestConsole types on the console of a machine, resets it, stops and starts it, and reads what is kept of each boot.

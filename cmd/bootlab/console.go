@@ -147,7 +147,11 @@ func vmLog(o *options) *cobra.Command {
 				return o.print(cmd, boots, func() error { return consoleBootsText(cmd, boots) })
 			}
 			if len(boots) == 0 {
-				return fmt.Errorf("%s has no console output yet: only virtual machines of bootlab have some", args[0])
+				vms, err := c.VMs(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return noOutput(args[0], vms)
 			}
 			if back < 0 || back >= len(boots) {
 				return fmt.Errorf("%d boots of %s have console output: bootlab vm log %[2]s --list lists them", len(boots), args[0])
@@ -167,6 +171,20 @@ func vmLog(o *options) *cobra.Command {
 	cmd.Flags().BoolVar(&raw, "raw", false, "print control sequences too, which may do anything to the terminal")
 	cmd.Flags().IntVar(&back, "back", 0, "print the boot so many before the last")
 	return cmd
+}
+
+// noOutput says why no console output of a host is kept.
+func noOutput(host string, vms []api.VM) error {
+	for _, vm := range vms {
+		switch {
+		case vm.Host != host:
+		case vm.State == "absent":
+			return fmt.Errorf("%s has no console output: create it first (bootlab vm create)", host)
+		default:
+			return fmt.Errorf("%s has written nothing to its serial console yet; it is %s", host, vm.State)
+		}
+	}
+	return fmt.Errorf("%s has no console output: only virtual machines of bootlab have some", host)
 }
 
 func consoleBootsText(cmd *cobra.Command, boots []api.ConsoleBoot) error {

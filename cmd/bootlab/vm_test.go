@@ -57,6 +57,20 @@ func TestApplySummary(t *testing.T) {
 	}
 }
 
+func TestNoConsoleOutput(t *testing.T) {
+	t.Parallel()
+	vms := []api.VM{{Host: "m1", State: "running"}, {Host: "m2", State: "absent"}}
+	for host, want := range map[string]string{
+		"m1": "m1 has written nothing to its serial console yet; it is running",
+		"m2": "m2 has no console output: create it first (bootlab vm create)",
+		"a":  "a has no console output: only virtual machines of bootlab have some",
+	} {
+		if err := noOutput(host, vms); err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}
+
 // TestVMCommands manages a cluster of virtual machines on two hypervisors, of which one falls silent.
 func TestVMCommands(t *testing.T) {
 	one, two := startLibvirtd(t, 5900), startLibvirtd(t, 6100)
