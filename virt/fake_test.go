@@ -33,6 +33,7 @@ type fake struct {
 	capacities map[string]uint64      // of volumes
 	uploads    []string
 	started    []*libvirtxml.Domain // with StartWith
+	startedXML []string             // the same
 	calls      []string
 	hang       chan struct{} // not nil: Domains blocks until it is closed
 	fail       map[string]error
@@ -224,7 +225,7 @@ func (f *fake) StartWith(_ context.Context, xml string) error {
 	if err := x.Unmarshal(xml); err != nil {
 		return err
 	}
-	f.started = append(f.started, &x)
+	f.started, f.startedXML = append(f.started, &x), append(f.startedXML, xml)
 	return f.set("start-with", x.UUID, virt.StateRunning)
 }
 func (f *fake) SetBootOrder(_ context.Context, uuid string, order map[string]uint) error {

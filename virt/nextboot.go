@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beevik/etree"
 	"libvirt.org/go/libvirtxml"
 )
 
@@ -90,7 +91,7 @@ func (s *Server) powerOn(ctx context.Context, hv Hypervisor, m *machine) error {
 	if err != nil {
 		return err
 	}
-	if xml, err = d.Marshal(); err != nil {
+	if xml, err = withBootDevices(xml, &d); err != nil {
 		return err
 	}
 	if err := hv.StartWith(ctx, xml); err != nil {
@@ -104,6 +105,59 @@ func (s *Server) powerOn(ctx context.Context, hv Hypervisor, m *machine) error {
 		s.deps.Log.Warn("the boot device of one boot stays first until the machine is off", "host", m.host.Name, "device", string(next.Device), "err", err)
 	}
 	return s.changeNextBoot(context.WithoutCancel(ctx), m.host.Name, func(n *NextBoot) { n.Device, n.Always = BootDefault, false })
+}
+
+// withBootDevices returns text, the XML that d was read from, with the boot order of d and the CD drives that were added to it. All
+// else stays as it is: vm.xml may have elements that libvirtxml does not know.
+func withBootDevices(text string, d *libvirtxml.Domain) (string, error) {
+	doc := etree.NewDocument()
+	if err := doc.ReadFromString(text); err != nil {
+		return "", fmt.Errorf("read domain: %w", err)
+	}
+	all := doc.FindElement("/domain/devices")
+	if all == nil {
+		return "", errors.New("its definition has no devices")
+	}
+	there := map[string]*etree.Element{} // by the key of a bootDevice
+	for _, nic := range all.FindElements("interface/mac") {
+		there[strings.ToLower(nic.SelectAttrValue("address", ""))] = nic.Parent()
+	}
+	for _, target := range all.FindElements("disk/target") {
+		there[target.SelectAttrValue("dev", "")] = target.Parent()
+	}
+	for _, b := range bootable(d) {
+		switch e := there[b.key]; {
+		case e == nil:
+			if err := addDisk(all, d, b.key); err != nil {
+				return "", err
+			}
+		case *b.boot != nil:
+			boot := e.SelectElement("boot")
+			if boot == nil {
+				boot = e.CreateElement("boot")
+			}
+			boot.CreateAttr("order", fmt.Sprint((*b.boot).Order))
+		}
+	}
+	return doc.WriteToString()
+}
+
+// addDisk adds a disk of a definition to its devices.
+func addDisk(devices *etree.Element, d *libvirtxml.Domain, dev string) error {
+	i := slices.IndexFunc(d.Devices.Disks, func(disk libvirtxml.DomainDisk) bool { return disk.Target != nil && disk.Target.Dev == dev })
+	if i < 0 {
+		return fmt.Errorf("its definition has no disk %s", dev)
+	}
+	text, err := d.Devices.Disks[i].Marshal()
+	if err != nil {
+		return err
+	}
+	disk := etree.NewDocument()
+	if err := disk.ReadFromString(text); err != nil {
+		return err
+	}
+	devices.AddChild(disk.Root())
+	return nil
 }
 
 // prepareBoot changes a definition for one start, and returns the boot order that it had, by MAC or device of a disk; 0: none.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -57,6 +58,30 @@ func TestABootDeviceOfOneBoot(t *testing.T) {
 	wantCalls(t, f, "destroy master-0", "start master-0")
 	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, false))
 	wantErr(t, b.Restart(ctx, "master-0"), "boot from its cd, and has none: insert a medium")
+}
+
+// TestNextBootKeepsUnknownElements: a start with another boot order has all that vm.xml added, also what libvirtxml does not know.
+func TestNextBootKeepsUnknownElements(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	f := newFake()
+	b := newTestServer(t, oneHost(withXML(
+		lab.XMLChange{At: "devices", Add: "<future kind='device'/>"},
+		lab.XMLChange{At: "devices/disk[1]", Add: "<future kind='disk'/>"},
+		lab.XMLChange{At: ".", Add: "<x:extra xmlns:x='urn:x'><x:arg value='1'/></x:extra>"},
+	)), f, virt.Config{})
+	check(t, b.Create(ctx, "master-0"))
+	check(t, b.InsertMedia(ctx, "master-0", "http://x/a.iso", strings.NewReader("iso"), 3))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, false))
+	check(t, b.Start(ctx, "master-0"))
+	for _, part := range []string{`<future kind="device"/>`, `<future kind="disk"/>`, `<x:arg value="1"/>`, "master-0-cd.iso"} {
+		if text := f.startedXML[0]; strings.Count(text, part) != 1 {
+			t.Errorf("want one %s in\n%s", part, text)
+		}
+	}
+	if diff := cmp.Diff(map[string]uint{"cdrom sda": 1, "nic": 2, "disk vda": 3}, orders(f.started[0])); diff != "" {
+		t.Errorf("boot order of that start (-want +got)\n%s", diff)
+	}
 }
 
 // TestAVirtualMedium: it is in the CD drive of the next start, and is deleted with its machine.
