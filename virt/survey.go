@@ -32,7 +32,7 @@ func Survey(ctx context.Context, driver Driver, t *Table) (missing, unknown lab.
 			defer h.Close()
 			if err := s.ask(ctx, h); err != nil {
 				s.missing = nil
-				s.lacks(".uri", "does not answer: %s", addHint(unanswered(hv.URI, err), lab.Attachment{}, hv))
+				s.lacks(hv.URIPos, ".uri", "does not answer: %s", addHint(unanswered(hv.URI, err), lab.Attachment{}, hv))
 			}
 		})
 	}
@@ -50,9 +50,9 @@ type survey struct {
 	missing, unknown lab.Problems
 }
 
-// lacks notes what the hypervisor does not have, by a key of it.
-func (s *survey) lacks(key, format string, args ...any) {
-	s.missing.Addf(s.hv.Pos, "hypervisors."+s.hv.Name+key, format, args...)
+// lacks notes what the hypervisor does not have, by a key of it, whose value is at pos.
+func (s *survey) lacks(pos lab.Pos, key, format string, args ...any) {
+	s.missing.Addf(cmp.Or(pos, s.hv.Pos), "hypervisors."+s.hv.Name+key, format, args...)
 }
 
 // machines returns the machines that may be on the hypervisor.
@@ -142,12 +142,12 @@ func (s *survey) askNetworks(ctx context.Context, h Hypervisor) error {
 		case a.LibvirtNetwork == "":
 		case a.Create != nil:
 			if _, _, err := (&libvirtNetwork{s.table.lab, s.hv, a}).find(networks); err != nil {
-				s.lacks(key, "%s", err)
+				s.lacks(a.Pos, key, "%s", err)
 			}
 		case !exists:
-			s.lacks(key, "there is no libvirt network %s: define it there, or let bootlab create it (create: nat, isolated or bridge)", a.LibvirtNetwork)
+			s.lacks(a.Pos, key, "there is no libvirt network %s: define it there, or let bootlab create it (create: nat, isolated or bridge)", a.LibvirtNetwork)
 		case !is:
-			s.lacks(key, "libvirt network %s is not active: start it (virsh net-start %[1]s)", a.LibvirtNetwork)
+			s.lacks(a.Pos, key, "libvirt network %s is not active: start it (virsh net-start %[1]s)", a.LibvirtNetwork)
 		}
 	}
 	return nil
@@ -155,14 +155,14 @@ func (s *survey) askNetworks(ctx context.Context, h Hypervisor) error {
 
 // askInterfaces looks for the bridges and interfaces. Not every hypervisor tells.
 func (s *survey) askInterfaces(ctx context.Context, h Hypervisor) error {
-	wanted := map[string]string{} // by lab network
+	wanted, places := map[string]string{}, map[string]lab.Pos{} // by lab network
 	for _, a := range s.hv.Bridges {
 		name := cmp.Or(a.Bridge, a.OVS, a.Macvtap)
 		if a.Create != nil && a.Create.Forward == lab.ForwardBridge {
 			name = a.Create.Bridge
 		}
 		if name != "" {
-			wanted[a.Network.Name] = name
+			wanted[a.Network.Name], places[a.Network.Name] = name, a.Pos
 		}
 	}
 	if len(wanted) == 0 {
@@ -179,7 +179,7 @@ func (s *survey) askInterfaces(ctx context.Context, h Hypervisor) error {
 	slices.Sort(names)
 	for _, network := range sortedNames(wanted, nil) {
 		if name := wanted[network]; !slices.Contains(names, name) {
-			s.lacks(".bridges."+network, "there is no interface %s: want one of %s, or create it there", name, strings.Join(names, ", "))
+			s.lacks(places[network], ".bridges."+network, "there is no interface %s: want one of %s, or create it there", name, strings.Join(names, ", "))
 		}
 	}
 	return nil

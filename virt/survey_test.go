@@ -74,15 +74,29 @@ func TestSurvey(t *testing.T) {
 func TestSurveyWithASilentHypervisor(t *testing.T) {
 	t.Parallel()
 	l := oneHost(func(h *lab.Host) { h.VM.Hypervisor.DomainType, h.VM.Hypervisor.Pool, h.VM.Memory = "test", "fast", gib })
-	l.Hypervisors = append([]*lab.Hypervisor{{Name: "kvm2", URI: "silent:///"}}, l.Hypervisors...)
+	l.Hypervisors = append([]*lab.Hypervisor{{Name: "kvm2", URI: "silent:///", URIPos: lab.Pos{File: "lab.yaml", Line: 4, Column: 10}}}, l.Hypervisors...)
 	table, err := virt.Compile(l)
 	check(t, err)
 	asked := make(chan struct{})
 	missing, _ := virt.Survey(t.Context(), silentBeside{newDriver(), t, asked}, table)
-	for _, part := range []string{"hypervisors.kvm2.uri: does not answer: ", "hypervisor kvm1 has no storage pool fast: want one of default-pool"} {
+	for _, part := range []string{"lab.yaml:4:10: hypervisors.kvm2.uri: does not answer: ", "hypervisor kvm1 has no storage pool fast: want one of default-pool"} {
 		if !strings.Contains(missing.Error(), part) {
 			t.Errorf("missing %q lacks %q", missing, part)
 		}
+	}
+}
+
+// TestSurveyMarksTheValue: what a network has not is at the name of what carries it.
+func TestSurveyMarksTheValue(t *testing.T) {
+	t.Parallel()
+	table, err := virt.Compile(oneHost(func(h *lab.Host) {
+		h.VM.Hypervisor.Pos = lab.Pos{File: "lab.yaml", Line: 3, Column: 3}
+		h.VM.Hypervisor.Bridges[0] = lab.Attachment{Pos: lab.Pos{File: "lab.yaml", Line: 4, Column: 30}, Network: h.Network, LibvirtNetwork: "lan"}
+	}))
+	check(t, err)
+	missing, _ := virt.Survey(t.Context(), newFake(), table)
+	if want := "lab.yaml:4:30: hypervisors.kvm1.bridges.baremetal: there is no libvirt network lan"; !strings.Contains(missing.Error(), want) {
+		t.Errorf("missing %q lacks %q", missing, want)
 	}
 }
 

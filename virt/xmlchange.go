@@ -1,6 +1,7 @@
 package virt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,16 +100,19 @@ func changeXML(domain *etree.Element, c *lab.XMLChange) error {
 	return nil
 }
 
+// errAdd is wrapped by the errors that are about add, and not about at.
+var errAdd = errors.New("add is not XML")
+
 // elements reads a text of elements.
 func elements(text string) ([]*etree.Element, error) {
 	doc := etree.NewDocument()
 	doc.ReadSettings.ValidateInput = true
 	if err := doc.ReadFromString("<add>" + text + "</add>"); err != nil {
-		return nil, fmt.Errorf("add is not XML: %w", err)
+		return nil, fmt.Errorf("%w: %w", errAdd, err)
 	}
 	root := doc.Root()
 	if len(doc.ChildElements()) != 1 || len(root.ChildElements()) == 0 || strings.TrimSpace(root.Text()) != "" {
-		return nil, errors.New("add is not XML: want one element or several")
+		return nil, fmt.Errorf("%w: want one element or several", errAdd)
 	}
 	return root.ChildElements(), nil
 }
@@ -140,7 +144,11 @@ func (m *machine) compileXML(problems *lab.Problems) {
 	var change *changeError
 	switch {
 	case errors.As(err, &change):
-		problems.Addf(change.change.Pos, "hosts."+m.host.Name+".vm.xml", "at %q: %s", change.change.At, change.err)
+		pos := change.change.Pos
+		if errors.Is(err, errAdd) {
+			pos = cmp.Or(change.change.AddPos, pos)
+		}
+		problems.Addf(pos, "hosts."+m.host.Name+".vm.xml", "at %q: %s", change.change.At, change.err)
 	case err != nil:
 		problems.Addf(m.host.Pos, "hosts."+m.host.Name+".vm.xml", "%s", err)
 	}

@@ -55,6 +55,18 @@ func TestXMLChangeErrors(t *testing.T) {
 	}
 }
 
+// TestXMLChangeErrorsAreAtTheValue: what is wrong with the elements is at them, and not at the path.
+func TestXMLChangeErrorsAreAtTheValue(t *testing.T) {
+	t.Parallel()
+	at, add := lab.Pos{File: "lab.yaml", Line: 10, Column: 5}, lab.Pos{File: "lab.yaml", Line: 11, Column: 10}
+	for text, want := range map[string]string{"<sound": "lab.yaml:11:10: ", "<name>other</name>": "lab.yaml:10:5: "} {
+		_, err := virt.Compile(oneHost(withXML(lab.XMLChange{Pos: at, At: ".", Add: text, AddPos: add})))
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // TestXMLChanges defines and starts a machine whose XML the lab file changes, and which starts with its hypervisor, on a real libvirtd.
 func TestXMLChanges(t *testing.T) {
 	netns.Need(t, "virt-xml-validate")

@@ -152,7 +152,8 @@ type VM struct {
 type XMLChange struct {
 	Pos    Pos
 	At     string
-	Add    string            // elements, which become the last children
+	Add    string // elements, which become the last children
+	AddPos Pos
 	Set    map[string]string // attributes
 	Remove bool
 }
@@ -566,6 +567,7 @@ type Hypervisor struct {
 	Pos        Pos
 	Name       string
 	URI        string
+	URIPos     Pos          // zero: not from a file
 	Bridges    []Attachment // sorted by Network name
 	Pool       string
 	DomainType string // kvm or qemu
@@ -573,6 +575,7 @@ type Hypervisor struct {
 
 // An Attachment maps a lab network to what carries it on a hypervisor: exactly one of Bridge, OVS, Macvtap and LibvirtNetwork is set.
 type Attachment struct {
+	Pos            Pos // of the name of what carries it
 	Network        *Network
 	Bridge         string // Linux bridge
 	OVS            string // Open vSwitch bridge

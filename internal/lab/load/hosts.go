@@ -270,7 +270,7 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 // xmlChange resolves a change of the domain XML. Whether it is possible, virt knows.
 func (r *resolver) xmlChange(raw *rawXMLChange, list spot, key string) lab.XMLChange {
 	missing(r, &raw.At, list, key+".at", "a path of elements such as devices/disk[1]")
-	c := lab.XMLChange{Pos: r.pos(raw.At.spot), At: string(raw.At.V), Add: string(raw.Add.V), Remove: bool(raw.Remove.V)}
+	c := lab.XMLChange{Pos: r.pos(raw.At.spot), At: string(raw.At.V), Add: string(raw.Add.V), AddPos: r.pos(raw.Add.spot), Remove: bool(raw.Remove.V)}
 	for name, v := range raw.Set.V {
 		switch v.(type) {
 		case map[string]any, []any, nil:

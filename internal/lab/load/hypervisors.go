@@ -19,7 +19,7 @@ func (r *resolver) hypervisorList() {
 		missing(r, &e.V.URI, e.spot, key+".uri", "a libvirt URI such as qemu:///system")
 		h := &slab[i]
 		*h = lab.Hypervisor{
-			Pos: r.pos(e.spot), Name: e.Name, URI: string(e.V.URI.V), Pool: string(e.V.Pool.or(defaultPool)),
+			Pos: r.pos(e.spot), Name: e.Name, URI: string(e.V.URI.V), URIPos: r.pos(e.V.URI.spot), Pool: string(e.V.Pool.or(defaultPool)),
 			DomainType: string(e.V.DomainType.or(defaultDomainType)), Bridges: r.attachments(e, key),
 		}
 		if h.URI != "" && !strings.Contains(h.URI, ":") {
@@ -39,7 +39,7 @@ func (r *resolver) attachments(e *entry[rawHypervisor], key string) []lab.Attach
 			r.unknownName(b.spot, key+".bridges."+b.Name, "network", b.Name, r.raw.Networks.names())
 			continue
 		}
-		a := lab.Attachment{Network: n, Bridge: string(b.V.Short.or(""))}
+		a := lab.Attachment{Pos: r.pos(b.V.Short.spot), Network: n, Bridge: string(b.V.Short.or(""))}
 		if long := b.V.Long; long != nil {
 			r.attachment(&a, long, b.spot, key+".bridges."+b.Name)
 		}
@@ -65,6 +65,7 @@ func (r *resolver) attachment(a *lab.Attachment, raw *rawAttachment, s spot, key
 			first = k.s
 		}
 	}
+	a.Pos = r.pos(first)
 	switch {
 	case !first.set():
 		r.failMissing(s, key+".network", "is missing: want the name of a libvirt network, or ovs: BRIDGE, or macvtap: INTERFACE")

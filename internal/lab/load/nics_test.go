@@ -147,3 +147,34 @@ hosts:
 		t.Errorf("bare metal without a MAC: %v", err)
 	}
 }
+
+// TestHypervisorPlaces: what live checks and vm.xml complain about is marked at the value.
+func TestHypervisorPlaces(t *testing.T) {
+	t.Parallel()
+	l := parse(t, `
+networks: {a: {subnet: 10.1.2.0/24, address: 10.1.2.1}, b: {subnet: 10.1.3.0/24, address: 10.1.3.1}}
+hypervisors:
+  kvm:
+    uri: "qemu:///system"
+    bridges:
+      a: br0
+      b: {network: lan}
+profiles: {p: {kernel: k}}
+hosts:
+  h:
+    mac: 52:54:00:00:00:01
+    ip: 10.1.2.11
+    profile: p
+    vm:
+      hypervisor: kvm
+      xml:
+        - at: devices
+          add: "<sound/>"
+`)
+	kvm := l.Hypervisors[0]
+	uri, add := kvm.URIPos, l.Hosts[0].VM.XML[0].AddPos
+	got := fmt.Sprint(uri.Line-kvm.Pos.Line, kvm.Bridges[0].Pos.Line-uri.Line, kvm.Bridges[1].Pos.Line-uri.Line, add.Line-l.Hosts[0].VM.XML[0].Pos.Line, add.Column)
+	if want := "1 2 3 1 16"; got != want {
+		t.Errorf("places %s, want %s", got, want)
+	}
+}
