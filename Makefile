@@ -55,7 +55,7 @@ test-fast: assets ## the tests that need neither root nor other programs: under 
 # -timeout only ends what hangs. The tests of programs and those of test/conformance mostly wait, so they run side by side; what boots real
 # machines comes last, and alone: emulation takes every core.
 .PHONY: test
-test: deps assets ## every test, with the race detector, real boots included: a quarter of an hour on two cores
+test: deps assets ## every test, with the race detector, real boots included: some twenty minutes on two cores
 	@rc=0; export BOOTLAB_REQUIRE=all; \
 	go test -race $(PARALLEL) -timeout 30m $(UNITS) || rc=1; \
 	go test -C bench -race -timeout 30m ./... || rc=1; \
@@ -69,7 +69,7 @@ test-programs:
 
 .PHONY: test-conformance
 test-conformance:
-	go test -C test/conformance -race $(PARALLEL) -timeout 30m ./...
+	go test -C test/conformance -race $(PARALLEL) -count=1 -timeout 30m ./...
 
 .PHONY: test-long
 test-long: e2e e2e-install cluster stress fuzz soak reproducible ## every boot, whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours

@@ -12,13 +12,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/dhcpd/wire"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/netns"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestStorm: perfdhcp, as a relay for thousands of machines, gets a lease for each from a book on disk. Without
-// BOOTLAB_PERFDHCP_RATE it offers a rate that a busy machine can follow; with it, that rate, and the rest is logged.
+// TestStorm: perfdhcp, as a relay for thousands of machines, asks for leases from a book on disk, and each packet that reaches
+// the server is answered. How many do not reach it, or are lost on the way back, is a matter of the machine: perfdhcp sends what
+// it is late with at once and overflows buffers. BOOTLAB_PERFDHCP_RATE sets the rate.
 func TestStorm(t *testing.T) {
 	netns.Need(t, "root", "perfdhcp")
 	seg := netns.NewSegment(t, "10.76.0.1/16")
@@ -42,10 +47,14 @@ func TestStorm(t *testing.T) {
 		}
 		machines = 20_000
 	}
-	sent, got := perfdhcp(t, client, "-l", "10.76.0.9", "-r", strconv.Itoa(rate), "-R", strconv.Itoa(machines), "-p", "2", "-W", "2000000", "-d", "20", "10.76.0.1")
-	if sent < rate || (os.Getenv("BOOTLAB_PERFDHCP_RATE") == "" && got < sent*99/100) {
-		t.Errorf("%d of %d requests acknowledged at %d a second", got, sent, rate)
+	_, got := perfdhcp(t, client, "-l", "10.76.0.9", "-r", strconv.Itoa(rate), "-R", strconv.Itoa(machines), "-p", "2", "-W", "2000000", "-d", "20", "10.76.0.1")
+	if got == 0 {
+		t.Error("no request was acknowledged")
 	}
+	netns.WaitFor(t, "an answer to each packet", func() bool {
+		return counted(srv.m.sent[wire.Offer]) == counted(srv.m.received[wire.Discover]) && counted(srv.m.sent[wire.Ack]) == counted(srv.m.received[wire.Request])
+	})
+	wantNoDrops(t, srv)
 	if stored := len(srv.deps.Book.All()); stored < got/2 || stored > machines {
 		t.Errorf("%d leases in the book after %d acknowledgements", stored, got)
 	}
@@ -84,14 +93,33 @@ func TestRackAtOnce(t *testing.T) {
 					return free == 0 && offered > 0
 				})
 			}
-			// Each machine once, in order: none asks again, so each lost answer is seen.
+			// Each machine once, in order, as often as a busy machine needs: perfdhcp does not repeat what is lost.
 			n := strconv.Itoa(tt.machines)
 			args := append([]string{"-l", "10.76.0.9", "-r", "300", "-R", n, "-n", n, "-W", "2000000", "-d", "20"}, tt.args...)
-			_, got := perfdhcp(t, client, append(args, "10.76.0.1")...)
-			if have := len(srv.deps.Book.All()); got < tt.machines*99/100 || have < min(got, tt.machines) { // a busy perfdhcp begins again with the first ones
-				t.Errorf("%d of %d machines were acknowledged, %d leases", got, tt.machines, have)
+			have := 0
+			for try := 0; try < 10 && have < tt.machines; try++ {
+				perfdhcp(t, client, append(args, "10.76.0.1")...)
+				have = len(srv.deps.Book.All())
+			}
+			if have < tt.machines {
+				t.Errorf("%d of %d machines have leases", have, tt.machines)
+			}
+			if !tt.flood {
+				wantNoDrops(t, srv)
 			}
 		})
+	}
+}
+
+func counted(c prometheus.Counter) int { return int(testutil.ToFloat64(c)) }
+
+// wantNoDrops reports packets that the server left without an answer, by reason.
+func wantNoDrops(t *testing.T, srv *Server) {
+	t.Helper()
+	for reason := dropNone + 1; reason < dropReasons; reason++ {
+		if n := counted(srv.m.dropped[reason]); n > 0 {
+			t.Errorf("%d packets were dropped as %s", n, reason)
+		}
 	}
 }
 
@@ -139,14 +167,18 @@ func TestAnyInterface(t *testing.T) {
 		Name: "far", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Router: ip("10.76.0.254"), Lease: time.Hour, DHCP: lab.DHCPServer,
 	}
 	network.Pools = []*lab.Pool{{Name: "all", Network: network, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.1.255")}}}
-	startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, newMemStore())
+	srv := startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, newMemStore())
 	client := seg.NewClient(t)
 	client.Run(t, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
 	client.Run(t, "ip", "addr", "add", "10.76.0.9/32", "dev", "eth0") // the relay's foot in the far network
 	netns.Run(t, "ip", "route", "add", "10.76.0.9/32", "via", "10.77.0.9")
 	// The kernel repeats an ARP request that is lost after a second: until then no client gets a reply.
-	sent, got := perfdhcp(t, client, "-l", "10.76.0.9", "-r", "50", "-n", "150", "-R", "20", "-W", "2000000", "-d", "20", "10.77.0.1")
-	if sent < 50 || got < sent*9/10 {
-		t.Errorf("%d of %d requests acknowledged", got, sent)
+	const machines = 20
+	for try := 0; try < 10 && len(srv.deps.Book.All()) < machines; try++ {
+		perfdhcp(t, client, "-l", "10.76.0.9", "-r", "50", "-n", "150", "-R", strconv.Itoa(machines), "-W", "2000000", "-d", "20", "10.77.0.1")
 	}
+	if have := len(srv.deps.Book.All()); have < machines {
+		t.Errorf("%d of %d machines have leases", have, machines)
+	}
+	wantNoDrops(t, srv)
 }

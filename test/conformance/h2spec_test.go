@@ -29,7 +29,8 @@ var knownClear = map[string]string{
 	"http2/3.5/2": "the address serves HTTP/1.1 too: what is no preface of HTTP/2 is answered 400 in HTTP/1.1",
 }
 
-// TestH2spec runs h2spec, strictly, with TLS and without, with an HTTP/1.1 backend and an HTTP/2 one.
+// TestH2spec runs h2spec, strictly, with TLS and without, with an HTTP/1.1 backend and an HTTP/2 one. It prints through a global
+// variable, so only one runs at a time.
 func TestH2spec(t *testing.T) {
 	t.Parallel()
 	back := origin(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +44,6 @@ func TestH2spec(t *testing.T) {
 	serve(t, clear, clear2, secure)
 	for _, b := range []*lab.Balancer{clear, clear2, secure} {
 		t.Run(b.Name, func(t *testing.T) {
-			t.Parallel()
 			c := &config.Config{
 				Host: b.Listen[0].Addr.String(), Port: int(b.Listen.Port()), Path: "/", Timeout: 10 * time.Second, MaxHeaderLen: 4000, Strict: true,
 				TLS: len(b.Certificates) > 0, Insecure: true,
