@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // A tftpServer is a candidate. args may write below dir; all serve the folder root.
@@ -33,8 +34,11 @@ func bootlabTFTP(binary, dir, root string) ([]string, error) {
 	text := fmt.Sprintf(`version: 1
 lab: bench
 domain: test
-appliance: {state: state, admin_socket: admin.sock, user: root, files: %q, http: "127.0.0.1:8080", tftp: ":69", dns: "127.0.0.1:53"}
-`, root)
+appliance: {state: state, admin_socket: admin.sock, user: root, files: %q, http: "127.0.0.1:8080", dns: "127.0.0.1:53"}
+networks:
+  near: {subnet: %s/24, interface: near1, address: %s, dhcp: off}
+  far: {subnet: %s/24, interface: far1, address: %s, dhcp: off}
+`, root, strings.TrimSuffix(nearAddr, "1")+"0", nearAddr, strings.TrimSuffix(farAddr, "1")+"0", farAddr)
 	path := filepath.Join(dir, "lab.yaml")
 	return []string{binary, "serve", "--lab", path}, os.WriteFile(path, []byte(text), 0o644)
 }

@@ -74,7 +74,7 @@ func (v *prepared) kubeadmFiles(l *lab.Lab, c *lab.Cluster, set *clusterconfig.K
 
 // kubernetesNext lists the commands that follow.
 func kubernetesNext(set *clusterconfig.Kubeadm, v *prepared, at string) []string {
-	next := []string{"bootlab check --strict" + at, "bootlab reload" + at, "bootlab up " + v.Cluster + at}
+	next := v.bringUp(at)
 	file, addr := set.Init()
 	on := "the first control-plane machine"
 	for _, h := range v.cluster.Hosts {

@@ -53,8 +53,5 @@ func openshiftNext(set *clusterconfig.OpenShift, v *prepared, at, dir string) []
 			"bootlab openshift prepare DIR" + at,
 		}
 	}
-	return []string{
-		"bootlab check --strict" + at, "bootlab reload" + at, "bootlab up " + v.Cluster + at,
-		"openshift-install wait-for bootstrap-complete --dir " + dir,
-	}
+	return append(v.bringUp(at), "openshift-install wait-for bootstrap-complete --dir "+dir)
 }

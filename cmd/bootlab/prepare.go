@@ -114,6 +114,11 @@ func (p *prepare) run(cmd *cobra.Command, set clusterconfig.Set) error {
 	return nil
 }
 
+// bringUp lists the commands that bring up a cluster whose documents are in place; at is how they name the lab file.
+func (v *prepared) bringUp(at string) []string {
+	return []string{"bootlab check --strict" + at, "bootlab reload" + at, "bootlab up " + v.Cluster + at}
+}
+
 func lines(problems lab.Problems) []string {
 	all := []string{}
 	for _, p := range problems {

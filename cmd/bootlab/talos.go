@@ -88,7 +88,7 @@ func talosArch(c *lab.Cluster) string {
 
 // talosNext lists the commands that follow.
 func talosNext(set *clusterconfig.Talos, v *prepared, at string) []string {
-	next := []string{"bootlab check --strict" + at, "bootlab reload" + at, "bootlab up " + v.Cluster + at}
+	next := v.bringUp(at)
 	client := set.ClientFile()
 	var masters []string
 	for _, h := range v.cluster.Hosts {

@@ -230,18 +230,15 @@ func (s *OpenShift) expiry(r *Report, now time.Time) {
 
 // replicas compares the numbers of machines.
 func (s *OpenShift) replicas(c *lab.Cluster, r *Report) {
-	count := map[string]int{}
-	for _, h := range c.Hosts {
-		count[h.Role]++
-	}
-	if n := count[lab.RoleControlPlane]; s.masters >= 0 && n != s.masters {
+	count := func(role string) int { return len(membersOf(c, role)) }
+	if n := count(lab.RoleControlPlane); s.masters >= 0 && n != s.masters {
 		r.Errors.Addf(lab.Pos{}, "", "controlPlane.replicas is %d, and cluster %s has %s with role control-plane: want the same number", s.masters, c.Name, lab.Plural(n, "host"))
 	}
-	if n := count[lab.RoleWorker]; s.workers >= 0 && n != s.workers {
+	if n := count(lab.RoleWorker); s.workers >= 0 && n != s.workers {
 		r.Warnings.Addf(lab.Pos{}, "", "compute.replicas is %d, and cluster %s has %s with role worker", s.workers, c.Name, lab.Plural(n, "host"))
 	}
-	if count[lab.RoleBootstrap] != 1 {
-		r.Errors.Addf(lab.Pos{}, "", "cluster %s has %s with role bootstrap: want one until the installation is through", c.Name, lab.Plural(count[lab.RoleBootstrap], "host"))
+	if n := count(lab.RoleBootstrap); n != 1 {
+		r.Errors.Addf(lab.Pos{}, "", "cluster %s has %s with role bootstrap: want one until the installation is through", c.Name, lab.Plural(n, "host"))
 	}
 }
 

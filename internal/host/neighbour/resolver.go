@@ -52,16 +52,20 @@ const (
 
 // A Resolver asks the kernel, and machines by ARP. It is safe for concurrent use.
 type Resolver struct {
-	arp *packet.Socket // nil: the kernel alone is asked
-	wg  sync.WaitGroup
+	arp   *packet.Socket       // nil: the kernel alone is asked
+	conns chan *rtnetlink.Conn // idle ones: to open one for each question takes longer than the question
+	wg    sync.WaitGroup
 
 	mu   sync.Mutex
 	asks map[ask]*answer
 }
 
+// maxIdle bounds the idle netlink sockets. So many questions are rarely asked at a time.
+const maxIdle = 4
+
 // Open returns a resolver, which Close ends. With an error, because of a missing privilege, the resolver is valid and asks the kernel alone.
 func Open() (*Resolver, error) {
-	r := &Resolver{asks: map[ask]*answer{}}
+	r := &Resolver{asks: map[ask]*answer{}, conns: make(chan *rtnetlink.Conn, maxIdle)}
 	socket, err := packet.Open(unix.ETH_P_ARP, arp.Filter())
 	if err != nil {
 		return r, fmt.Errorf("open a packet socket for ARP: %w", err)
@@ -71,8 +75,11 @@ func Open() (*Resolver, error) {
 	return r, nil
 }
 
-// Close closes the socket. No Find may be under way.
+// Close closes the sockets. No Find may be under way.
 func (r *Resolver) Close() {
+	for range len(r.conns) {
+		(<-r.conns).Close()
+	}
 	if r.arp != nil {
 		r.arp.Close()
 	}
@@ -86,42 +93,62 @@ func (r *Resolver) Close() {
 // The first question goes to the machine alone: to ask all would let the answer of another machine replace the kernel's neighbour entry, and
 // break the connections of the machine. All are asked if it does not answer, or where the kernel's entry is another machine's already.
 func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (found Found, err error) {
-	err = onSegment(addr, func(k kernel, way route, ours lab.MAC) {
+	err = r.onSegment(addr, func(k kernel, way route) error {
+		ours, ethernet, err := k.hardware(way.link)
+		if err != nil || !ethernet {
+			return err
+		}
 		before := k.neighbour(way.link, addr)
 		heard := r.request(ask{way.link, addr}, arpSender{ours, way.source}, before, own)
 		after := k.neighbour(way.link, addr)
 		found = userOf(own, heard, before, heard, after)
 		found.Silent = found.User == Own && heard.IsZero() && r.arp != nil && addr.Is4()
+		return nil
 	})
 	return found, err
 }
 
 // Entry is Find by the kernel's neighbour entry alone: no machine is asked, and it takes microseconds. It says to which machine the kernel
-// sends, and is for a machine that was found a moment ago. None is that the kernel has no entry.
+// sends, and is for a machine that was found a moment ago. None is that the kernel has no entry, or that the link has no MACs.
 func (r *Resolver) Entry(addr netip.Addr, own []lab.MAC) (found Found, err error) {
-	err = onSegment(addr, func(k kernel, way route, _ lab.MAC) {
+	err = r.onSegment(addr, func(k kernel, way route) error {
 		found = userOf(own, lab.MAC{}, k.neighbour(way.link, addr))
+		return nil
 	})
 	return found, err
 }
 
-// onSegment calls look with the kernel, the way to addr and our MAC there, if addr is on an Ethernet segment of this machine.
-func onSegment(addr netip.Addr, look func(k kernel, way route, ours lab.MAC)) error {
-	conn, err := rtnetlink.Open()
+// onSegment calls look with the kernel and the way to addr, if no router is on it.
+func (r *Resolver) onSegment(addr netip.Addr, look func(k kernel, way route) error) error {
+	conn, err := r.conn()
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer r.idle(conn)
 	k := kernel{conn}
 	way, err := k.route(addr)
 	if err != nil || !way.direct {
 		return err
 	}
-	ours, ethernet, err := k.hardware(way.link)
-	if err == nil && ethernet {
-		look(k, way, ours)
+	return look(k, way)
+}
+
+// conn returns a netlink socket, which idle takes back.
+func (r *Resolver) conn() (*rtnetlink.Conn, error) {
+	select {
+	case conn := <-r.conns:
+		return conn, nil
+	default:
+		return rtnetlink.Open()
 	}
-	return err
+}
+
+func (r *Resolver) idle(conn *rtnetlink.Conn) {
+	select {
+	case r.conns <- conn:
+	default:
+		conn.Close()
+	}
 }
 
 // userOf returns which machine uses an address by the MAC that answered and all that were seen: in the kernel's entry before, in the answer, and in the entry after; zero: none.
