@@ -196,7 +196,9 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 	if err := makeFolders(l.Appliance); err != nil {
 		return nil, err
 	}
-	d.sockets, err = openSockets(ctx, d.health, l)
+	if d.sockets, err = openSockets(ctx, d.health, l); err == nil && user != nil {
+		err = user.Bound(kept(l.Appliance)...) // before the store is read, on every processor
+	}
 	return user, err
 }
 

@@ -121,6 +121,15 @@ func (u *User) OwnSocket(path string) error {
 	return nil
 }
 
+// Bound takes all other capabilities than keep from the programs that this process starts. Drop does it too. To do it earlier, while
+// no other thread is busy, is a matter of time: each capability stops every thread, 0.1 ms for threads that wait and 6 for busy ones.
+func (u *User) Bound(keep ...Capability) error {
+	if err := shrinkBounds(keep); err != nil {
+		return fmt.Errorf("become user %s: shrink the bounding set: %w", u.Name, err)
+	}
+	return nil
+}
+
 // Drop makes the whole process run as the user, with the user's HOME and only the capabilities to keep. It cannot be undone:
 // programs that the process starts have no capability and cannot gain one, not even by set-user-ID. It needs root; after an
 // error the process must end.
