@@ -316,17 +316,17 @@ func (m metadata) isOf(other metadata) bool {
 // markNow returns the mark of what the domain has at its next start.
 func (d Domain) markNow() metadata { return parseMetadata(cmp.Or(d.Next, d.Metadata)) }
 
-// xml returns the element. libvirt requires a namespace prefix in metadata.
-func (m metadata) xml() string {
-	b, err := xml.Marshal(struct {
-		XMLName xml.Name `xml:"bootlab:vm"`
-		URI     string   `xml:"xmlns:bootlab,attr"`
-		metadata
-	}{URI: metadataURI, metadata: m})
-	if err != nil {
-		panic(fmt.Sprintf("virt: marshal metadata: %v", err)) // three strings always marshal
+// xml returns the element.
+func (m metadata) xml() string { return markXML("vm", metadataURI, m) }
+
+// markXML returns the element of a mark in a namespace. libvirt requires a prefix in metadata.
+func markXML(name, uri string, mark any) string {
+	var b strings.Builder
+	element := xml.StartElement{Name: xml.Name{Local: "bootlab:" + name}, Attr: []xml.Attr{{Name: xml.Name{Local: "xmlns:bootlab"}, Value: uri}}}
+	if err := xml.NewEncoder(&b).EncodeElement(mark, element); err != nil {
+		panic(fmt.Sprintf("virt: marshal metadata: %v", err)) // strings always marshal
 	}
-	return string(b)
+	return b.String()
 }
 
 // parseMetadata reads a domain's metadata element, with its namespace or without, as libvirt returns it. For any other

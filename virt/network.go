@@ -101,15 +101,7 @@ func (n *libvirtNetwork) xml() (string, networkMark, error) {
 		return "", networkMark{}, err
 	}
 	mark := networkMark{Lab: n.lab, Network: n.Network.Name, Spec: digest(plain)}
-	element, err := xml.Marshal(struct {
-		XMLName xml.Name `xml:"bootlab:network"`
-		URI     string   `xml:"xmlns:bootlab,attr"`
-		networkMark
-	}{URI: networkURI, networkMark: mark})
-	if err != nil {
-		return "", mark, err
-	}
-	d.Metadata = &libvirtxml.NetworkMetadata{XML: string(element)}
+	d.Metadata = &libvirtxml.NetworkMetadata{XML: markXML("network", networkURI, mark)}
 	text, err := d.Marshal()
 	return text, mark, err
 }
