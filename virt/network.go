@@ -69,6 +69,40 @@ func networkMarkOf(text string) networkMark {
 	return n.Mark
 }
 
+// A foundNetwork is a network that a hypervisor has.
+type foundNetwork struct {
+	Network
+	definition libvirtxml.Network // at its next start
+	mark       networkMark
+}
+
+// networksOf returns the networks of a hypervisor, by name.
+func networksOf(ctx context.Context, hv Hypervisor) (map[string]*foundNetwork, error) {
+	networks, err := hv.Networks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]*foundNetwork, len(networks))
+	for _, n := range networks {
+		f := &foundNetwork{Network: n, mark: networkMarkOf(n.XML)}
+		if err := f.definition.Unmarshal(n.XML); err == nil {
+			found[f.definition.Name] = f
+		}
+	}
+	return found, nil
+}
+
+// isActive reports whether the network runs.
+func (f *foundNetwork) isActive() bool { return f.Running != "" }
+
+// state is that of machines, for plans.
+func (f *foundNetwork) state() State {
+	if f.isActive() {
+		return StateRunning
+	}
+	return StateOff
+}
+
 // definition returns the network without its mark. libvirt starts its dnsmasq only for DHCP or DNS, and has no DHCP unless it is told.
 func (n *libvirtNetwork) definition() *libvirtxml.Network {
 	uuid := uuidOf(n.lab + "\x00network\x00" + n.LibvirtNetwork)
@@ -107,48 +141,37 @@ func (n *libvirtNetwork) xml() (string, networkMark, error) {
 }
 
 // find returns the network as it is on its hypervisor; nil: there is none. It is an error if bootlab did not create it.
-func (n *libvirtNetwork) find(networks []Network) (*Network, *libvirtxml.Network, error) {
-	for i := range networks {
-		var d libvirtxml.Network
-		if err := d.Unmarshal(networks[i].XML); err != nil || d.Name != n.LibvirtNetwork {
-			continue
-		}
-		if mark := networkMarkOf(networks[i].XML); mark.Lab != n.lab || d.UUID != n.definition().UUID {
-			return nil, nil, fmt.Errorf("libvirt network %s exists on hypervisor %s and was not created from lab %q: take create out of the lab file (%s) to use it as it is, "+
-				"choose another name, or delete it (virsh net-destroy %[1]s; virsh net-undefine %[1]s)", n.LibvirtNetwork, n.hv.Name, n.lab, n.Create.Pos)
-		}
-		return &networks[i], &d, nil
+func (n *libvirtNetwork) find(networks map[string]*foundNetwork) (*foundNetwork, error) {
+	have := networks[n.LibvirtNetwork]
+	if have != nil && (have.mark.Lab != n.lab || have.definition.UUID != n.definition().UUID) {
+		return nil, fmt.Errorf("libvirt network %s exists on hypervisor %s and was not created from lab %q: take create out of the lab file (%s) to use it as it is, "+
+			"choose another name, or delete it (virsh net-destroy %[1]s; virsh net-undefine %[1]s)", n.LibvirtNetwork, n.hv.Name, n.lab, n.Create.Pos)
 	}
-	return nil, nil, nil
+	return have, nil
 }
 
 // compare compares the network with what its hypervisor has.
-func (n *libvirtNetwork) compare(networks []Network) Comparison {
+func (n *libvirtNetwork) compare(networks map[string]*foundNetwork) Comparison {
 	c := Comparison{Network: n.LibvirtNetwork, Hypervisor: n.hv.Name, State: StateAbsent, Condition: ConditionMissing}
-	have, d, err := n.find(networks)
-	switch {
-	case err != nil:
-		c.State, c.Condition, c.Details = StateUnknown, ConditionUnknown, []string{err.Error()}
-		return c
-	case have == nil:
+	have, err := n.find(networks)
+	if err == nil && have == nil {
 		return c
 	}
-	c.State, c.Condition = StateOff, ConditionOK
-	if have.Running != "" {
-		c.State = StateRunning
+	var mark networkMark
+	if err == nil {
+		_, mark, err = n.xml()
 	}
-	_, mark, err := n.xml()
 	if err != nil {
 		c.State, c.Condition, c.Details = StateUnknown, ConditionUnknown, []string{err.Error()}
 		return c
 	}
-	c.Details = n.differences(d, have)
+	c.State, c.Condition, c.Details = have.state(), ConditionOK, n.differences(have)
 	switch {
-	case networkMarkOf(have.XML) != mark:
+	case have.mark != mark:
 		c.Condition = ConditionChanged
 	case len(c.Details) > 0:
 		c.Condition = ConditionDrifted
-	case have.Running != "" && networkMarkOf(have.Running) != mark:
+	case have.isActive() && networkMarkOf(have.Running) != mark:
 		c.Condition = ConditionRestart
 		c.Details = []string{fmt.Sprintf("it runs with an older definition: stop the machines on it, then bootlab vm network delete %s %s and bootlab vm apply", n.hv.Name, n.LibvirtNetwork)}
 	}
@@ -156,13 +179,13 @@ func (n *libvirtNetwork) compare(networks []Network) Comparison {
 }
 
 // differences returns in which of what bootlab sets a definition differs from the one of the lab file.
-func (n *libvirtNetwork) differences(d *libvirtxml.Network, have *Network) (lines []string) {
+func (n *libvirtNetwork) differences(have *foundNetwork) (lines []string) {
 	compare := func(what, is, should string) {
 		if is != should {
 			lines = append(lines, fmt.Sprintf("%s: %s, lab file: %s", what, orNone(is), orNone(should)))
 		}
 	}
-	want := n.definition()
+	want, d := n.definition(), &have.definition
 	compare("forward", forwardOf(d), forwardOf(want))
 	if want.Bridge.Name != "" {
 		compare("bridge", bridgeOf(d), bridgeOf(want))
@@ -171,7 +194,7 @@ func (n *libvirtNetwork) differences(d *libvirtxml.Network, have *Network) (line
 	compare("DHCP of libvirt", hasDHCP(d), hasDHCP(want))
 	compare("DNS of libvirt", hasDNS(d), hasDNS(want))
 	compare("MTU", mtuOf(d), mtuOf(want))
-	if have.Running == "" {
+	if !have.isActive() {
 		lines = append(lines, "it is not active")
 	}
 	if !have.Autostart {
@@ -231,12 +254,12 @@ func mtuOf(d *libvirtxml.Network) string {
 // ensure creates the network if it is missing, starts it if it is not active, and makes its definition as in the lab file unless it is
 // active: what machines use stays as it is. It reports whether it changed anything.
 func (n *libvirtNetwork) ensure(ctx context.Context, hv Hypervisor) (changed bool, err error) {
-	networks, err := hv.Networks(ctx)
+	networks, err := networksOf(ctx, hv)
 	if err != nil {
 		return false, err
 	}
-	have, _, err := n.find(networks)
-	if err != nil || have != nil && have.Running != "" {
+	have, err := n.find(networks)
+	if err != nil || have != nil && have.isActive() {
 		return false, err
 	}
 	return true, n.define(ctx, hv)
@@ -285,7 +308,7 @@ func planNetworks(ctx context.Context, h Hypervisor, t *Table, hv *lab.Hyperviso
 			return nil, nil
 		}
 	}
-	networks, err := h.Networks(ctx)
+	networks, err := networksOf(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -299,21 +322,13 @@ func planNetworks(ctx context.Context, h Hypervisor, t *Table, hv *lab.Hyperviso
 }
 
 // orphanedNetworks returns the networks that were created from the lab and are not in the lab file.
-func orphanedNetworks(t *Table, hv *lab.Hypervisor, networks []Network) (all []Comparison) {
-	for _, have := range networks {
-		var d libvirtxml.Network
-		if err := d.Unmarshal(have.XML); err != nil || networkMarkOf(have.XML).Lab != t.lab {
+func orphanedNetworks(t *Table, hv *lab.Hypervisor, networks map[string]*foundNetwork) (all []Comparison) {
+	for name, have := range networks {
+		if have.mark.Lab != t.lab || slices.ContainsFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Create != nil && a.LibvirtNetwork == name }) {
 			continue
 		}
-		if slices.ContainsFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Create != nil && a.LibvirtNetwork == d.Name }) {
-			continue
-		}
-		state := StateOff
-		if have.Running != "" {
-			state = StateRunning
-		}
-		all = append(all, Comparison{Network: d.Name, Hypervisor: hv.Name, State: state, Condition: ConditionOrphaned, Details: []string{
-			fmt.Sprintf("the lab file does not create it any more; bootlab vm network delete %s %s deletes it", hv.Name, d.Name)}})
+		all = append(all, Comparison{Network: name, Hypervisor: hv.Name, State: have.state(), Condition: ConditionOrphaned, Details: []string{
+			fmt.Sprintf("the lab file does not create it any more; bootlab vm network delete %s %s deletes it", hv.Name, name)}})
 	}
 	return all
 }
@@ -341,11 +356,11 @@ func (s *Server) ApplyNetwork(ctx context.Context, hypervisor, name string) erro
 		if i < 0 {
 			return errors.New("the lab file does not let bootlab create it: set create in the hypervisor's bridges")
 		}
-		networks, err := h.Networks(ctx)
+		networks, err := networksOf(ctx, h)
 		if err != nil {
 			return err
 		}
-		if _, _, err := all[i].find(networks); err != nil {
+		if _, err := all[i].find(networks); err != nil {
 			return err
 		}
 		return all[i].define(ctx, h)
@@ -357,21 +372,18 @@ func (s *Server) ApplyNetwork(ctx context.Context, hypervisor, name string) erro
 // not. It is an error if running machines use it.
 func (s *Server) DeleteNetwork(ctx context.Context, hypervisor, name string) error {
 	err := s.onHypervisor(ctx, hypervisor, func(ctx context.Context, t *Table, _ *lab.Hypervisor, h Hypervisor) error {
-		networks, err := h.Networks(ctx)
+		networks, err := networksOf(ctx, h)
 		if err != nil {
 			return err
 		}
-		for _, have := range networks {
-			var d libvirtxml.Network
-			if err := d.Unmarshal(have.XML); err != nil || d.Name != name {
-				continue
-			}
-			if networkMarkOf(have.XML).Lab != t.lab {
-				return fmt.Errorf("it was not created from lab %q: virsh net-destroy and virsh net-undefine delete it", t.lab)
-			}
-			return h.DeleteNetwork(ctx, d.UUID)
+		have := networks[name]
+		switch {
+		case have == nil:
+			return errors.New("there is no such libvirt network")
+		case have.mark.Lab != t.lab:
+			return fmt.Errorf("it was not created from lab %q: virsh net-destroy and virsh net-undefine delete it", t.lab)
 		}
-		return errors.New("there is no such libvirt network")
+		return h.DeleteNetwork(ctx, have.definition.UUID)
 	})
 	return s.networkDone(event.VMNetworkDeleted, "delete", hypervisor, name, err)
 }

@@ -124,29 +124,22 @@ func (s *survey) askPools(ctx context.Context, h Hypervisor) error {
 }
 
 func (s *survey) askNetworks(ctx context.Context, h Hypervisor) error {
-	networks, err := h.Networks(ctx)
+	networks, err := networksOf(ctx, h)
 	if err != nil {
 		return err
 	}
-	active := map[string]bool{}
-	for _, n := range networks {
-		var d libvirtxml.Network
-		if err := d.Unmarshal(n.XML); err == nil {
-			active[d.Name] = n.Running != ""
-		}
-	}
 	for _, a := range s.hv.Bridges {
-		is, exists := active[a.LibvirtNetwork]
+		have := networks[a.LibvirtNetwork]
 		key := ".bridges." + a.Network.Name
 		switch {
 		case a.LibvirtNetwork == "":
 		case a.Create != nil:
-			if _, _, err := (&libvirtNetwork{s.table.lab, s.hv, a}).find(networks); err != nil {
+			if _, err := (&libvirtNetwork{s.table.lab, s.hv, a}).find(networks); err != nil {
 				s.lacks(a.Pos, key, "%s", err)
 			}
-		case !exists:
+		case have == nil:
 			s.lacks(a.Pos, key, "there is no libvirt network %s: define it there, or let bootlab create it (create: nat, isolated or bridge)", a.LibvirtNetwork)
-		case !is:
+		case !have.isActive():
 			s.lacks(a.Pos, key, "libvirt network %s is not active: start it (virsh net-start %[1]s)", a.LibvirtNetwork)
 		}
 	}
