@@ -23,7 +23,7 @@ func Survey(ctx context.Context, driver Driver, t *Table) (missing, unknown lab.
 	surveys := make([]*survey, len(t.hypervisors))
 	var asked sync.WaitGroup
 	for i, hv := range t.hypervisors {
-		s := &survey{table: t, hv: hv}
+		s := &survey{table: t, hv: hv, machines: t.mayBeOn(hv)}
 		surveys[i] = s
 		asked.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, surveyWait)
@@ -47,6 +47,7 @@ func Survey(ctx context.Context, driver Driver, t *Table) (missing, unknown lab.
 type survey struct {
 	table            *Table
 	hv               *lab.Hypervisor
+	machines         []*machine // that may be there
 	missing, unknown lab.Problems
 }
 
@@ -55,11 +56,11 @@ func (s *survey) lacks(pos lab.Pos, key, format string, args ...any) {
 	s.missing.Addf(cmp.Or(pos, s.hv.Pos), "hypervisors."+s.hv.Name+key, format, args...)
 }
 
-// machines returns the machines that may be on the hypervisor.
-func (s *survey) machines() (all []*machine) {
-	for _, m := range s.table.machines {
+// mayBeOn returns the machines that may be on a hypervisor.
+func (t *Table) mayBeOn(hv *lab.Hypervisor) (all []*machine) {
+	for _, m := range t.machines {
 		for _, there := range m.everywhere() {
-			if there.vm.Hypervisor == s.hv {
+			if there.vm.Hypervisor == hv {
 				all = append(all, there)
 			}
 		}
@@ -73,7 +74,7 @@ func (s *survey) ask(ctx context.Context, h Hypervisor) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range s.machines() {
+	for _, m := range s.machines {
 		if err := m.fitsIn(node.Memory); err != nil {
 			s.machineLacks(m, "memory", "%s", err)
 		}
@@ -107,7 +108,7 @@ func (s *survey) askPools(ctx context.Context, h Hypervisor) error {
 		names = append(names, p.Name)
 	}
 	slices.Sort(names)
-	for _, m := range s.machines() {
+	for _, m := range s.machines {
 		ids := append(m.volumeIDs(), m.inPool(""))
 		slices.SortFunc(ids, func(a, b VolumeID) int { return cmp.Compare(a.Pool, b.Pool) })
 		for _, id := range slices.CompactFunc(ids, func(a, b VolumeID) bool { return a.Pool == b.Pool }) {
@@ -183,7 +184,7 @@ func (s *survey) askMachines(ctx context.Context, h Hypervisor) error {
 	type kind struct{ arch, machine string }
 	asked := map[kind]*libvirtxml.DomainCaps{}
 	why := map[kind]error{}
-	for _, m := range s.machines() {
+	for _, m := range s.machines {
 		os := m.os()
 		k := kind{os.Type.Arch, os.Type.Machine}
 		if asked[k] == nil && why[k] == nil {
