@@ -310,7 +310,8 @@ type metadata struct {
 
 // isOf reports whether two marks are of the same definition.
 func (m metadata) isOf(other metadata) bool {
-	return m.Lab == other.Lab && m.Host == other.Host && m.Spec == other.Spec
+	m.Autostart = other.Autostart
+	return m == other
 }
 
 // markNow returns the mark of what the domain has at its next start.

@@ -288,8 +288,6 @@ func hugePagesText(d *libvirtxml.Domain) string {
 }
 
 func sharedText(d *libvirtxml.Domain) string {
-	if b := d.MemoryBacking; b == nil || b.MemoryAccess == nil || b.MemoryAccess.Mode != "shared" {
-		return "no"
-	}
-	return "yes"
+	b := d.MemoryBacking
+	return yesNo(b != nil && b.MemoryAccess != nil && b.MemoryAccess.Mode == "shared")
 }
