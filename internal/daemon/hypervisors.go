@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // Hypervisors implements httpd.Machines.
@@ -33,11 +34,11 @@ func (c *adminBackend) Network(ctx context.Context, hypervisor, network string, 
 	if action == api.NetworkDelete {
 		do = v.DeleteNetwork
 	}
+	var p virt.Comparison
 	err := do(ctx, hypervisor, network)
-	if err != nil {
-		return api.VMPlan{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	if err == nil {
+		p, err = v.PlanNetwork(ctx, hypervisor, network)
 	}
-	p, err := v.PlanNetwork(ctx, hypervisor, network)
 	if err != nil {
 		return api.VMPlan{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
 	}
