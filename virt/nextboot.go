@@ -69,12 +69,17 @@ func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, al
 	return s.changeNextBoot(ctx, host, func(n *NextBoot) { n.Device, n.Always = device, always && device != BootDefault })
 }
 
-// powerOn starts a machine that is off, as its NextBoot says. The definition stays as it is: a start with another is one of the
-// hypervisor's own operations.
+// powerOn starts a machine that is off, and the networks that it needs.
 func (s *Server) powerOn(ctx context.Context, hv Hypervisor, m *machine) error {
 	if err := s.ensureNetworks(ctx, hv, m); err != nil {
 		return err
 	}
+	return s.boot(ctx, hv, m)
+}
+
+// boot starts a machine that is off, as its NextBoot says. The definition stays as it is: a start with another is one of the
+// hypervisor's own operations.
+func (s *Server) boot(ctx context.Context, hv Hypervisor, m *machine) error {
 	next := s.nextBoots.of(m.host.Name)
 	if next == (NextBoot{}) {
 		return hv.Start(ctx, m.uuid)

@@ -290,7 +290,7 @@ func (s *Server) Apply(ctx context.Context, host string) error {
 			if err := s.createMissing(ctx, hv, m, m.domain(), Domain{}); err != nil {
 				return old, false, err
 			}
-			if err := s.powerOn(ctx, hv, m); err != nil {
+			if err := s.boot(ctx, hv, m); err != nil {
 				return old, true, fmt.Errorf("it was created, and does not start (bootlab vm start %s tries again): %w", m.host.Name, err)
 			}
 			return old, true, nil
