@@ -73,7 +73,7 @@ type DiscoveredMachines interface {
 
 // Machines are the virtual machines of the lab.
 type Machines interface {
-	// VMs returns, by host, those that the lab names, made or not, and those that it names no more. Where a hypervisor does not
+	// VMs returns, by host, those in the lab file, created or not, and those that are no longer in it. Where a hypervisor does not
 	// answer, its machines are there with the reason.
 	VMs(ctx context.Context) ([]api.VM, error)
 	// VMPlan compares the machines of hosts with the lab file; nil: all. It asks the hypervisors.

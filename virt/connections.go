@@ -39,7 +39,7 @@ func (cs *connections) use(h *lab.Hypervisor, fn func(Hypervisor) error) error {
 	return fn(hv)
 }
 
-// keep closes the connections to the hypervisors that the lab has no more.
+// keep closes the connections to the hypervisors that are no longer in the lab.
 func (cs *connections) keep(hypervisors []*lab.Hypervisor) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -112,7 +112,7 @@ func (c *consoles) of(hv *lab.Hypervisor) *hypervisorConsoles {
 	return h
 }
 
-// keep ends the consoles on hypervisors that the lab has no more.
+// keep ends the consoles on hypervisors that are no longer in the lab.
 func (c *consoles) keep(hypervisors []*lab.Hypervisor) {
 	named := map[string]bool{}
 	for _, hv := range hypervisors {

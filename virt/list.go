@@ -45,7 +45,7 @@ func (s *Server) List(ctx context.Context) []Status {
 	}
 	for host, p := range s.placements.outside(t) {
 		all = append(all, Status{Host: host, Hypervisor: p.Hypervisor, UUID: domainUUID(t.lab, host), State: StateUnknown, Orphan: true, At: p.At,
-			Err: fmt.Sprintf("hypervisor %s (%s) is in the lab file no more; the machine was %s there: put the hypervisor back to manage it, or bootlab vm forget %s",
+			Err: fmt.Sprintf("hypervisor %s (%s) is no longer in the lab file; the machine was %s there: put the hypervisor back to manage it, or bootlab vm forget %s",
 				p.Hypervisor, p.URI, p.State, host)})
 	}
 	slices.SortStableFunc(all, func(a, b Status) int { return cmp.Compare(a.Host, b.Host) })

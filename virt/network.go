@@ -103,7 +103,8 @@ func (f *foundNetwork) state() State {
 	return StateOff
 }
 
-// definition returns the network without its mark. libvirt starts its dnsmasq only for DHCP or DNS, and has no DHCP unless it is told.
+// definition returns the network without its mark. libvirt starts its dnsmasq only for DNS and for DHCP, which
+// needs a range of addresses in the definition.
 func (n *libvirtNetwork) definition() *libvirtxml.Network {
 	uuid := uuidOf(n.lab + "\x00network\x00" + n.LibvirtNetwork)
 	d := &libvirtxml.Network{Name: n.LibvirtNetwork, UUID: uuid}
@@ -292,7 +293,7 @@ func (s *Server) ensureNetworks(ctx context.Context, hv Hypervisor, m *machine) 
 }
 
 // planNetworks compares the networks that bootlab creates on a hypervisor, those of the machines of hosts or, if that is nil, all and
-// those that the lab file has no more.
+// those that are no longer in the lab file.
 func planNetworks(ctx context.Context, h Hypervisor, t *Table, hv *lab.Hypervisor, hosts []string) (all []Comparison, err error) {
 	wanted := t.networksOn(hv)
 	if hosts != nil {

@@ -83,8 +83,8 @@ func (ps *placements) outside(t *Table) map[string]Placement {
 	return out
 }
 
-// Forget removes what is known of a machine on a hypervisor that is down, or in the lab file no more: it exists there no longer,
-// or will never run again. It is an error if the hypervisor answers.
+// Forget removes what is known of a machine on a hypervisor that is down, or no longer in the lab file: it does not
+// exist there any more, or will never run again. It is an error if the hypervisor answers.
 func (s *Server) Forget(ctx context.Context, host string) error {
 	p := s.placements.of(host)
 	if p.URI == "" {
@@ -110,8 +110,7 @@ func (d *duplicate) Error() string { return d.text }
 const aloneAge = 5 * time.Second
 
 // alone returns a *duplicate if the machine, or another with one of its MACs, is on another hypervisor, or was when that answered
-// last. Hypervisors that answer are asked again, for a second at
-// most, unless they answered within aloneAge.
+// last. Hypervisors that answer are asked again, for a second at most, unless they answered within aloneAge.
 func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
 	s.refreshSoon(ctx, t, aloneAge)
 	for _, hv := range t.hypervisors {
@@ -134,7 +133,7 @@ func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
 			return nil // it was asked since, and does not have it
 		}
 	}
-	return &duplicate{fmt.Sprintf("it was %s on hypervisor %s (%s) at %s, which does not answer or is in the lab file no more, and two machines "+
+	return &duplicate{fmt.Sprintf("it was %s on hypervisor %s (%s) at %s, which does not answer or is no longer in the lab file, and two machines "+
 		"must not have one MAC: put that hypervisor back and delete the machine there, or, if it is gone for good, bootlab vm forget %s",
 		p.State, p.Hypervisor, p.URI, p.At.Format(time.DateTime), m.host.Name)}
 }

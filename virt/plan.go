@@ -68,7 +68,7 @@ func (s *Server) Plan(ctx context.Context, hosts []string) ([]Comparison, error)
 	for host, p := range s.placements.outside(t) {
 		if hosts == nil || slices.Contains(hosts, host) {
 			all = append(all, Comparison{Host: host, Hypervisor: p.Hypervisor, State: StateUnknown, Condition: ConditionOrphaned, Details: []string{fmt.Sprintf(
-				"hypervisor %s is in the lab file no more; the machine was %s there at %s", p.Hypervisor, p.State, p.At.Format(time.DateTime))}})
+				"hypervisor %s is no longer in the lab file; the machine was %s there at %s", p.Hypervisor, p.State, p.At.Format(time.DateTime))}})
 		}
 	}
 	s.markDuplicates(t, all)
@@ -192,7 +192,7 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 	c := Comparison{Host: st.Host, Hypervisor: st.Hypervisor, State: st.State, Condition: ConditionOK}
 	switch {
 	case st.Orphan:
-		c.Condition, c.Details = ConditionOrphaned, []string{cmp.Or(st.Err, "the host is in the lab file no more; bootlab vm delete "+st.Host+" deletes it")}
+		c.Condition, c.Details = ConditionOrphaned, []string{cmp.Or(st.Err, "the host is no longer in the lab file; bootlab vm delete "+st.Host+" deletes it")}
 		return c
 	case st.State == StateAbsent:
 		c.Condition = ConditionMissing

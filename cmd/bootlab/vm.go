@@ -96,7 +96,7 @@ func machinesOf(ctx context.Context, c *api.Client, names []string) (hosts []str
 }
 
 // membersOf returns the hosts that are named, and those of the clusters that are named that fit. What is neither is left to the
-// daemon: it may be a machine whose host is in the lab file no more.
+// daemon: it may be a machine whose host is no longer in the lab file.
 func membersOf(ctx context.Context, c *api.Client, names []string, fits func(api.Host) bool) (hosts []string, err error) {
 	all, err := c.Hosts(ctx)
 	if err != nil {

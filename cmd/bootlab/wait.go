@@ -147,7 +147,7 @@ func (w *waiter) look(ctx context.Context, name string) (api.Host, []event.Event
 	}
 	i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name })
 	if i < 0 {
-		return api.Host{}, nil, fmt.Errorf("host %s is in the lab no more", name)
+		return api.Host{}, nil, fmt.Errorf("host %s is no longer in the lab", name)
 	}
 	events, err := w.events(ctx, name)
 	return hosts[i], events, err

@@ -233,7 +233,7 @@ func (c *Client) SetBoot(ctx context.Context, host string, device BootDevice, al
 	return n, c.post(ctx, "power/"+url.PathEscape(host)+"/boot", q, &n)
 }
 
-// VMPlan compares the virtual machines of hosts with the lab file; of no hosts: all, and those that are in the lab file no more.
+// VMPlan compares the virtual machines of hosts with the lab file; of no hosts: all, and those that are no longer in the lab file.
 func (c *Client) VMPlan(ctx context.Context, hosts ...string) (plan []VMPlan, err error) {
 	return plan, c.call(ctx, http.MethodGet, "vms/plan", url.Values{"host": hosts}, &plan)
 }

@@ -248,8 +248,8 @@ func TestBootstrapReports(t *testing.T) {
 		change map[string]func(*cluster.Observed)
 		want   string
 	}{
-		{"nobody said anything, it serves", boot(cluster.NotReported, nil), ""},
-		{"nobody said anything, its check fails", boot(cluster.NotReported, down), "take out boot"},
+		{"not reported, and it serves", boot(cluster.NotReported, nil), ""},
+		{"not reported, and its check fails", boot(cluster.NotReported, down), "take out boot"},
 		{"complete, and it serves", boot(cluster.Complete, nil), "take out boot"},
 		{"not complete, and its check fails", boot(cluster.Incomplete, down), ""},
 		{"not complete, and it is off", boot(cluster.Incomplete, func(o *cluster.Observed) { o.VM = "stopped" }), "take out boot"},
