@@ -102,65 +102,71 @@ func (s *Server) unplaced(t *Table, hosts []string) (all []Comparison) {
 	return all
 }
 
-// planOn compares the machines of one hypervisor.
+// planOn compares the machines and networks of one hypervisor.
 func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts []string) (all []Comparison) {
 	ctx, cancel := context.WithTimeout(ctx, planWait)
 	defer cancel()
-	var statuses []Status
-	xmls, problems := map[string]string{}, map[string]string{}
-	var volumes map[string][]Volume
 	err := s.connections.use(hv, func(h Hypervisor) (err error) {
-		if err := s.look(ctx, hv, h); err != nil {
-			return err
-		}
-		if err := s.measure(ctx, hv, h); err != nil {
-			return err
-		}
-		memory := s.observe(hv).measured().Memory
-		for _, st := range s.listOn(t, hv) {
-			if hosts != nil && !slices.Contains(hosts, st.Host) {
-				continue
-			}
-			if m := t.byHost[st.Host]; !st.Orphan && m != nil {
-				if err := m.fitsIn(memory); err != nil {
-					problems[st.Host] = err.Error()
-				}
-			}
-			statuses = append(statuses, st)
-			if st.Orphan || st.State == StateAbsent {
-				continue
-			}
-			xml, err := h.XML(ctx, st.UUID)
-			if err != nil {
-				return err
-			}
-			xmls[st.Host] = xml
-		}
-		if volumes, err = volumesOf(ctx, h, t, statuses); err != nil {
-			return err
-		}
-		all, err = planNetworks(ctx, h, t, hv, hosts)
+		all, err = s.planWith(ctx, h, t, hv, hosts)
 		return err
 	})
 	if err != nil {
-		for _, m := range t.machines {
-			if m.vm.Hypervisor == hv && (hosts == nil || slices.Contains(hosts, m.host.Name)) {
-				all = append(all, Comparison{Host: m.host.Name, Hypervisor: hv.Name, State: StateUnknown, Condition: ConditionUnknown, Details: []string{err.Error()}})
-			}
-		}
-		if hosts == nil {
-			for _, n := range t.networksOn(hv) {
-				all = append(all, Comparison{Network: n.LibvirtNetwork, Hypervisor: hv.Name, State: StateUnknown, Condition: ConditionUnknown, Details: []string{err.Error()}})
-			}
-		}
-		return all
+		return unknownOn(t, hv, hosts, err)
+	}
+	return all
+}
+
+// planWith is planOn for a hypervisor that answers; else it is an error.
+func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.Hypervisor, hosts []string) ([]Comparison, error) {
+	if err := s.look(ctx, hv, h); err != nil {
+		return nil, err
+	}
+	if err := s.measure(ctx, hv, h); err != nil {
+		return nil, err
+	}
+	statuses := slices.DeleteFunc(s.listOn(t, hv), func(st Status) bool { return hosts != nil && !slices.Contains(hosts, st.Host) })
+	volumes, err := volumesOf(ctx, h, t, statuses)
+	if err != nil {
+		return nil, err
+	}
+	all, err := planNetworks(ctx, h, t, hv, hosts)
+	if err != nil {
+		return nil, err
 	}
 	for _, st := range statuses {
-		c := compareMachine(t, st, xmls[st.Host], volumes[st.Host])
-		if p := problems[st.Host]; p != "" {
-			c.Details = append(c.Details, p)
+		xml := ""
+		if !st.Orphan && st.State != StateAbsent {
+			if xml, err = h.XML(ctx, st.UUID); err != nil {
+				return nil, err
+			}
+		}
+		c := compareMachine(t, st, xml, volumes[st.Host])
+		if !st.Orphan {
+			if err := t.byHost[st.Host].fitsIn(s.observe(hv).measured().Memory); err != nil {
+				c.Details = append(c.Details, err.Error())
+			}
 		}
 		all = append(all, c)
+	}
+	return all, nil
+}
+
+// unknownOn returns the machines and networks of a hypervisor that does not answer.
+func unknownOn(t *Table, hv *lab.Hypervisor, hosts []string, err error) (all []Comparison) {
+	unknown := Comparison{Hypervisor: hv.Name, State: StateUnknown, Condition: ConditionUnknown, Details: []string{err.Error()}}
+	for _, m := range t.machines {
+		if m.vm.Hypervisor == hv && (hosts == nil || slices.Contains(hosts, m.host.Name)) {
+			c := unknown
+			c.Host = m.host.Name
+			all = append(all, c)
+		}
+	}
+	if hosts == nil {
+		for _, n := range t.networksOn(hv) {
+			c := unknown
+			c.Network = n.LibvirtNetwork
+			all = append(all, c)
+		}
 	}
 	return all
 }
