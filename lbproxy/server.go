@@ -227,7 +227,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	running := newRunning(s, &tasks, handling)
 	for ctx.Err() == nil {
 		running.reconcile(accepting)
-		s.forgetSuperseded(ctx)
+		tasks.Go(func() { defer s.panics.Contain(); s.forgetSuperseded(ctx) }) // the disk may hang
 		select {
 		case <-s.changed:
 		case <-ctx.Done():

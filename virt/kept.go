@@ -2,6 +2,7 @@ package virt
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 )
@@ -10,13 +11,20 @@ import (
 type Store[T any] interface {
 	// Load returns all values, by host.
 	Load(ctx context.Context) (map[string]T, error)
-	// Put stores the value of a host; the zero value removes it.
+	// Put stores the value of a host; the zero value removes it. It does not wait for a disk that hangs: after ErrLater the value is stored once
+	// the disk answers, unless the host has got another one by then.
 	Put(ctx context.Context, host string, v T) error
 }
 
-// A kept has one value for each host, in memory and in a store. A host without one has the zero value.
+// ErrLater is the error of Store.Put for a value that is stored later.
+var ErrLater = errors.New("the disk does not respond")
+
+// A kept has one value for each host, in memory and in a store. A host without one has the zero value. Who reads values never waits for
+// the store.
 type kept[T comparable] struct {
 	store Store[T] // nil: memory only
+
+	changing sync.Mutex // held while values are changed and stored
 
 	mu      sync.Mutex
 	byHost  map[string]T
@@ -55,28 +63,48 @@ func (k *kept[T]) count() uint64 {
 
 // change stores what fn makes of a host's value. On an error nothing has changed.
 func (k *kept[T]) change(ctx context.Context, host string, fn func(*T)) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	v := k.byHost[host]
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	before := k.of(host)
+	v := before
 	fn(&v)
-	if v == k.byHost[host] {
+	if v == before {
 		return nil
 	}
-	if err := k.storeLocked(ctx, host, v); err != nil {
-		return err
+	err := k.put(ctx, host, v)
+	if errors.Is(err, ErrLater) {
+		_ = k.put(ctx, host, before) // in place of what would be stored later
 	}
-	k.setLocked(host, v)
-	return nil
+	if err == nil {
+		k.set(host, v)
+	}
+	return err
 }
 
-func (k *kept[T]) storeLocked(ctx context.Context, host string, v T) error {
+// note sets values that were observed, and stores them, later if the disk hangs.
+func (k *kept[T]) note(ctx context.Context, observed map[string]T) error {
+	var errs []error
+	for host, v := range observed {
+		k.set(host, v)
+	}
+	for host, v := range observed {
+		if err := k.put(ctx, host, v); !errors.Is(err, ErrLater) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *kept[T]) put(ctx context.Context, host string, v T) error {
 	if k.store == nil {
 		return nil
 	}
 	return k.store.Put(ctx, host, v)
 }
 
-func (k *kept[T]) setLocked(host string, v T) {
+func (k *kept[T]) set(host string, v T) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.changes++
 	if v == *new(T) {
 		delete(k.byHost, host)

@@ -1,6 +1,7 @@
 package virt_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -260,4 +262,57 @@ func TestPlacementOfASharedVolume(t *testing.T) {
 	if strings.Contains(err.Error(), "host a") {
 		t.Errorf("a is on no hypervisor of the others: %v", err)
 	}
+}
+
+// A slowStore is a store on a disk that hangs: it stores later, or its Put waits.
+type slowStore struct {
+	memory[virt.Placement]
+	hangs   bool
+	waits   chan chan struct{} // if not nil, a Put sends what it waits for
+	pending map[string]virt.Placement
+}
+
+func (s *slowStore) Put(ctx context.Context, host string, p virt.Placement) error {
+	if s.waits != nil {
+		until := make(chan struct{})
+		s.waits <- until
+		<-until
+	}
+	if s.hangs {
+		s.pending[host] = p
+		return virt.ErrLater
+	}
+	return s.memory.Put(ctx, host, p)
+}
+
+// TestPlacementsOnASlowDisk: what was seen of machines holds before it is stored, nobody who asks waits for that, and a choice that cannot
+// be stored is not made.
+func TestPlacementsOnASlowDisk(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	kept := &slowStore{memory: memory[virt.Placement]{byHost: map[string]virt.Placement{}}, pending: map[string]virt.Placement{}}
+	b := newTestServerWith(t, openLab("a", "b"), virt.Config{ListWait: time.Second}, virt.Deps{Driver: threeFakes(), Placements: kept})
+	check(t, b.Create(ctx, "a"))
+	kept.hangs = true
+	check(t, b.Start(ctx, "a"))
+	wantErr(t, b.Create(ctx, "b"), "the disk does not respond")
+	if p := kept.pending; p["a"].State != virt.StateRunning || p["b"] != (virt.Placement{}) {
+		t.Errorf("to be stored later: %+v; want a running, and nothing of b, which was not created", p)
+	}
+	kept.hangs, kept.waits = false, make(chan chan struct{})
+	stopped := make(chan error, 1)
+	go func() { stopped <- b.Stop(ctx, "a", virt.StopForce, 0) }()
+	until := <-kept.waits
+	listed := make(chan []virt.Status, 1)
+	go func() { listed <- b.List(ctx) }()
+	select {
+	case all := <-listed:
+		if len(all) != 2 || all[0].State != virt.StateOff {
+			t.Errorf("list: %+v", all)
+		}
+	case <-time.After(time.Minute):
+		t.Error("who lists machines waits for the disk")
+	}
+	close(until)
+	check(t, <-stopped)
 }

@@ -2,9 +2,7 @@ package virt
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,25 +30,26 @@ type placements struct{ kept[Placement] }
 
 // see notes the domains of a hypervisor, as far as they are of the lab.
 func (ps *placements) see(ctx context.Context, t *Table, hv *lab.Hypervisor, domains []Domain, now time.Time) error {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+	ps.changing.Lock()
+	defer ps.changing.Unlock()
 	there := map[string]Placement{}
 	for _, d := range domains {
 		if k := parseMetadata(d.Metadata); k.Lab == t.lab && d.UUID == domainUUID(t.lab, k.Host) {
 			there[k.Host] = Placement{Hypervisor: hv.Name, URI: hv.URI, State: d.State, At: now}
 		}
 	}
-	var errs []error
+	before, _ := ps.all()
+	changed := map[string]Placement{}
 	for host, p := range there {
-		old := ps.byHost[host]
+		old := before[host]
 		there := old.State != StateAbsent && old.URI != "" && old.URI != p.URI && old.Hypervisor != p.Hypervisor
 		if there && (old.State.active() || !p.State.active()) {
 			continue // it is defined here too: where it was first counts, unless it runs here alone
 		} else if old.URI != p.URI || old.State != p.State || old.Hypervisor != p.Hypervisor {
-			errs = append(errs, ps.putLocked(ctx, host, p))
+			changed[host] = p
 		}
 	}
-	for host, p := range maps.Clone(ps.byHost) {
+	for host, p := range before {
 		if _, ok := there[host]; ok || p.URI != hv.URI || p.State == StateAbsent {
 			continue
 		}
@@ -59,23 +58,16 @@ func (ps *placements) see(ctx context.Context, t *Table, hv *lab.Hypervisor, dom
 		} else {
 			p.State, p.At = StateAbsent, now // it stays the choice
 		}
-		errs = append(errs, ps.putLocked(ctx, host, p))
+		changed[host] = p
 	}
-	return errors.Join(errs...)
-}
-
-// putLocked notes a placement, which holds even if it cannot be stored: it was seen.
-func (ps *placements) putLocked(ctx context.Context, host string, p Placement) error {
-	ps.setLocked(host, p)
-	return ps.storeLocked(ctx, host, p)
+	return ps.note(ctx, changed)
 }
 
 // outside returns the placements on hypervisors that the table does not have, by host.
 func (ps *placements) outside(t *Table) map[string]Placement {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
 	out := map[string]Placement{}
-	for host, p := range ps.byHost {
+	byHost, _ := ps.all()
+	for host, p := range byHost {
 		if p.State != StateAbsent && !slices.ContainsFunc(t.hypervisors, func(h *lab.Hypervisor) bool { return h.URI == p.URI }) {
 			out[host] = p
 		}
@@ -95,9 +87,9 @@ func (s *Server) Forget(ctx context.Context, host string) error {
 			return fmt.Errorf("forget VM %s: hypervisor %s answers and has it: delete it (bootlab vm delete %s)", host, hv.Name, host)
 		}
 	}
-	s.placements.mu.Lock()
-	defer s.placements.mu.Unlock()
-	return s.placements.putLocked(ctx, host, Placement{})
+	s.placements.changing.Lock()
+	defer s.placements.changing.Unlock()
+	return s.placements.note(ctx, map[string]Placement{host: {}})
 }
 
 // A duplicate is a machine that would exist twice: the error of what would make it so.

@@ -112,8 +112,10 @@ func (s *Service) document(ctx context.Context, t *Table, a asker, token, name s
 	if a.silent {
 		return nil, unavailable(event.Silent, "asked from "+a.addr.String()+", where "+h.Name+" does not answer ARP", nil)
 	}
-	if err := s.deps.Installs.Confirm(ctx, h, token); err != nil {
-		return nil, unavailable(event.NotStored, "keep the state of this boot", err)
+	stores, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	if err := s.deps.Installs.Confirm(stores, h, token); err != nil {
+		return nil, notStored("keep the state of this boot", err)
 	}
 	data, err := r.Data(t.lab, h, a.mac, token)
 	if err != nil {
@@ -191,6 +193,18 @@ func (r *Refusal) Error() string {
 
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
+
+// storeWait is how long a machine that asks for its script or document waits for the disk. Then it is told to ask again: one that hangs may
+// do so for hours.
+const storeWait = 10 * time.Second
+
+// notStored is the refusal of what could not be stored.
+func notStored(what string, err error) *Refusal {
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("the disk does not respond")
+	}
+	return unavailable(event.NotStored, what, err)
+}
 
 // HTTPStatus returns the status by which the machine knows whether to retry: Ignition repeats its request after 503 and gives up after
 // any status below 500.

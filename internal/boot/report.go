@@ -36,7 +36,7 @@ func (s *Service) done(ctx context.Context, h *lab.Host, token string) error {
 	case errors.Is(err, install.ErrToken), errors.Is(err, install.ErrState):
 		return forbidden(notThisBoot(err), "not for this boot of "+h.Name, err)
 	default:
-		return unavailable(event.NotStored, "keep the state of "+h.Name, err)
+		return notStored("keep the state of "+h.Name, err)
 	}
 }
 
@@ -52,7 +52,7 @@ func (s *Service) Report(ctx context.Context, mac lab.MAC, query string, from ne
 	changed, err := s.deps.Discovered.Report(ctx, mac, from, facts)
 	switch {
 	case err != nil:
-		return unavailable(event.NotStored, "keep the report of "+mac.String(), err)
+		return notStored("keep the report of "+mac.String(), err)
 	case changed:
 		s.deps.Events.Record(event.Event{Kind: event.MachineReported, MAC: mac, Addr: from, Detail: summary(facts)})
 	}

@@ -104,13 +104,15 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 
 // install decides between the installer of h and its disk.
 func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MAC, l loader) (d decision, ticket install.Ticket, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
 	ticket, err = s.deps.Installs.Boot(ctx, h, install.Request{NIC: mac, Prepare: func() (install.Signals, error) { return t.prepare(h, mac) }})
 	refusal := (*Refusal)(nil)
 	switch {
 	case errors.As(err, &refusal):
 		return d, ticket, refusal
 	case err != nil:
-		return d, ticket, unavailable(event.NotStored, "keep the state of this boot", err)
+		return d, ticket, notStored("keep the state of this boot", err)
 	case ticket.Held:
 		return decision{body: l.local(h, "is held, not installed (bootlab install "+h.Name+")"), what: "local boot, held"}, ticket, nil
 	case ticket.Unknown != "":

@@ -1,14 +1,20 @@
 package boot_test
 
 import (
+	"context"
+	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 // tableOf compiles a lab file in dir.
@@ -77,4 +83,54 @@ func TestScriptFileOfOneBoot(t *testing.T) {
 			t.Errorf("got %q, %v; want %q", got, err, want)
 		}
 	}
+}
+
+// A hungStore takes no commit while it hangs.
+type hungStore struct {
+	*storetest.Mem
+	hangs bool
+}
+
+func (s *hungStore) Commit(ctx context.Context, txn store.Txn) error {
+	if s.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Mem.Commit(ctx, txn)
+}
+
+// TestHungDisk: a machine whose boot cannot be stored, because the disk hangs, is told to ask again, and gets its script and document once
+// the disk answers.
+func TestHungDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "files", "worker.cfg"), "nothing to see")
+	l, table := tableOf(t, dir, strings.Replace(labFile, "kernel: k,", "kernel: k, args: [\"config={{.ConfigURL}}\"],", 1))
+	synctest.Test(t, func(t *testing.T) {
+		disk := &hungStore{Mem: storetest.Memory(), hangs: true}
+		r := rigOn(t, l, table, disk)
+		refused := func(err error) {
+			t.Helper()
+			var refusal *boot.Refusal
+			if !errors.As(err, &refusal) || refusal.Status != http.StatusServiceUnavailable || !strings.Contains(refusal.Error(), "the disk does not respond") {
+				t.Errorf("on a disk that hangs: %v", err)
+			}
+		}
+		_, err := r.Service.Script(context.WithoutCancel(t.Context()), mac, addr, lab.ScriptName)
+		refused(err)
+		disk.hangs = false
+		script, err := r.Service.Script(t.Context(), mac, addr, lab.ScriptName) // not received yet: the document shows that
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(script.Body), "/config/")
+		token := strings.Split(rest, "/")[1]
+		disk.hangs = true
+		_, err = r.Config(context.WithoutCancel(t.Context()), mac, token, "worker.cfg", addr)
+		refused(err)
+		disk.hangs = false
+		if _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); err != nil {
+			t.Error(err)
+		}
+	})
 }

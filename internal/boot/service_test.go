@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -113,9 +114,15 @@ func newRig(t *testing.T) *rig {
 
 func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	t.Helper()
+	return rigOn(t, l, table, storetest.Memory())
+}
+
+// rigOn keeps install states in a store.
+func rigOn(t testing.TB, l *lab.Lab, table *boot.Table, states store.Store) *rig {
+	t.Helper()
 	r := &rig{lab: l, table: table, loops: bootloop.New(time.Now), leases: map[lab.MAC]netip.Addr{mac: addr}}
 	var err error
-	r.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: r, Now: time.Now})
+	r.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: states, Events: r, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,10 @@ import (
 const cookieKey = "dnscookie/secrets"
 
 // cookieSecrets keeps the secrets of DNS cookies. It implements dnsd.Cookies.
-type cookieSecrets struct{ store store.Store }
+type cookieSecrets struct {
+	store store.Store
+	saver *saver
+}
 
 // Load implements dnsd.Cookies. Secrets that cannot be read are as good as none: clients get new cookies.
 func (c cookieSecrets) Load(ctx context.Context) (secrets dnsd.CookieSecrets, err error) {
@@ -26,10 +29,10 @@ func (c cookieSecrets) Load(ctx context.Context) (secrets dnsd.CookieSecrets, er
 }
 
 // Keep implements dnsd.Cookies.
-func (c cookieSecrets) Keep(ctx context.Context, secrets dnsd.CookieSecrets) error {
+func (c cookieSecrets) Keep(_ context.Context, secrets dnsd.CookieSecrets) error {
 	value, err := json.Marshal(secrets)
 	if err != nil {
 		return err
 	}
-	return c.store.Commit(ctx, store.Put(cookieKey, value))
+	return c.saver.save(store.Op{Key: cookieKey, Value: value})
 }

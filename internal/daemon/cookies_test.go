@@ -19,7 +19,7 @@ func TestCookieSecrets(t *testing.T) {
 	open := func() (cookieSecrets, store.Store) {
 		db, _, err := logfile.Open(path)
 		must(t, err)
-		return cookieSecrets{db}, db
+		return cookieSecrets{db, newSaver(db)}, db
 	}
 	c, db := open()
 	if got, err := c.Load(t.Context()); err != nil || got != (dnsd.CookieSecrets{}) {

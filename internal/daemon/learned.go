@@ -153,6 +153,7 @@ func (s drains) Delete(ctx context.Context, d lbproxy.Drain) error {
 // byHost is a virt.Store: one value for each host, as JSON below a prefix.
 type byHost[T comparable] struct {
 	store  store.Store
+	saver  *saver
 	prefix string
 }
 
@@ -189,13 +190,16 @@ func (s byHost[T]) Load(ctx context.Context) (map[string]T, error) {
 }
 
 // Put stores the value of a host; the zero value removes it.
-func (s byHost[T]) Put(ctx context.Context, host string, v T) error {
-	if v == *new(T) {
-		return s.store.Commit(ctx, store.Delete(s.prefix+host))
+func (s byHost[T]) Put(_ context.Context, host string, v T) error {
+	op := store.Op{Key: s.prefix + host, Delete: v == *new(T)}
+	var err error
+	if !op.Delete {
+		if op.Value, err = json.Marshal(v); err != nil {
+			return err
+		}
 	}
-	value, err := json.Marshal(v)
-	if err != nil {
-		return err
+	if err = s.saver.save(op); errors.Is(err, errSaving) {
+		return virt.ErrLater
 	}
-	return s.store.Commit(ctx, store.Put(s.prefix+host, value))
+	return err
 }

@@ -100,7 +100,7 @@ func (d *Daemon) newDNS() (*dnsd.Server, error) {
 		Panics:    d.panics.Server(serverDNS),
 		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		OnSegment: (&segments{lab: func() *lab.Lab { return d.current.Load().Lab }}).contains,
-		Leases:    leaseNames{d}, Updates: updater{d}, Cookies: cookieSecrets{d.store}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
+		Leases:    leaseNames{d}, Updates: updater{d}, Cookies: cookieSecrets{d.store, d.saver}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
 	})
 }
 
@@ -137,8 +137,8 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Images:     images{d, unpack.New(d.inState("unpacked"))},
-		Placements: byHost[virt.Placement]{d.store, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, nextBootPrefix},
-		Seen:     seenHypervisors{byHost[virt.Seen]{d.store, seenPrefix}},
+		Placements: byHost[virt.Placement]{d.store, d.saver, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, d.saver, nextBootPrefix},
+		Seen:     seenHypervisors{byHost[virt.Seen]{d.store, d.saver, seenPrefix}},
 		Consoles: consoles,
 		Driver:   &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})

@@ -45,6 +45,8 @@ type Book struct {
 	cfg  Config
 	deps Deps
 
+	changing sync.Mutex // held while a report is stored: who reads does not wait for the disk
+
 	mu       sync.Mutex
 	machines map[lab.MAC]*entry
 }
@@ -84,40 +86,43 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Book, error) {
 // Report keeps the report of a machine. It returns whether that is a change: the machine is new, or its report differs. A change is durable when
 // Report returns.
 func (b *Book) Report(ctx context.Context, mac lab.MAC, addr netip.Addr, f Facts) (changed bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.changing.Lock()
+	defer b.changing.Unlock()
 	now := b.deps.Now()
 	next := entry{Machine: Machine{MAC: mac, Addr: addr, First: now, Last: now, Facts: f}}
-	before := b.machines[mac]
+	b.mu.Lock()
+	before, oldest := b.machines[mac], b.oldestLocked(mac)
+	b.mu.Unlock()
 	if before != nil {
 		next.First, next.saved = before.First, before.saved
 	}
 	changed = before == nil || !before.Facts.Equal(f) || before.Addr != addr
 	if changed || now.Sub(next.saved) >= b.cfg.Save {
-		if err := b.saveLocked(ctx, &next); err != nil {
+		if err := b.save(ctx, &next, oldest); err != nil {
 			return false, err
 		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if oldest != nil {
+		delete(b.machines, oldest.MAC)
 	}
 	b.machines[mac] = &next
 	return changed, nil
 }
 
-// saveLocked saves a machine, and evicts another where there are too many.
-func (b *Book) saveLocked(ctx context.Context, e *entry) error {
+// save stores a machine, in place of another where there are too many.
+func (b *Book) save(ctx context.Context, e, oldest *entry) error {
 	value, err := json.Marshal(e.Machine)
 	if err != nil {
 		return fmt.Errorf("encode discovered machine %s: %w", e.MAC, err)
 	}
 	txn := store.Put(keyPrefix+e.MAC.String(), value)
-	oldest := b.oldestLocked(e.MAC)
 	if oldest != nil {
 		txn.Then = append(txn.Then, store.Op{Key: keyPrefix + oldest.MAC.String(), Delete: true})
 	}
 	if err := b.deps.Store.Commit(ctx, txn); err != nil {
 		return fmt.Errorf("keep discovered machine %s: %w", e.MAC, err)
-	}
-	if oldest != nil {
-		delete(b.machines, oldest.MAC)
 	}
 	e.saved = e.Last
 	return nil

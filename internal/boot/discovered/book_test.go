@@ -1,6 +1,7 @@
 package discovered
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -72,5 +73,44 @@ func TestBookKeepsNothingUnwritten(t *testing.T) {
 	}
 	if all := b.All(); len(all) > 0 {
 		t.Errorf("known: %+v", all)
+	}
+}
+
+// A hungStore keeps a commit waiting.
+type hungStore struct {
+	*storetest.Mem
+	waits, until chan struct{}
+}
+
+func (s *hungStore) Commit(ctx context.Context, txn store.Txn) error {
+	s.waits <- struct{}{}
+	<-s.until
+	return s.Mem.Commit(ctx, txn)
+}
+
+// TestBookOnAHungDisk: who reads the machines does not wait for a report that is being stored, and does not see it.
+func TestBookOnAHungDisk(t *testing.T) {
+	t.Parallel()
+	s, now := &hungStore{storetest.Memory(), make(chan struct{}), make(chan struct{})}, time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	b := open(t, s, &now)
+	reported := make(chan error, 1)
+	go func() {
+		_, err := b.Report(t.Context(), mac(1), netip.MustParseAddr("10.0.0.9"), Facts{})
+		reported <- err
+	}()
+	<-s.waits
+	read := make(chan int, 1)
+	go func() { read <- len(b.All()) }()
+	select {
+	case n := <-read:
+		if n != 0 {
+			t.Errorf("%d machines, before the report is stored", n)
+		}
+	case <-time.After(time.Minute):
+		t.Error("who reads the machines waits for the disk")
+	}
+	close(s.until)
+	if err := <-reported; err != nil || len(b.All()) != 1 {
+		t.Errorf("after that: %v, %+v", err, b.All())
 	}
 }

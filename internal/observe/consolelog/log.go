@@ -46,10 +46,13 @@ type Log struct {
 	queue   chan part
 	dropped prometheus.Counter
 
-	mu    sync.Mutex // of the files
+	files sync.Mutex // held while files are read and written, which a disk that hangs may never end
 	hosts map[string]*host
 	total int64 // bytes of all files
 	bad   bool  // the last write failed, and was logged
+
+	mu    sync.Mutex
+	boots map[string][]Boot // by host, for those who do not wait for the disk
 }
 
 // A part is output on its way to the disk; a boot, if key is set.
@@ -75,7 +78,7 @@ func Open(cfg Config, deps Deps) (*Log, error) {
 	}
 	cfg = cfg.withDefaults()
 	l := &Log{
-		cfg: cfg, deps: deps, queue: make(chan part, cfg.Queue), hosts: map[string]*host{},
+		cfg: cfg, deps: deps, queue: make(chan part, cfg.Queue), hosts: map[string]*host{}, boots: map[string][]Boot{},
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricDropped, Help: "Bytes of serial consoles that were not kept, because the disk was too slow or failed."}),
 	}
 	if err := deps.Metrics.Register(l.dropped); err != nil {
@@ -97,6 +100,7 @@ func Open(cfg Config, deps Deps) (*Log, error) {
 		for _, b := range h.boots {
 			l.total += b.size()
 		}
+		l.listLocked(f.Name())
 	}
 	return l, nil
 }
@@ -175,7 +179,7 @@ func (l *Log) take(p part) {
 		close(p.flushed)
 		return
 	}
-	l.mu.Lock()
+	l.files.Lock()
 	h := l.hosts[p.host]
 	if h == nil {
 		h = &host{found: map[Meaning]bool{}}
@@ -187,6 +191,7 @@ func (l *Log) take(p part) {
 	} else {
 		err = l.writeLocked(p.host, h, p.output)
 	}
+	l.listLocked(p.host)
 	failed := err != nil && !l.bad
 	l.bad = err != nil
 	var found []Finding
@@ -196,7 +201,7 @@ func (l *Log) take(p part) {
 			found = append(found, Finding{Host: p.host, Meaning: m, Line: line})
 		}
 	})
-	l.mu.Unlock()
+	l.files.Unlock()
 	if failed {
 		l.deps.Log.Warn("console output is not kept", "host", p.host, "err", err)
 	}
@@ -262,20 +267,22 @@ func (l *Log) dropOldestLocked(h *host) {
 // dropOldestOfAllLocked drops the oldest boot that is not the last of its host, and reports whether there is one.
 func (l *Log) dropOldestOfAllLocked() bool {
 	var oldest *host
-	for _, h := range l.hosts {
+	var of string
+	for name, h := range l.hosts {
 		if len(h.boots) > 1 && (oldest == nil || h.boots[0].started.Before(oldest.boots[0].started)) {
-			oldest = h
+			oldest, of = h, name
 		}
 	}
 	if oldest != nil {
 		l.dropOldestLocked(oldest)
+		l.listLocked(of)
 	}
 	return oldest != nil
 }
 
 func (l *Log) closeFiles() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.files.Lock()
+	defer l.files.Unlock()
 	for _, h := range l.hosts {
 		if n := len(h.boots); n > 0 {
 			h.boots[n-1].close()
@@ -291,27 +298,30 @@ type Boot struct {
 	Dropped int64     // from its middle
 }
 
-// Boots returns the boots of a host in which it wrote something, the oldest first.
-func (l *Log) Boots(host string) (boots []Boot) {
+// Boots returns the boots of a host in which it wrote something, the oldest first. It does not wait for the disk.
+func (l *Log) Boots(host string) []Boot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.hosts[host]
-	if h == nil {
-		return nil
-	}
-	for _, b := range h.boots {
-		if b.size() == 0 {
-			continue
+	return l.boots[host]
+}
+
+// listLocked notes what Boots returns. The caller holds files.
+func (l *Log) listLocked(host string) {
+	var boots []Boot
+	for _, b := range l.hosts[host].boots {
+		if b.size() > 0 {
+			boots = append(boots, Boot{Started: b.started, Last: b.last, Bytes: b.size(), Dropped: b.dropped()})
 		}
-		boots = append(boots, Boot{Started: b.started, Last: b.last, Bytes: b.size(), Dropped: b.dropped()})
 	}
-	return boots
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.boots[host] = boots
 }
 
 // Read returns the output of the boot that started at a time, as the machine wrote it. Where a part was dropped, a line says so.
 func (l *Log) Read(host string, started time.Time) ([]byte, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.files.Lock()
+	defer l.files.Unlock()
 	if h := l.hosts[host]; h != nil {
 		for _, b := range h.boots {
 			if b.started.Equal(started) {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/observe/consolelog"
+	"github.com/bootlab/bootlab/test/support/faultfs"
 )
 
 func check(t *testing.T, err error) {
@@ -224,4 +227,43 @@ func FuzzScan(f *testing.F) {
 			t.Errorf("plain text %q has control sequences", plain)
 		}
 	})
+}
+
+// TestBootsOnAHungDisk: while output waits for the disk, the list of boots is there.
+func TestBootsOnAHungDisk(t *testing.T) {
+	dir := t.TempDir()
+	disk := faultfs.Mount(t, dir)
+	l, _ := open(t, consolelog.Config{Dir: dir}, nil)
+	l.Begin("node", "1")
+	l.Write("node", []byte("before"))
+	if got := texts(t, l, "node"); len(got) != 1 {
+		t.Fatalf("boots: %q", got)
+	}
+	hung, waits := make(chan struct{}), make(chan struct{}, 1)
+	release := sync.OnceFunc(func() { disk.Fail(nil); close(hung) })
+	t.Cleanup(release) // before the log is closed
+	disk.Fail(func(faultfs.Op, int64, int) syscall.Errno {
+		select {
+		case waits <- struct{}{}:
+		default:
+		}
+		<-hung
+		return 0
+	})
+	l.Write("node", []byte("meanwhile"))
+	<-waits
+	listed := make(chan []consolelog.Boot, 1)
+	go func() { listed <- l.Boots("node") }()
+	select {
+	case boots := <-listed:
+		if len(boots) != 1 || boots[0].Bytes != int64(len("before")) {
+			t.Errorf("boots: %+v", boots)
+		}
+	case <-time.After(time.Minute):
+		t.Error("who lists the boots waits for the disk")
+	}
+	release()
+	if got := texts(t, l, "node"); len(got) != 1 || got[0] != "beforemeanwhile" {
+		t.Errorf("afterwards: %q", got)
+	}
 }
