@@ -9,9 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/user"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -342,18 +340,7 @@ func (d *Daemon) stopping() {
 }
 
 // otherFiles returns the files that the lab is made of beside the lab file.
-func (d *Daemon) otherFiles() []string { return withTargets(d.current.Load().DNS.Files()) }
-
-// withTargets adds to files what those that are links point to: a resolv.conf is often one, and its target is what changes.
-func withTargets(files []string) []string {
-	all := slices.Clone(files)
-	for _, f := range files {
-		if real, err := filepath.EvalSymlinks(f); err == nil && real != f {
-			all = append(all, real)
-		}
-	}
-	return all
-}
+func (d *Daemon) otherFiles() []string { return d.current.Load().DNS.Files() }
 
 // table returns a function that gives one server's part of the current snapshot.
 func table[T any](d *Daemon, part func(*snapshot.Snapshot) *T) func() *T {

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,18 +20,23 @@ const settle = 200 * time.Millisecond
 
 // A watcher reports when the lab may have changed: a file was written, or SIGHUP came.
 type watcher struct {
-	path   string
-	others func() []string // files that belong to the lab beside the lab file: zone files
-	files  *fsnotify.Watcher
-	hup    chan os.Signal
-	dirs   map[string]os.FileInfo // what is watched
-	ofLab  func(name string) bool // whether a file is the lab file, or one of its folder
-	log    *slog.Logger
+	path    string
+	others  func() []string // files that belong to the lab beside the lab file: zone files
+	targets []string        // of those of them that are links: a resolv.conf is often one, and its target is what changes
+	files   *fsnotify.Watcher
+	hup     chan os.Signal
+	dirs    map[string]os.FileInfo // what is watched
+	ofLab   func(name string) bool // whether a file is the lab file, or one of its folder
+	log     *slog.Logger
 }
 
 // newWatcher watches the folder of the lab file, or the lab's folder itself, and the folders of the other files that belong to the
 // lab: folders, not files, because editors replace files by renaming.
 func newWatcher(path string, others func() []string, log *slog.Logger) (*watcher, error) {
+	path, err := filepath.Abs(path) // then all notifications have absolute names
+	if err != nil {
+		return nil, fmt.Errorf("watch the lab file: %w", err)
+	}
 	files, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", path, err)
@@ -69,9 +75,16 @@ func (w *watcher) watch() error {
 	return nil
 }
 
-// folders adds the folders of other files that exist.
+// folders adds the folders of other files that exist, and of what those that are links point to.
 func (w *watcher) folders(dirs []string) []string {
-	for _, name := range w.others() {
+	others := w.others()
+	w.targets = w.targets[:0]
+	for _, name := range others {
+		if real, err := filepath.EvalSymlinks(name); err == nil && real != name {
+			w.targets = append(w.targets, real)
+		}
+	}
+	for _, name := range slices.Concat(others, w.targets) {
 		dir := filepath.Dir(name)
 		if _, err := os.Stat(dir); err == nil && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
@@ -80,10 +93,9 @@ func (w *watcher) folders(dirs []string) []string {
 	return dirs
 }
 
-// changed reports whether a file belongs to the lab.
+// changed reports whether a file belongs to the lab. It asks the kernel nothing: other files of the folder may be written all the time.
 func (w *watcher) changed(name string) bool {
-	path, err := filepath.Abs(name)
-	return w.ofLab(name) || err == nil && slices.Contains(w.others(), path)
+	return w.ofLab(name) || slices.Contains(w.others(), name) || slices.Contains(w.targets, name)
 }
 
 // where returns the folders in which a change of the lab file shows, and which files there belong to it.
@@ -91,19 +103,44 @@ func where(path string) (dirs []string, ofLab func(name string) bool) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return []string{path}, func(name string) bool { return slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) }
 	}
-	// A link, as Kubernetes makes for a mounted file, changes where it points: watch both ends.
+	names := wayTo(path)
 	dirs = []string{filepath.Dir(path)}
-	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(real) != dirs[0] {
-		return append(dirs, filepath.Dir(real)), func(string) bool { return true }
+	if end := filepath.Dir(names[len(names)-1]); end != dirs[0] {
+		dirs = append(dirs, end)
 	}
-	base := filepath.Base(path)
-	return dirs, func(name string) bool { return filepath.Base(name) == base }
+	return dirs, func(name string) bool { return slices.Contains(names, name) }
+}
+
+// maxLinks is how many links the kernel follows in one path.
+const maxLinks = 40
+
+// wayTo returns path, the links on the way to its file, and that file. Of a mounted file Kubernetes changes a link on the way.
+func wayTo(path string) (names []string) {
+	names = []string{path}
+	at, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0 && links < maxLinks; {
+		next := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		target, err := os.Readlink(next)
+		if err != nil { // no link
+			at = next
+			continue
+		}
+		links++
+		names = append(names, next)
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return append(names, at)
 }
 
 // replaced watches again, and returns true, when a watched folder was replaced by another of the same name. The kernel reports
 // changes of the old one only.
 func (w *watcher) replaced() bool {
-	dirs, _ := where(w.path)
+	var dirs []string
+	dirs, w.ofLab = where(w.path)
 	dirs = w.folders(dirs)
 	same := len(dirs) == len(w.dirs)
 	for _, dir := range dirs {

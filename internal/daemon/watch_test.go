@@ -5,8 +5,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/pause"
 )
 
 // TestFolderReplaced: the lab is watched also where its folder was moved away and another took its name, or where a link on
@@ -42,6 +45,57 @@ func TestFolderReplaced(t *testing.T) {
 			must(t, os.WriteFile(path, nil, 0o644))
 			within(t, "a file of the new folder was written", reloads)
 		})
+	}
+}
+
+// TestLinkedLab: where the lab file is a link, a change of each link on the way to its file and of the file itself is noticed, also while
+// other files of the folders are written all the time.
+func TestLinkedLab(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	link := func(target, name string) {
+		t.Helper()
+		must(t, os.Symlink(target, at("new")))
+		must(t, os.Rename(at("new"), at(name)))
+	}
+	for _, name := range []string{"v1", "v2"} {
+		must(t, os.Mkdir(at(name), 0o755))
+		must(t, os.WriteFile(at(name+"/lab.yaml"), nil, 0o644))
+	}
+	link("v1", "..data")
+	link("..data/lab.yaml", "lab.yaml") // as Kubernetes mounts a ConfigMap
+	reloads := watched(t, at("lab.yaml"))
+	ctx, cancel := context.WithCancel(t.Context())
+	var noise sync.WaitGroup
+	noise.Go(func() {
+		for pause.For(ctx, settle/20) == nil {
+			for _, name := range []string{"noise.log", "v1/noise.log", "v2/noise.log"} {
+				_ = os.WriteFile(at(name), []byte("noise"), 0o644)
+			}
+		}
+	})
+	defer noise.Wait()
+	defer cancel()
+	must(t, os.WriteFile(at("other.yaml"), nil, 0o644))
+	for _, step := range []struct {
+		what string
+		do   func()
+	}{
+		{"the file that the links lead to was written", func() { must(t, os.WriteFile(at("v1/lab.yaml"), []byte("a"), 0o644)) }},
+		{"a link on the way to it was replaced", func() { link("v2", "..data") }},
+		{"the lab file was replaced by a link to one beside it", func() { link("other.yaml", "lab.yaml") }},
+		{"the file beside it was written", func() { must(t, os.WriteFile(at("other.yaml"), []byte("b"), 0o644)) }},
+	} {
+		step.do()
+		within(t, step.what, reloads)
+		for settled := false; !settled; { // the folders are others now, which a look finds, too
+			select {
+			case <-reloads:
+			case <-time.After(2 * lookEvery):
+				settled = true
+			}
+		}
 	}
 }
 
@@ -108,10 +162,32 @@ func TestResolvConfChanges(t *testing.T) {
 	must(t, os.WriteFile(path, []byte("a"), 0o600))
 	must(t, os.WriteFile(target, []byte("nameserver 192.0.2.1"), 0o600))
 	must(t, os.Symlink(target, link))
-	reloads := watched(t, path, withTargets([]string{link})...)
+	reloads := watched(t, path, link)
 	must(t, os.WriteFile(target, []byte("nameserver 192.0.2.2"), 0o600))
 	within(t, "the file that the link points to was written", reloads)
 	must(t, os.WriteFile(target+".new", []byte("nameserver 192.0.2.3"), 0o600))
 	must(t, os.Rename(target+".new", target))
 	within(t, "it was replaced", reloads)
+}
+
+// TestOtherFilesOfTheFolder: a file beside the lab's that is written all the time costs a comparison of names for each write, no calls of
+// the kernel, which would allocate.
+func TestOtherFilesOfTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	path, zone := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "a.zone")
+	must(t, os.WriteFile(path, nil, 0o644))
+	must(t, os.WriteFile(zone, nil, 0o644))
+	others := []string{zone, filepath.Join(dir, "missing.zone")}
+	w, err := newWatcher(path, func() []string { return others }, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer w.close()
+	for name, want := range map[string]bool{"lab.yaml": true, "a.zone": true, "noise.log": false} {
+		name = filepath.Join(dir, name)
+		if w.changed(name) != want {
+			t.Errorf("%s is of the lab: %t", name, !want)
+		}
+		if n := testing.AllocsPerRun(100, func() { w.changed(name) }); n != 0 {
+			t.Errorf("a write of %s costs %v allocations", name, n)
+		}
+	}
 }
