@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,7 +110,7 @@ func TestServerHabits(t *testing.T) {
 	}{
 		{"FORMERR to EDNS", func(q *dns.Msg, _ string) *dns.Msg {
 			if q.IsEdns0() != nil {
-				return new(dns.Msg).SetRcodeFormatError(q)
+				return new(dns.Msg).SetRcode(q, dns.RcodeFormatError)
 			}
 			return reply(q, q.Question[0].Name+" 0 IN A 10.0.0.1")
 		}},
@@ -142,6 +143,31 @@ func TestServerHabits(t *testing.T) {
 				t.Errorf("asked %d times although its habit is known", again)
 			}
 		})
+	}
+}
+
+// TestForgedRejectionOfEDNS: an error without the question, whose ID and port alone had to be guessed, has the question asked again without
+// EDNS. It does not end EDNS with that server.
+func TestForgedRejectionOfEDNS(t *testing.T) {
+	t.Parallel()
+	var queries, plain atomic.Int64
+	up := serveDNS(t, "127.0.0.1:0", func(w dns.ResponseWriter, q *dns.Msg) {
+		if queries.Add(1) == 1 {
+			_ = w.WriteMsg(new(dns.Msg).SetRcodeFormatError(q))
+		}
+		if q.IsEdns0() == nil {
+			plain.Add(1)
+		}
+		_ = w.WriteMsg(reply(q, q.Question[0].Name+" 0 IN A 10.0.0.1"))
+	})
+	s := newServerWithTimeout(t, compile(t, forwardingLab(up)), nil, 5*time.Second)
+	for range 3 {
+		if got, want := show(lookup(t, s, "www.example.org. A", inside)), "NOERROR ra\nan www.example.org. A 10.0.0.1"; got != want {
+			t.Fatalf("got %s\nwant %s", got, want)
+		}
+	}
+	if n := plain.Load(); n != 1 {
+		t.Errorf("%d of %d queries were without EDNS, want the one after the forged reply", n, queries.Load())
 	}
 }
 

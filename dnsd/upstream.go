@@ -42,8 +42,9 @@ func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server upstre
 	}
 	e, err := q.exchangeOver(ctx, "udp", server, style)
 	if style.edns && rejectsEDNS(err) {
+		forgeable := errors.Is(err, errBare) // it says nothing about the next question
 		style.edns = false
-		if e, err = q.exchangeOver(ctx, "udp", server, style); err == nil {
+		if e, err = q.exchangeOver(ctx, "udp", server, style); err == nil && !forgeable {
 			f.servers.update(server, func(s *serverState, now time.Time) { s.plain = now.Add(habitsKept) })
 		}
 	}
