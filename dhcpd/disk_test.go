@@ -74,10 +74,12 @@ func startOnBadDisk(t *testing.T) *diskTest {
 	d.stop = serve(t, d.Server)
 	t.Cleanup(func() { // a blocked commit would keep Serve from ending
 		d.disk.mu.Lock()
-		if d.disk.block != nil {
-			close(d.disk.block)
-		}
+		block := d.disk.block
+		d.disk.block = nil
 		d.disk.mu.Unlock()
+		if block != nil {
+			close(block)
+		}
 		d.stop()
 	})
 	return d
@@ -101,6 +103,22 @@ func (d *diskTest) lease(t *testing.T, m string, timeout time.Duration, tries in
 
 const long, short = 5 * time.Second, 300 * time.Millisecond
 
+// answersReservation and answersRenewal end the test at once where a known machine waits for the disk: every further question would take
+// half a minute.
+func (d *diskTest) answersReservation(t *testing.T) {
+	t.Helper()
+	if got, err := d.lease(t, master0, long, 6); err != nil || got != 12*time.Hour {
+		t.Fatalf("a reservation on a bad disk: %v, %v; want 12h", got, err)
+	}
+}
+
+func (d *diskTest) answersRenewal(t *testing.T) {
+	t.Helper()
+	if got, err := d.lease(t, pooled, long, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
+		t.Fatalf("a renewal on a bad disk: %v, %v; want the 20 minutes that are on disk", got, err)
+	}
+}
+
 // TestKnownHostsAreAnsweredWhileTheDiskHangs: a sync does not return. Reservations and renewals are answered meanwhile, the
 // latter with the time that is on disk. A new machine waits.
 func TestKnownHostsAreAnsweredWhileTheDiskHangs(t *testing.T) {
@@ -111,13 +129,9 @@ func TestKnownHostsAreAnsweredWhileTheDiskHangs(t *testing.T) {
 	d.clock.Add(int64(40 * time.Minute)) // past the quarter in which no renewal is stored
 	hang := make(chan struct{})
 	d.disk.set(hang, 0, nil)
-	if got, err := d.lease(t, master0, long, 6); err != nil || got != 12*time.Hour {
-		t.Errorf("a reservation: %v, %v; want 12h", got, err)
-	}
+	d.answersReservation(t)
 	netns.WaitFor(t, "the commit that hangs", func() bool { return d.disk.waits.Load() == 1 })
-	if got, err := d.lease(t, pooled, long, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
-		t.Errorf("a renewal: %v, %v; want the 20 minutes that are on disk", got, err)
-	}
+	d.answersRenewal(t)
 	if got, err := d.lease(t, "02:00:00:00:00:10", short, 3); err == nil {
 		t.Errorf("a new machine has a lease of %v, which is not on disk", got)
 	}
@@ -146,12 +160,8 @@ func TestKnownHostsAreAnsweredOnABrokenDisk(t *testing.T) {
 			d.clock.Add(int64(40 * time.Minute))
 			d.disk.set(nil, 0, why)
 			for range 3 {
-				if got, err := d.lease(t, master0, long, 6); err != nil || got != 12*time.Hour {
-					t.Errorf("a reservation: %v, %v; want 12h", got, err)
-				}
-				if got, err := d.lease(t, pooled, long, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
-					t.Errorf("a renewal: %v, %v; want the 20 minutes that are on disk", got, err)
-				}
+				d.answersReservation(t)
+				d.answersRenewal(t)
 			}
 			if got, err := d.lease(t, "02:00:00:00:00:10", short, 3); err == nil {
 				t.Errorf("a new machine has a lease of %v, which is not on disk", got)

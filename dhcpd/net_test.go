@@ -98,8 +98,13 @@ func serve(t *testing.T, s *Server) (stop func()) {
 	go func() { done <- s.Serve(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Serve: %v", err)
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("Serve has not ended a minute after its context")
 		}
 	})
 	t.Cleanup(stop)
