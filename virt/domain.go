@@ -346,19 +346,28 @@ func digest(definition string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// hardwareOf returns the MACs of the interfaces in a domain XML, lower case, and the memory in bytes. libvirt writes it in KiB.
-func hardwareOf(domain string) (macs []string, memory uint64, err error) {
+// hardwareOf returns the MACs of the interfaces in a domain XML, lower case, their ports in libvirt networks, and the memory in bytes.
+// libvirt writes it in KiB.
+func hardwareOf(domain string) (macs, ports []string, memory uint64, err error) {
 	var d struct {
 		Memory uint64 `xml:"memory"`
 		MACs   []struct {
 			Address string `xml:"address,attr"`
 		} `xml:"devices>interface>mac"`
+		Sources []struct {
+			Port string `xml:"portid,attr"`
+		} `xml:"devices>interface>source"`
 	}
 	if err := xml.Unmarshal([]byte(domain), &d); err != nil {
-		return nil, 0, fmt.Errorf("read domain: %w", err)
+		return nil, nil, 0, fmt.Errorf("read domain: %w", err)
 	}
 	for _, mac := range d.MACs {
 		macs = append(macs, strings.ToLower(mac.Address))
 	}
-	return macs, d.Memory << 10, nil
+	for _, s := range d.Sources {
+		if s.Port != "" {
+			ports = append(ports, s.Port)
+		}
+	}
+	return macs, ports, d.Memory << 10, nil
 }

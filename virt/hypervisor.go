@@ -140,6 +140,7 @@ type Domain struct {
 	Metadata string   // our element; empty: the domain is not ours
 	Next     string   // our element of the definition for the next start, where the domain runs with another
 	MACs     []string // of its interfaces, lower case
+	Ports    []string // UUIDs of the ports that its NICs had in libvirt networks when it started
 	Memory   uint64   // bytes
 	// Autostart says that a domain of ours starts with its hypervisor.
 	Autostart bool

@@ -136,7 +136,7 @@ func describe(d *libvirt.Domain) (Domain, error) {
 	if err != nil {
 		return Domain{}, err
 	}
-	dom.MACs, dom.Memory, err = hardwareOf(text)
+	dom.MACs, dom.Ports, dom.Memory, err = hardwareOf(text)
 	return dom, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
 )
 
 // networks is Hypervisor.Networks.
@@ -43,6 +44,9 @@ func describeNetwork(n *libvirt.Network) (Network, error) {
 		if d.Running, err = n.GetXMLDesc(0); err != nil {
 			return Network{}, err
 		}
+		if d.Ports, err = portsOf(n); err != nil {
+			return Network{}, err
+		}
 	}
 	d.Autostart, _ = n.GetAutostart() // one that has no definition for its next start has none
 	if d.XML, err = n.GetXMLDesc(libvirt.NETWORK_XML_INACTIVE); err != nil {
@@ -52,6 +56,38 @@ func describeNetwork(n *libvirt.Network) (Network, error) {
 		d.XML = d.Running // without a definition for the next start
 	}
 	return d, nil
+}
+
+// portsOf returns the UUIDs of the ports of a network: of the NICs that have a link in it.
+func portsOf(n *libvirt.Network) (uuids []string, err error) {
+	ports, err := n.ListAllPorts(0)
+	if code(err) == libvirt.ERR_NO_SUPPORT {
+		return nil, nil
+	}
+	for i := range ports {
+		if uuid, err := ports[i].GetUUIDString(); err == nil {
+			uuids = append(uuids, uuid)
+		}
+		_ = ports[i].Free()
+	}
+	return uuids, err
+}
+
+// nicsIn returns how many NICs of running domains are in a network, also those that lost their port when the network was stopped.
+func (c *libvirtConn) nicsIn(network string) (nics int, err error) {
+	list, err := c.c.ListAllDomains(libvirt.CONNECT_LIST_DOMAINS_ACTIVE)
+	for i := range list {
+		var d libvirtxml.Domain
+		if text, err := list[i].GetXMLDesc(0); err == nil && d.Unmarshal(text) == nil && d.Devices != nil {
+			for _, nic := range d.Devices.Interfaces {
+				if nic.Source != nil && nic.Source.Network != nil && nic.Source.Network.Network == network {
+					nics++
+				}
+			}
+		}
+		_ = list[i].Free()
+	}
+	return nics, err
 }
 
 // defineNetwork is Hypervisor.DefineNetwork.
@@ -78,21 +114,29 @@ func (c *libvirtConn) deleteNetwork(uuid string) error {
 		return plain(err)
 	}
 	defer func() { _ = n.Free() }()
+	name, err := n.GetName()
+	if err != nil {
+		return plain(err)
+	}
+	nics, err := c.nicsIn(name)
+	if err != nil {
+		return plain(err)
+	}
 	active, err := n.IsActive()
 	if err != nil {
 		return plain(err)
 	}
-	if active {
-		ports, err := n.ListAllPorts(0) // libvirt itself would take the network away from running machines
-		if err != nil && code(err) != libvirt.ERR_NO_SUPPORT {
+	if active { // what others than domains have in it has a port too
+		ports, err := portsOf(n)
+		if err != nil {
 			return plain(err)
 		}
-		for i := range ports {
-			_ = ports[i].Free()
-		}
-		if len(ports) > 0 {
-			return fmt.Errorf("running machines have %d NICs in it: stop them first", len(ports))
-		}
+		nics = max(nics, len(ports))
+	}
+	if nics > 0 { // libvirt itself would take the network away from them
+		return fmt.Errorf("running machines have %d NICs in it: stop them first", nics)
+	}
+	if active {
 		if err := n.Destroy(); err != nil {
 			return plain(err)
 		}

@@ -19,6 +19,8 @@ type Network struct {
 	XML       string // its definition at the next start
 	Running   string `json:",omitempty"` // the definition that it runs with; empty: it is not active
 	Autostart bool   `json:",omitempty"`
+	// Ports are the UUIDs of the ports that NICs of running domains have in it.
+	Ports []string `json:",omitempty"`
 }
 
 // A libvirtNetwork is a libvirt network that the lab file lets bootlab create on a hypervisor.
@@ -92,6 +94,11 @@ func networksOf(ctx context.Context, hv Hypervisor) (map[string]*foundNetwork, e
 	return found, nil
 }
 
+// isOf reports whether the network was created from a lab. A copy of one, as virsh makes it, has the mark and a UUID of its own.
+func (f *foundNetwork) isOf(labName string) bool {
+	return f.mark.Lab == labName && f.definition.UUID == networkUUID(labName, f.definition.Name)
+}
+
 // isActive reports whether the network runs.
 func (f *foundNetwork) isActive() bool { return f.Running != "" }
 
@@ -103,10 +110,15 @@ func (f *foundNetwork) state() State {
 	return StateOff
 }
 
+// networkUUID returns the UUID of a network that bootlab creates, which depends on lab and name only.
+func networkUUID(labName, network string) string {
+	return uuidOf(labName + "\x00network\x00" + network)
+}
+
 // definition returns the network without its mark. libvirt starts its dnsmasq only for DNS and for DHCP, which
 // needs a range of addresses in the definition.
 func (n *libvirtNetwork) definition() *libvirtxml.Network {
-	uuid := uuidOf(n.lab + "\x00network\x00" + n.LibvirtNetwork)
+	uuid := networkUUID(n.lab, n.LibvirtNetwork)
 	d := &libvirtxml.Network{Name: n.LibvirtNetwork, UUID: uuid}
 	if n.Create.Forward != lab.ForwardIsolated {
 		d.Forward = &libvirtxml.NetworkForward{Mode: string(n.Create.Forward)}
@@ -144,7 +156,7 @@ func (n *libvirtNetwork) xml() (string, networkMark, error) {
 // find returns the network as it is on its hypervisor; nil: there is none. It is an error if bootlab did not create it.
 func (n *libvirtNetwork) find(networks map[string]*foundNetwork) (*foundNetwork, error) {
 	have := networks[n.LibvirtNetwork]
-	if have != nil && (have.mark.Lab != n.lab || have.definition.UUID != n.definition().UUID) {
+	if have != nil && !have.isOf(n.lab) {
 		return nil, fmt.Errorf("libvirt network %s exists on hypervisor %s and was not created from lab %q: take create out of the lab file (%s) to use it as it is, "+
 			"choose another name, or delete it (virsh net-destroy %[1]s; virsh net-undefine %[1]s)", n.LibvirtNetwork, n.hv.Name, n.lab, n.Create.Pos)
 	}
@@ -294,7 +306,7 @@ func (s *Server) ensureNetworks(ctx context.Context, hv Hypervisor, m *machine) 
 
 // planNetworks compares the networks that bootlab creates on a hypervisor, those of the machines of hosts or, if that is nil, all and
 // those that are no longer in the lab file.
-func planNetworks(ctx context.Context, h Hypervisor, t *Table, hv *lab.Hypervisor, hosts []string) (all []Comparison, err error) {
+func planNetworks(networks map[string]*foundNetwork, t *Table, hv *lab.Hypervisor, hosts []string) (all []Comparison) {
 	wanted := t.networksOn(hv)
 	if hosts != nil {
 		wanted = nil
@@ -305,13 +317,6 @@ func planNetworks(ctx context.Context, h Hypervisor, t *Table, hv *lab.Hyperviso
 		}
 		slices.SortFunc(wanted, func(a, b *libvirtNetwork) int { return strings.Compare(a.LibvirtNetwork, b.LibvirtNetwork) })
 		wanted = slices.CompactFunc(wanted, func(a, b *libvirtNetwork) bool { return a.LibvirtNetwork == b.LibvirtNetwork })
-		if len(wanted) == 0 {
-			return nil, nil
-		}
-	}
-	networks, err := networksOf(ctx, h)
-	if err != nil {
-		return nil, err
 	}
 	for _, n := range wanted {
 		all = append(all, n.compare(networks))
@@ -319,13 +324,25 @@ func planNetworks(ctx context.Context, h Hypervisor, t *Table, hv *lab.Hyperviso
 	if hosts == nil {
 		all = append(all, orphanedNetworks(t, hv, networks)...)
 	}
-	return all, nil
+	return all
+}
+
+// isDisconnected reports whether a running domain has a NIC whose port is gone: its libvirt network was stopped since, and may run again.
+func isDisconnected(d Domain, networks map[string]*foundNetwork) bool {
+	return slices.ContainsFunc(d.Ports, func(port string) bool {
+		for _, n := range networks {
+			if slices.Contains(n.Ports, port) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // orphanedNetworks returns the networks that were created from the lab and are not in the lab file.
 func orphanedNetworks(t *Table, hv *lab.Hypervisor, networks map[string]*foundNetwork) (all []Comparison) {
 	for name, have := range networks {
-		if have.mark.Lab != t.lab || slices.ContainsFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Create != nil && a.LibvirtNetwork == name }) {
+		if !have.isOf(t.lab) || slices.ContainsFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Create != nil && a.LibvirtNetwork == name }) {
 			continue
 		}
 		all = append(all, Comparison{Network: name, Hypervisor: hv.Name, State: have.state(), Condition: ConditionOrphaned, Details: []string{
@@ -381,7 +398,7 @@ func (s *Server) DeleteNetwork(ctx context.Context, hypervisor, name string) err
 		switch {
 		case have == nil:
 			return errors.New("there is no such libvirt network")
-		case have.mark.Lab != t.lab:
+		case !have.isOf(t.lab):
 			return fmt.Errorf("it was not created from lab %q: virsh net-destroy and virsh net-undefine delete it", t.lab)
 		}
 		return h.DeleteNetwork(ctx, have.definition.UUID)
@@ -393,13 +410,16 @@ func (s *Server) DeleteNetwork(ctx context.Context, hypervisor, name string) err
 func (s *Server) PlanNetwork(ctx context.Context, hypervisor, name string) (c Comparison, err error) {
 	c = Comparison{Network: name, Hypervisor: hypervisor, State: StateAbsent}
 	return c, s.onHypervisor(ctx, hypervisor, func(ctx context.Context, t *Table, hv *lab.Hypervisor, h Hypervisor) error {
-		all, err := planNetworks(ctx, h, t, hv, nil)
-		for _, on := range all {
+		networks, err := networksOf(ctx, h)
+		if err != nil {
+			return err
+		}
+		for _, on := range planNetworks(networks, t, hv, nil) {
 			if on.Network == name {
 				c = on
 			}
 		}
-		return err
+		return nil
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,4 +141,82 @@ func TestLibvirtNetworks(t *testing.T) {
 	check(t, b.DeleteNetwork(ctx, "kvm1", "lab-nat"))
 	wantErr(t, b.DeleteNetwork(ctx, "kvm1", "lab-nat"), "there is no such libvirt network")
 	wantPlanned(t, b, "network lab-alone: ok", "network lab-wire: ok", "network theirs: unknown", "master-0: changed")
+}
+
+// TestNetworkClashes has what others may do beside the networks of a real libvirtd: they have the bridge's name, or the address; they stop
+// the network under a running machine, undefine it, and copy it with its mark.
+func TestNetworkClashes(t *testing.T) {
+	netns.Need(t, "iptables")
+	netns.Enter(t)
+	d, on := startLibvirtd(t)
+	ctx := t.Context()
+	virsh := func(args ...string) string {
+		t.Helper()
+		return netns.Run(t, "virsh", append([]string{"-c", d.URI}, args...)...)
+	}
+	l := oneHost(on, func(h *lab.Host) {
+		h.VM.Hypervisor.Bridges = []lab.Attachment{{Network: h.Network, LibvirtNetwork: "lab-nat",
+			Create: &lab.LibvirtNetwork{Forward: lab.ForwardNAT, Address: netip.MustParsePrefix("10.133.0.254/24"), Bridge: "lab-br"}}}
+	})
+	b := newTestServer(t, l, nil, virt.Config{})
+	serve(t, b)
+
+	netns.Run(t, "ip", "link", "add", "lab-br", "type", "bridge")
+	netns.Run(t, "ip", "addr", "add", "10.140.0.1/24", "dev", "lab-br")
+	wantErr(t, b.Apply(ctx, "master-0"), "create libvirt network lab-nat: error creating bridge interface lab-br: File exists")
+	if details := wantPlanned(t, b, "network lab-nat: drifted", "master-0: missing"); !slices.Equal(details, []string{"it is not active"}) {
+		t.Errorf("details %q", details)
+	}
+	if text := netns.Run(t, "ip", "-o", "addr", "show", "lab-br"); !strings.Contains(text, "10.140.0.1/24") || strings.Contains(text, "10.133") {
+		t.Errorf("the bridge of others: %s", text)
+	}
+	netns.Run(t, "ip", "link", "set", "lab-br", "name", "theirs", "up")
+	netns.Run(t, "ip", "addr", "add", "10.133.0.1/24", "dev", "theirs")
+	wantErr(t, b.Apply(ctx, "master-0"), "Network is already in use by interface theirs")
+	netns.Run(t, "ip", "link", "del", "theirs")
+	file := filepath.Join(t.TempDir(), "network.xml")
+	check(t, b.DeleteNetwork(ctx, "kvm1", "lab-nat"))
+	check(t, os.WriteFile(file, []byte("<network><name>theirs</name><bridge name='lab-br'/></network>"), 0o600))
+	virsh("net-define", file)
+	wantErr(t, b.Apply(ctx, "master-0"), "bridge name 'lab-br' already in use")
+	wantPlanned(t, b, "network lab-nat: missing", "master-0: missing")
+	virsh("net-undefine", "theirs")
+	check(t, b.Apply(ctx, "master-0"))
+	wantPlanned(t, b, "network lab-nat: ok", "master-0: ok")
+
+	// Stopped under the machine, whose NIC stays without a link also once the network runs again.
+	virsh("net-destroy", "lab-nat")
+	wantPlanned(t, b, "network lab-nat: drifted", "master-0: restart")
+	check(t, b.ApplyNetwork(ctx, "kvm1", "lab-nat"))
+	wantPlanned(t, b, "network lab-nat: ok", "master-0: restart")
+	plan, err := b.Plan(ctx, []string{"master-0"})
+	check(t, err)
+	if text := strings.Join(plan[1].Details, "\n"); !strings.Contains(text, "its NIC there has had no link since: stop and start it") {
+		t.Errorf("details %q", text)
+	}
+	wantErr(t, b.DeleteNetwork(ctx, "kvm1", "lab-nat"), "running machines have 1 NICs in it: stop them first")
+	check(t, b.Restart(ctx, "master-0"))
+	wantPlanned(t, b, "network lab-nat: ok", "master-0: ok")
+
+	virsh("net-undefine", "lab-nat") // it goes on until it is stopped
+	wantPlanned(t, b, "network lab-nat: drifted", "master-0: ok")
+	check(t, b.ApplyNetwork(ctx, "kvm1", "lab-nat"))
+	virsh("net-autostart", "--disable", "lab-nat")
+	if details := wantPlanned(t, b, "network lab-nat: drifted", "master-0: ok"); !slices.Equal(details, []string{"it does not start with its hypervisor"}) {
+		t.Errorf("details %q", details)
+	}
+	check(t, b.ApplyNetwork(ctx, "kvm1", "lab-nat"))
+	wantPlanned(t, b, "network lab-nat: ok", "master-0: ok")
+
+	const other = "1b4e28ba-2fa1-41d2-883f-0016d3cca427"
+	text := virsh("net-dumpxml", "--inactive", "lab-nat")
+	text = regexp.MustCompile(`<uuid>.*</uuid>|<mac .*/>`).ReplaceAllString(text, "")
+	text = strings.NewReplacer("<name>lab-nat</name>", "<name>copy</name><uuid>"+other+"</uuid>", "lab-br", "copy-br", "10.133.", "10.141.").Replace(text)
+	check(t, os.WriteFile(file, []byte(text), 0o600))
+	virsh("net-define", file)
+	wantPlanned(t, b, "network lab-nat: ok", "master-0: ok")
+	wantErr(t, b.DeleteNetwork(ctx, "kvm1", "copy"), `it was not created from lab "telco"`)
+	if got := strings.TrimSpace(virsh("net-uuid", "copy")); got != other {
+		t.Errorf("the copy is %q", got)
+	}
 }

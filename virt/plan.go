@@ -24,7 +24,7 @@ const (
 	ConditionMissing    Condition = "missing"    // not created yet
 	ConditionChanged    Condition = "changed"    // the lab file has changed since it was defined
 	ConditionDrifted    Condition = "drifted"    // its definition was edited on the hypervisor
-	ConditionRestart    Condition = "restart"    // defined as in the lab file, but it runs with an older definition
+	ConditionRestart    Condition = "restart"    // defined as in the lab file, but it runs with an older definition, or without a link
 	ConditionOrphaned   Condition = "orphaned"   // created from this lab, but not in the lab file, or on another hypervisor there
 	ConditionDuplicated Condition = "duplicated" // it, or its MAC, is on another hypervisor or in another domain too
 	ConditionUnknown    Condition = "unknown"    // its hypervisor does not answer
@@ -129,10 +129,12 @@ func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.H
 	if err != nil {
 		return nil, err
 	}
-	all, err := planNetworks(ctx, h, t, hv, hosts)
+	networks, err := networksOf(ctx, h)
 	if err != nil {
 		return nil, err
 	}
+	all := planNetworks(networks, t, hv, hosts)
+	domains, _, _ := s.observe(hv).last()
 	for _, st := range statuses {
 		xml := ""
 		if !st.Orphan && st.State != StateAbsent {
@@ -144,6 +146,13 @@ func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.H
 		if !st.Orphan {
 			if err := t.byHost[st.Host].fitsIn(s.observe(hv).measured().Memory); err != nil {
 				c.Details = append(c.Details, err.Error())
+			}
+		}
+		i := slices.IndexFunc(domains, func(d Domain) bool { return d.UUID == st.UUID })
+		if i >= 0 && isDisconnected(domains[i], networks) {
+			c.Details = append(c.Details, "a libvirt network was stopped while it ran, and its NIC there has had no link since: stop and start it (bootlab vm stop, start)")
+			if c.Condition == ConditionOK {
+				c.Condition = ConditionRestart
 			}
 		}
 		all = append(all, c)
