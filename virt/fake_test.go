@@ -374,8 +374,9 @@ func (r *recorder) take() []event.Kind {
 // A testServer is a Server whose lab a test can replace.
 type testServer struct {
 	*virt.Server
-	events *recorder
-	table  atomic.Pointer[virt.Table]
+	events   *recorder
+	registry *prometheus.Registry
+	table    atomic.Pointer[virt.Table]
 }
 
 func (b *testServer) use(t *testing.T, l *lab.Lab) {
@@ -392,13 +393,13 @@ func newTestServer(t *testing.T, l *lab.Lab, d virt.Driver, cfg virt.Config) *te
 
 func newTestServerWith(t *testing.T, l *lab.Lab, cfg virt.Config, deps virt.Deps) *testServer {
 	t.Helper()
-	b := &testServer{events: &recorder{}}
+	b := &testServer{events: &recorder{}, registry: prometheus.NewRegistry()}
 	if cfg.ListWait == 0 {
 		cfg.ListWait = time.Minute // a slow machine is not a silent hypervisor
 	}
 	b.use(t, l)
 	deps.Table, deps.Events, deps.Log = b.table.Load, b.events, slog.New(slog.NewTextHandler(io.Discard, nil))
-	deps.Registerer, deps.Now = prometheus.NewRegistry(), time.Now
+	deps.Registerer, deps.Now = b.registry, time.Now
 	if deps.Driver == nil {
 		deps.Driver = &virt.Processes{Program: "/proc/self/exe", Log: deps.Log}
 	}
@@ -406,6 +407,24 @@ func newTestServerWith(t *testing.T, l *lab.Lab, cfg virt.Config, deps virt.Deps
 	check(t, err)
 	b.Server = s
 	return b
+}
+
+// wantHypervisors checks the metric of hypervisors: how many are up, down and unknown.
+func (b *testServer) wantHypervisors(t *testing.T, up, down, unknown float64) {
+	t.Helper()
+	families, err := b.registry.Gather()
+	check(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == virt.MetricHypervisors {
+				got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{"up": up, "down": down, "unknown": unknown}, got); diff != "" {
+		t.Errorf("hypervisors (-want +got)\n%s", diff)
+	}
 }
 
 func (b *testServer) wantEvents(t *testing.T, want ...event.Kind) {

@@ -281,6 +281,7 @@ func TestListDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		b := newTestServer(t, oneHost(), f, virt.Config{ListWait: time.Second})
+		b.wantHypervisors(t, 0, 0, 1)
 		check(t, b.Create(t.Context(), "master-0"))
 		list := func(wait time.Duration, state virt.State, parts ...string) virt.Status {
 			t.Helper()
@@ -297,6 +298,7 @@ func TestListDoesNotWait(t *testing.T) {
 			return st
 		}
 		answered := list(0, virt.StateOff).At
+		b.wantHypervisors(t, 1, 0, 0)
 		f.mu.Lock()
 		hang := make(chan struct{})
 		f.hang = hang
@@ -310,6 +312,7 @@ func TestListDoesNotWait(t *testing.T) {
 		if len(b.Unreachable()) != 1 {
 			t.Errorf("unreachable: %v", b.Unreachable())
 		}
+		b.wantHypervisors(t, 0, 1, 0)
 		time.Sleep(5 * time.Second)
 		if st := list(0, virt.StateUnknown); st.Down != down {
 			t.Errorf("down since %s, want %s", st.Down, down)
