@@ -26,8 +26,15 @@ import (
 // startLibvirtd runs a libvirtd until the test ends, and returns a change that puts the host's machine on it.
 func startLibvirtd(t *testing.T) (*libvirtd.Daemon, func(*lab.Host)) {
 	t.Helper()
+	return startLibvirtdWith(t, libvirtd.Config{})
+}
+
+// startLibvirtdWith is startLibvirtd with a configuration, whose folder it makes.
+func startLibvirtdWith(t *testing.T, cfg libvirtd.Config) (*libvirtd.Daemon, func(*lab.Host)) {
+	t.Helper()
 	netns.Need(t, libvirtd.Needs()...)
-	d, err := libvirtd.Start(context.WithoutCancel(t.Context()), libvirtd.Config{Dir: t.TempDir()})
+	cfg.Dir = t.TempDir()
+	d, err := libvirtd.Start(context.WithoutCancel(t.Context()), cfg)
 	check(t, err)
 	t.Cleanup(func() { check(t, d.Stop()) })
 	return d, func(h *lab.Host) {

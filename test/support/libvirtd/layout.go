@@ -9,7 +9,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// initScript is process 1 of the PID namespace. $1 is the folder. libvirt's paths are compiled in, so the folder's
+// initScript is process 1 of the PID namespace. $1 is the folder, $2 a flag of libvirtd. libvirt's paths are compiled in, so the folder's
 // subfolders are mounted over them. The shell keeps running to reap the emulators, which libvirt detaches: libvirt takes
 // an emulator that was not reaped for a running one.
 const initScript = `
@@ -23,7 +23,7 @@ do
 	[ -e "${pair#*:}" ] || mkdir -p "${pair#*:}"
 	mount --bind "$1/${pair%%:*}" "${pair#*:}"
 done
-libvirtd --config "$1/etc/libvirtd.conf" --pid-file "$1/run/libvirtd.pid" &
+libvirtd $2 --config "$1/etc/libvirtd.conf" --pid-file "$1/run/libvirtd.pid" &
 daemon=$!
 while kill -0 $daemon 2>/dev/null; do wait $daemon || true; done
 `
@@ -36,6 +36,14 @@ auth_unix_rw = "none"
 # Some containers have neither SMBIOS nor a machine-id to take it from.
 host_uuid = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 log_outputs = "3:file:%s"
+`
+
+// tcpConf takes the port on loopback where libvirtd listens too, without a login.
+const tcpConf = `listen_tls = 0
+listen_tcp = 1
+auth_tcp = "none"
+listen_addr = "127.0.0.1"
+tcp_port = "%s"
 `
 
 // qemuConf runs emulators as root, without confinement: in the namespaces of libvirtd, with its files.
@@ -51,7 +59,7 @@ stdio_handler = "file"
 `
 
 // writeFiles writes the folders and files that libvirtd needs.
-func writeFiles(dir string, cfg Config) error {
+func writeFiles(dir, port string, cfg Config) error {
 	for _, sub := range []string{"etc/storage/autostart", "lib/dnsmasq", "cache", "log", "swtpm", "run", "lock", "images"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return err
@@ -66,6 +74,9 @@ func writeFiles(dir string, cfg Config) error {
 		return err
 	}
 	conf := fmt.Sprintf(libvirtdConf, filepath.Join(dir, "run"), group, filepath.Join(dir, "log", "libvirtd.log"))
+	if port != "" {
+		conf += fmt.Sprintf(tcpConf, port)
+	}
 	files := map[string]string{
 		"etc/libvirtd.conf":            conf,
 		"etc/qemu.conf":                qemuConf + fmt.Sprintf("remote_display_port_min = %d\n", max(cfg.VNCPort, 5900)),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,11 +32,15 @@ type Config struct {
 	Group string
 	// VNCPort is the first port of consoles; 0: 5900. Two daemons in one network namespace need their own, from 5900 on.
 	VNCPort int
+	// TCP lets it listen on a port of loopback too, where anybody may connect.
+	TCP bool
 }
 
 // A Daemon is a running libvirtd.
 type Daemon struct {
 	URI    string // for libvirt clients on this machine
+	TCP    string // the same by TCP; empty without Config.TCP
+	Port   string // of TCP
 	Images string // folder of the storage pool "default"
 	Log    string // file that libvirtd's warnings and errors go to
 
@@ -59,14 +64,22 @@ func Start(ctx context.Context, cfg Config) (*Daemon, error) {
 	if err := checkPath(dir); err != nil {
 		return nil, err
 	}
-	if err := writeFiles(dir, cfg); err != nil {
+	port, err := freePort(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("libvirtd: %w", err)
+	}
+	if err := writeFiles(dir, port, cfg); err != nil {
 		return nil, fmt.Errorf("libvirtd: %w", err)
 	}
 	d := &Daemon{
 		URI:    "qemu+unix:///system?socket=" + filepath.Join(dir, "run", "libvirt-sock"),
 		Images: filepath.Join(dir, "images"),
 		Log:    filepath.Join(dir, "log", "libvirtd.log"),
+		Port:   port,
 		done:   make(chan struct{}),
+	}
+	if port != "" {
+		d.TCP = "qemu+tcp://127.0.0.1:" + port + "/system"
 	}
 	if err := d.run(ctx, dir); err != nil {
 		return nil, fmt.Errorf("libvirtd: run libvirtd: %w", err)
@@ -76,6 +89,20 @@ func Start(ctx context.Context, cfg Config) (*Daemon, error) {
 		return nil, fmt.Errorf("libvirtd: libvirtd does not answer: %w\n%s%s", err, d.output.Bytes(), tail(d.Log))
 	}
 	return d, nil
+}
+
+// freePort returns a port of loopback that nobody uses; empty: libvirtd listens on none.
+func freePort(cfg Config) (string, error) {
+	if !cfg.TCP {
+		return "", nil
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
 }
 
 // checkPath checks that the path is short enough for socket names, and needs no quotes in log_outputs and no escapes in a
@@ -127,7 +154,7 @@ func (d *Daemon) signal(sig syscall.Signal) error {
 
 // run starts initScript as the first process of its own PID and mount namespaces.
 func (d *Daemon) run(ctx context.Context, dir string) error {
-	d.cmd = exec.CommandContext(ctx, "sh", "-c", initScript, "libvirtd", dir)
+	d.cmd = exec.CommandContext(ctx, "sh", "-c", initScript, "libvirtd", dir, map[bool]string{true: "--listen"}[d.Port != ""])
 	d.cmd.Stdout, d.cmd.Stderr = &d.output, &d.output
 	d.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{
