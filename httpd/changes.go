@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A change does what a request asks for. Only changing makes an endpoint of it: its parameters are parsed and known.
@@ -244,7 +245,7 @@ func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
 	change := api.BackendChange{Action: action, Backup: backup}
 	if text := p.Get("weight"); text != "" {
 		if change.Weight, err = strconv.Atoi(text); err != nil || change.Weight < 1 {
-			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("weight=%.60q is not a weight", text), Hint: "want 1 to 256, or none for the default"}
+			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("weight=%.60q is not a weight", text), Hint: fmt.Sprintf("want 1 to %d, or none for the default", lab.MaxWeight)}
 		}
 	}
 	return a.deps.Balancers.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), change)

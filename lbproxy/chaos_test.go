@@ -2,6 +2,7 @@ package lbproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,12 +10,15 @@ import (
 	"os/exec"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
+
+var rigConfig = Config{Drain: 5 * time.Second}
 
 // A rig is one balancer of ours and one of HAProxy over the same machines, each in a namespace of its own.
 type rig struct {
@@ -23,6 +27,8 @@ type rig struct {
 	servers     []*exec.Cmd
 	members     []netip.AddrPort
 	ours, peers netip.AddrPort
+	balancer    *lab.Balancer
+	deps        Deps
 }
 
 // newRig makes the network 10.net.0.0/24 with that many machines, which serve "ok".
@@ -37,23 +43,41 @@ func newRig(t *testing.T, net, machines int, change ...func(*lab.Balancer)) *rig
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(net), 0, byte(2 + k)}), 80)
 		c := segment.NewClient(t)
 		netns.Run(t, "ip", "-n", c.Name, "addr", "add", at.Addr().String()+"/24", "dev", "eth0")
-		server := start(t, c.Command(context.Background(), "nginx", nginx(t, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "ok"; }`, at))...), at)
-		r.machines, r.members, r.servers = append(r.machines, c), append(r.members, at), append(r.servers, server)
+		r.machines, r.members, r.servers = append(r.machines, c), append(r.members, at), append(r.servers, nil)
+		r.serve(t, k)
 		servers += fmt.Sprintf("  server m%d %s check inter 5s\n", k, at)
 	}
-	b := with(balancer("web", r.ours, r.members...), func(b *lab.Balancer) {
+	r.balancer = with(balancer("web", r.ours, r.members...), func(b *lab.Balancer) {
 		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 5 * time.Second, Timeout: 5 * time.Second}
 		b.Timeouts.Connect = 20 * time.Second // as HAProxy's, in startHAProxy
 		for _, c := range change {
 			c(b)
 		}
 	})
-	r.testServer = newTestServer(t, Config{}, b)
+	r.deps = keptSocket(t, r.ours)
+	r.testServer = newTestServerWith(t, rigConfig, r.deps, r.balancer)
 	for _, m := range r.members {
 		r.waitCondition(t, m, Up)
 	}
 	startHAProxy(t, r.peers, fmt.Sprintf("listen l\n  mode tcp\n  option redispatch\n  bind %s\n%s", r.peers, servers))
 	return r
+}
+
+// serve starts the server of a machine.
+func (r *rig) serve(t *testing.T, k int) {
+	t.Helper()
+	args := nginx(t, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "ok"; }`, r.members[k]))
+	r.servers[k] = start(t, r.machines[k].Command(context.Background(), "nginx", args...), r.members[k])
+}
+
+// kill ends the server of a machine.
+func (r *rig) kill(t *testing.T, k int) {
+	t.Helper()
+	_ = r.servers[k].Process.Kill()
+	netns.WaitFor(t, "connection refused", func() bool {
+		_, err := readAll(r.members[k])
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
 }
 
 // lose drops that part of what is sent to every machine until restore is called.
@@ -145,6 +169,59 @@ func TestBlip(t *testing.T) {
 				t.Errorf("a cut of 0.3 s: %s; HAProxy: %s", &ours, &peers)
 			}
 		})
+	}
+}
+
+// TestChaos goes through all that may happen to machines, and a restart of the balancer, while clients connect to it and to HAProxy. No client
+// of ours sees an error. No request is in progress when a machine fails: those of a server that is killed are lost in any balancer.
+func TestChaos(t *testing.T) {
+	r := newRig(t, 98, 3)
+	cut := r.machines[2]
+	reset := fmt.Sprintf("table ip reset98 { chain out { type filter hook output priority 0; ip daddr %s tcp dport 80 reject with tcp reset; };}", r.members[0].Addr())
+	var restore func()
+	nothing := func() {}
+	for _, event := range []struct {
+		name               string
+		begin, during, end func()
+	}{
+		{"nothing", nothing, nothing, nothing},
+		{"killed", func() { r.kill(t, 0) }, nothing, func() { r.serve(t, 0) }},
+		{"stopped", func() { _ = r.servers[1].Process.Signal(syscall.SIGSTOP) }, nothing, func() { _ = r.servers[1].Process.Signal(syscall.SIGCONT) }},
+		{"cut", func() { netns.Run(t, "ip", "link", "set", cut.NIC, "down") }, nothing, func() { netns.Run(t, "ip", "link", "set", cut.NIC, "up") }},
+		{"blip of 0.3 s", nothing, func() { restore = r.lose(t, 100); time.Sleep(300 * time.Millisecond); restore() }, nothing},
+		{"15 % loss", func() { restore = r.lose(t, 15) }, nothing, func() { restore() }},
+		{"reset", func() { netns.Run(t, "nft", reset) }, nothing, func() { netns.Run(t, "nft", "delete table ip reset98") }},
+		{"slow", nothing, func() {
+			for range 6 {
+				_ = r.servers[1].Process.Signal(syscall.SIGSTOP)
+				time.Sleep(200 * time.Millisecond)
+				_ = r.servers[1].Process.Signal(syscall.SIGCONT)
+				time.Sleep(100 * time.Millisecond)
+			}
+		}, nothing},
+		{"restart", nothing, func() { r.stop(); r.testServer = newTestServerWith(t, rigConfig, r.deps, r.balancer) }, nothing},
+	} {
+		var ours, peers, load tally
+		event.begin()
+		load.tasks.Go(func() {
+			for range 100 { // two seconds at 50 connections a second
+				ours.tasks.Go(func() { ours.request(t, r.ours) })
+				peers.tasks.Go(func() { peers.request(t, r.peers) })
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+		event.during()
+		load.tasks.Wait()
+		event.end()
+		ours.tasks.Wait()
+		peers.tasks.Wait()
+		t.Logf("%s: %s; HAProxy: %s", event.name, &ours, &peers)
+		if ours.failed.Load() > 0 {
+			t.Errorf("%s: %s; HAProxy: %s", event.name, &ours, &peers)
+		}
+		for _, m := range r.members {
+			r.waitCondition(t, m, Up)
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // writeCertificate makes a certificate for a name at a path: with its key, or with the key in path.key.
@@ -343,6 +345,22 @@ func TestHTTP2Failures(t *testing.T) {
 	}
 	if err == nil {
 		t.Error("a part of a response looks complete")
+	}
+}
+
+// TestHTTP2Retries: a backend that refuses HTTP/2 connections is skipped, and the retry is counted.
+func TestHTTP2Retries(t *testing.T) {
+	t.Parallel()
+	alive := h2cServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alive") })
+	b := with(httpBalancer("web", addr(t), addr(t), alive), func(b *lab.Balancer) { b.Protocol = lab.BackendH2C })
+	r := newTestServer(t, Config{Ejection: time.Hour}, b)
+	for range 2 * ejectRefused {
+		if status, got := fetch(t, httpClient(t), b.Listen, "x"); status != http.StatusOK || got != "alive" {
+			t.Errorf("%d %q", status, got)
+		}
+	}
+	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("web")); got != ejectRefused {
+		t.Errorf("%v retries, want %d: the backend is ejected after that", got, ejectRefused)
 	}
 }
 

@@ -106,13 +106,14 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, errClientGone
-		case lost && x.frontend.OnDown == lab.OnDownClose && !x.frontend.hasUsable(x.src.Addr()):
+		case lost && x.onlyDown():
 			return nil, errServerTimeout // nor would the same backend answer now
-		case lost && x.sending == h1.NoBody && idempotent(x.req.Method) && x.log.retries < 3:
+		case lost && x.repeatable():
 		case !isDial(err):
 			return nil, err
 		}
 		last = err
+		x.frontend.state.metrics.retries.Inc()
 		x.log.retries++
 		e.state.release()
 		x.endpoint = nil

@@ -469,7 +469,6 @@ func TestHTTPTruncated(t *testing.T) {
 	}
 }
 
-// TestHTTPLargeBodies sends and gets bodies of several framings and lengths.
 // TestHTTPSlowUpload sends a large body to a backend that reads nothing for longer than it may leave data unacknowledged: its kernel
 // says so by a window of zero, which is no sign that it is gone.
 func TestHTTPSlowUpload(t *testing.T) {
@@ -495,6 +494,7 @@ func TestHTTPSlowUpload(t *testing.T) {
 	}
 }
 
+// TestHTTPLargeBodies sends and gets bodies of several framings and lengths.
 func TestHTTPLargeBodies(t *testing.T) {
 	t.Parallel()
 	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {

@@ -117,10 +117,10 @@ func (x *exchange) roundTrip() error {
 		}
 		lost := member.lost.Load()
 		member.close()
-		if lost && x.frontend.OnDown == lab.OnDownClose && !x.frontend.hasUsable(x.src.Addr()) {
+		switch {
+		case lost && x.onlyDown():
 			return errServerTimeout // nor would the same backend answer now
-		}
-		if !x.repeatable(err, member, lost) {
+		case !lost && !member.reused, member.answered.Load(), errors.Is(err, errServerTimeout), !x.repeatable():
 			return err
 		}
 		x.frontend.state.metrics.retries.Inc()
@@ -135,12 +135,15 @@ func (x *exchange) roundTrip() error {
 	}
 }
 
-// repeatable reports whether a request may be sent again (RFC 9110 section 9.2.2): its method is idempotent, nothing of
-// its body was sent, no byte of a response came, and the connection is one that its backend may have been closing, or
-// whose backend went down.
-func (x *exchange) repeatable(err error, member *memberConn, lost bool) bool {
-	return (member.reused || lost) && !member.answered.Load() && !x.begun && x.upload == nil && x.sending == h1.NoBody &&
-		idempotent(x.req.Method) && !errors.Is(err, errServerTimeout) && x.log.retries < 3
+// repeatable reports whether a request that got no byte of a response may be sent again (RFC 9110 section 9.2.2), where its
+// backend went down or was closing its connection: its method is idempotent and it has no body.
+func (x *exchange) repeatable() bool {
+	return idempotent(x.req.Method) && x.sending == h1.NoBody && x.log.retries < 3
+}
+
+// onlyDown reports whether a request whose backend went down has no other: connections of it are to be closed.
+func (x *exchange) onlyDown() bool {
+	return x.frontend.OnDown == lab.OnDownClose && !x.frontend.hasUsable(x.src.Addr())
 }
 
 func idempotent(method []byte) bool {

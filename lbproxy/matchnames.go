@@ -1,8 +1,8 @@
 package lbproxy
 
 import (
+	"bytes"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -14,14 +14,9 @@ type nameTable struct {
 
 // A pathTable finds the frontend that matches a path. The zero value matches none.
 type pathTable struct {
-	paths []pathMatch // the longest first
-	every *Frontend   // that matches every path; nil: none
-}
-
-// A pathMatch is a path, without "/" at its end, and the frontend that it belongs to.
-type pathMatch struct {
-	path     string
-	frontend *Frontend
+	paths   map[string]*Frontend // without "/" at their end
+	longest int                  // of paths
+	every   *Frontend            // that matches every path; nil: none
 }
 
 // add adds paths of f; none: every path.
@@ -30,20 +25,24 @@ func (t *pathTable) add(paths []string, f *Frontend) {
 		t.every = f
 	}
 	for _, path := range paths {
-		t.paths = append(t.paths, pathMatch{path, f})
+		if t.paths == nil {
+			t.paths = make(map[string]*Frontend)
+		}
+		t.paths[path] = f
+		t.longest = max(t.longest, len(path))
 	}
-	slices.SortStableFunc(t.paths, func(a, b pathMatch) int { return len(b.path) - len(a.path) })
 }
 
 // find returns the frontend with the longest path that target is, or is below. Both are compared as they are written.
 func (t pathTable) find(target []byte) *Frontend {
-	for _, m := range t.paths {
-		if len(target) < len(m.path) || string(target[:len(m.path)]) != m.path {
-			continue
+	path, _, _ := bytes.Cut(target, []byte("?"))
+	for len(t.paths) > 0 && len(path) > 0 {
+		if len(path) <= t.longest {
+			if f := t.paths[string(path)]; f != nil {
+				return f
+			}
 		}
-		if rest := target[len(m.path):]; len(rest) == 0 || rest[0] == '/' || rest[0] == '?' {
-			return m.frontend
-		}
+		path = path[:max(bytes.LastIndexByte(path, '/'), 0)]
 	}
 	return t.every
 }

@@ -22,10 +22,7 @@ var (
 	ErrWeight = errors.New("is not a weight")
 )
 
-const (
-	maxWeight = 256
-	maxAdded  = 256 // backends of one balancer
-)
+const maxAdded = 256 // backends of one balancer
 
 // A Member is what an admin has set for one backend of a balancer at run time. The lab file has precedence: a line there
 // for an added member replaces it, for good.
@@ -207,8 +204,8 @@ func (s *Server) mayAdd(m Member) error {
 		return fmt.Errorf("%w: want the address and port of a server", ErrMember)
 	case f.Listen.Has(m.Addr):
 		return fmt.Errorf("%w: the balancer itself listens there", ErrMember)
-	case m.Weight > maxWeight:
-		return fmt.Errorf("%d %w: want 1 to %d", m.Weight, ErrWeight, maxWeight)
+	case m.Weight > lab.MaxWeight:
+		return fmt.Errorf("%d %w: want 1 to %d", m.Weight, ErrWeight, lab.MaxWeight)
 	case len(endpoints) == 0 && s.added(m.Balancer) >= maxAdded:
 		return fmt.Errorf("%w: %d were added already", ErrMember, maxAdded)
 	}
@@ -280,8 +277,8 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 	if err != nil {
 		return err
 	}
-	if weight < 0 || weight > maxWeight {
-		return fmt.Errorf("backend %s of balancer %s: %d %w: want 1 to %d", backend, balancer, weight, ErrWeight, maxWeight)
+	if weight < 0 || weight > lab.MaxWeight {
+		return fmt.Errorf("backend %s of balancer %s: %d %w: want 1 to %d", backend, balancer, weight, ErrWeight, lab.MaxWeight)
 	}
 	for _, e := range endpoints {
 		m := Member{Balancer: balancer, Addr: e.Addr, Weight: weight}

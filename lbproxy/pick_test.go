@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,6 +188,28 @@ func TestNotFor(t *testing.T) {
 	for i, want := range []bool{true, false, true, false} {
 		if e := f.pick(client(i), nil); (e != nil) != want {
 			t.Errorf("client %d: picked %v, want one: %v", i, e, want)
+		}
+	}
+}
+
+// TestEjectedIsLastTier: ejected backends get connections while no other is left, backups included.
+func TestEjectedIsLastTier(t *testing.T) {
+	t.Parallel()
+	f := newTestFrontend(lab.RoundRobin, 3, 2)
+	for _, step := range []struct{ eject, want string }{{"", "a b"}, {"a", "b"}, {"b", "c"}, {"c", "a b"}} {
+		got := map[string]bool{}
+		for i := range f.endpoints {
+			if e := &f.endpoints[i]; e.Name == step.eject {
+				e.state.ejected.Store(true)
+			}
+		}
+		for i := range 20 {
+			if e := f.pick(client(i), nil); e != nil {
+				got[e.Name] = true
+			}
+		}
+		if names := strings.Join(slices.Sorted(maps.Keys(got)), " "); names != step.want {
+			t.Errorf("%s is ejected, too: %q got connections, want %q", step.eject, names, step.want)
 		}
 	}
 }

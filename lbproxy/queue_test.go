@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	http2frame "golang.org/x/net/http2"
 )
 
 // TestWeights gives each backend as many connections as HAProxy does for the same weights.
@@ -322,6 +323,55 @@ func TestQueueHangUp(t *testing.T) {
 				}
 				_ = c.Close()
 			}
+		})
+	}
+}
+
+// TestQueueHangUpHTTP2: requests of HTTP/2 clients that wait give their places back when their stream is reset, and when their connection
+// ends. The others of the connection wait on.
+func TestQueueHangUpHTTP2(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []lab.BackendProtocol{lab.BackendHTTP1, lab.BackendH2C} {
+		t.Run(string(protocol), func(t *testing.T) {
+			t.Parallel()
+			blocked := make(chan struct{})
+			release := sync.OnceFunc(func() { close(blocked) })
+			back := h2cServer(t, func(http.ResponseWriter, *http.Request) { <-blocked })
+			t.Cleanup(release)
+			b := with(httpBalancer("b", addr(t), back), func(b *lab.Balancer) {
+				b.Protocol, b.Backends[0].MaxConnections, b.Queue, b.Timeouts.Queue = protocol, 1, 4, time.Hour
+			})
+			r := newTestServer(t, Config{}, b)
+			queued := func(n int) {
+				t.Helper()
+				netns.WaitFor(t, fmt.Sprintf("%d requests wait", n), func() bool { return r.States()[0].Queued == n })
+			}
+			one, other := rawHTTP2(t, b.Listen), rawHTTP2(t, b.Listen)
+			one.request(t, 1, "/")
+			netns.WaitFor(t, "one is served", func() bool { return r.States()[0].Backends[0].Connections == 1 })
+			one.request(t, 3, "/")
+			queued(1)
+			one.request(t, 5, "/")
+			queued(2)
+			other.request(t, 1, "/")
+			queued(3)
+			if err := one.WriteRSTStream(3, http2frame.ErrCodeCancel); err != nil {
+				t.Fatal(err)
+			}
+			queued(2)
+			_ = other.conn.Close()
+			queued(1)
+			release()
+			for answered := map[uint32]bool{}; !answered[1] || !answered[5]; {
+				head, ok := one.next(t).(*http2frame.HeadersFrame)
+				if ok && head.StreamID == 3 {
+					t.Error("a stream that was reset got an answer")
+				}
+				if ok {
+					answered[head.StreamID] = true
+				}
+			}
+			netns.WaitFor(t, "no request is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
 		})
 	}
 }

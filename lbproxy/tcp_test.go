@@ -457,20 +457,8 @@ func TestDrainKeepsConnections(t *testing.T) {
 // them for long. None is refused or reset.
 func TestRestartRefusesNobody(t *testing.T) {
 	t.Parallel()
-	kept, err := ListenFree(t.Context(), addr(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = kept.Close() }()
-	deps := Deps{Listen: func(context.Context, netip.AddrPort) (net.Listener, error) {
-		file, err := kept.(*net.TCPListener).File()
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = file.Close() }()
-		return net.FileListener(file)
-	}}
-	b := balancer("b", addrPort(kept.Addr()), serveTCP(t, nameServer("b")))
+	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
+	deps := keptSocket(t, listenOf(b))
 	r := newTestServerWith(t, Config{Drain: 5 * time.Second}, deps, b)
 	long := dial(t, b.Listen)
 	readLine(t, long)
@@ -499,6 +487,24 @@ func TestRestartRefusesNobody(t *testing.T) {
 	if clients.failed.Load() > 0 {
 		t.Errorf("three restarts: %s", &clients)
 	}
+}
+
+// keptSocket returns dependencies of servers that have the same listening socket, one after the other.
+func keptSocket(t *testing.T, at netip.AddrPort) Deps {
+	t.Helper()
+	kept, err := ListenFree(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kept.Close() })
+	return Deps{Listen: func(context.Context, netip.AddrPort) (net.Listener, error) {
+		file, err := kept.(*net.TCPListener).File()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		return net.FileListener(file)
+	}}
 }
 
 // exchangeLine sends and reads a line on a new connection.

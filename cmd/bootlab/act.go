@@ -177,7 +177,7 @@ func backendCommand(o *options) *cobra.Command {
 	add := &api.BackendChange{Action: api.BackendAdd}
 	adding := changeCommand(o, add, "Add a backend, a host or an address with a port, until it is removed or in the lab file")
 	adding.Use = "add BALANCER HOST:PORT"
-	adding.Flags().IntVar(&add.Weight, "weight", 1, "share of new connections, 1 to 256")
+	adding.Flags().IntVar(&add.Weight, "weight", 1, fmt.Sprintf("share of new connections, 1 to %d", lab.MaxWeight))
 	adding.Flags().BoolVar(&add.Backup, "backup", false, "use it only while no other backend is up")
 	cmd.AddCommand(adding, weightCommand(o), liveCommand(o))
 	cmd.AddCommand(&cobra.Command{
@@ -221,14 +221,14 @@ func changedState(change api.BackendAction, b api.Backend) string {
 
 func weightCommand(o *options) *cobra.Command {
 	change := &api.BackendChange{Action: api.BackendWeight}
-	cmd := changeCommand(o, change, "Set the share of new connections of a backend, 1 to 256; default: that of the lab file")
+	cmd := changeCommand(o, change, fmt.Sprintf("Set the share of new connections of a backend, 1 to %d; default: that of the lab file", lab.MaxWeight))
 	run := cmd.RunE
 	cmd.Use, cmd.Args = "weight BALANCER BACKEND WEIGHT|default", cobra.ExactArgs(3)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if args[2] != "default" {
 			n, err := strconv.Atoi(args[2])
-			if err != nil || n < 1 || n > 256 {
-				return fmt.Errorf("%q is not a weight: want 1 to 256, or default", args[2])
+			if err != nil || n < 1 || n > lab.MaxWeight {
+				return fmt.Errorf("%q is not a weight: want 1 to %d, or default", args[2], lab.MaxWeight)
 			}
 			change.Weight = n
 		}

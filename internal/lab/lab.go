@@ -374,6 +374,9 @@ type Balancer struct {
 // AnyResponses is the Balancer.Responses of a protocol whose sessions end when they are idle.
 const AnyResponses = -1
 
+// MaxWeight is the largest weight of a backend, as HAProxy's; the smallest is 1.
+const MaxWeight = 256
+
 // A Backend is one member of a balancer.
 type Backend struct {
 	Name string // the host's name where it is a host, else the address

@@ -125,9 +125,6 @@ func (r *resolver) backendPort(m *lab.Backend, b *lab.Balancer, s spot, at strin
 	return false
 }
 
-// maxWeight is the largest weight, as HAProxy's.
-const maxWeight = 256
-
 // backendItem returns a backend of the list; false: it has an error.
 func (r *resolver) backendItem(m *either[member, rawBackend], at string) (lab.Backend, bool) {
 	if m.Long == nil {
@@ -142,8 +139,8 @@ func (r *resolver) backendItem(m *either[member, rawBackend], at string) (lab.Ba
 	}
 	b, ok := r.backend(&raw.Address, at+".address")
 	b.Weight, b.Backup, b.MaxConnections = int(raw.Weight.V), bool(raw.Backup.V), int(raw.MaxConnections.V)
-	if raw.Weight.ok() && (b.Weight < 1 || b.Weight > maxWeight) {
-		r.fail(raw.Weight.spot, at+".weight", "%d is not a weight: want 1 to %d; bootlab backend drain takes a backend out", b.Weight, maxWeight)
+	if raw.Weight.ok() && (b.Weight < 1 || b.Weight > lab.MaxWeight) {
+		r.fail(raw.Weight.spot, at+".weight", "%d is not a weight: want 1 to %d; bootlab backend drain takes a backend out", b.Weight, lab.MaxWeight)
 	}
 	return b, ok
 }
