@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -38,7 +39,9 @@ func importFormat(o *options, format importer.Format, about string) *cobra.Comma
 		Short: "Read " + about,
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			r, err := importer.Import(format, files, importer.Options{Root: root, Interface: interfaceWith, Lookup: lookup(cmd.Context()), Check: importProblems})
+			r, err := untilInterrupted(cmd.Context(), func() (*importer.Result, error) {
+				return importer.Import(format, files, importer.Options{Root: root, Interface: interfaceWith, Lookup: lookup(cmd.Context()), Check: importProblems})
+			})
 			if err != nil {
 				return err
 			}
@@ -61,13 +64,31 @@ not be carried is listed on stderr, with the domain and the line of its definiti
 			if err != nil {
 				return err
 			}
-			r, err := importer.ImportMachines(m, importer.Options{Interface: interfaceWith, Subnet: subnetOn, Check: importProblems})
+			r, err := untilInterrupted(cmd.Context(), func() (*importer.Result, error) {
+				return importer.ImportMachines(m, importer.Options{Interface: interfaceWith, Subnet: subnetOn, Check: importProblems})
+			})
 			if err != nil {
 				return err
 			}
 			return o.printImport(cmd, r)
 		},
 	}
+}
+
+// untilInterrupted returns the result of work that takes no context, or an error as soon as ctx ends: the process ends then.
+func untilInterrupted[T any](ctx context.Context, work func() (T, error)) (result T, err error) {
+	done := make(chan func(), 1)
+	go func() {
+		r, e := work()
+		done <- func() { result, err = r, e }
+	}()
+	select {
+	case set := <-done:
+		set()
+	case <-ctx.Done():
+		err = errors.New("interrupted")
+	}
+	return result, err
 }
 
 // An importResult is the result of import as JSON.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,5 +27,24 @@ func TestImportLibvirt(t *testing.T) {
 	}
 	if out, err := bootlab(t.Context(), "check", "--lab", file).CombinedOutput(); err != nil {
 		t.Errorf("check: %v\n%s", err, out)
+	}
+}
+
+// TestUntilInterrupted: an import of a large configuration ends with its context, whatever it is doing.
+func TestUntilInterrupted(t *testing.T) {
+	t.Parallel()
+	if got, err := untilInterrupted(t.Context(), func() (string, error) { return "done", nil }); got != "done" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	busy := make(chan struct{})
+	defer close(busy)
+	got, err := untilInterrupted(ctx, func() (string, error) {
+		cancel()
+		<-busy
+		return "done", nil
+	})
+	if got != "" || err == nil {
+		t.Errorf("%q, %v after an interrupt, want an error", got, err)
 	}
 }

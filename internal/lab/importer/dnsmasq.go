@@ -17,6 +17,9 @@ type dnsmasq struct {
 	addresses  []netip.Addr // of listen-address
 	ranges     []*dhcpRange
 	reserved   []*reservation
+	bySet      map[string][]*reservation // by the tags that they set
+	known      map[string][]netip.Addr   // addresses of names, of so many of names
+	knownNames int
 	wantsNames bool // resolves names even if no statement says so
 }
 
@@ -39,7 +42,10 @@ func readDnsmasq(d *draft, s *sources, names []string) error {
 }
 
 func newDnsmasq(d *draft, s *sources) *dnsmasq {
-	return &dnsmasq{draft: d, s: s, statements: map[string][]statement{}, tags: map[string]*tag{}}
+	d.lastMAC = true
+	return &dnsmasq{
+		draft: d, s: s, statements: map[string][]statement{}, tags: map[string]*tag{}, bySet: map[string][]*reservation{}, known: map[string][]netip.Addr{},
+	}
 }
 
 // add stores a statement.
@@ -123,7 +129,7 @@ func (q *dnsmasq) include(from, key string, st statement, depth int) error {
 	case "conf-dir":
 		files = q.folder(from, st)
 	case "dhcp-hostsfile", "dhcp-hostsdir":
-		files, as = q.fileOrFolder(from, st), "dhcp-host"
+		files, as = q.fileOrFolder(from, st), "dhcp-hostsfile"
 	case "dhcp-optsfile", "dhcp-optsdir":
 		files, as = q.fileOrFolder(from, st), "dhcp-option"
 	case "addn-hosts", "hostsdir":

@@ -192,7 +192,7 @@ func (q *dnsmasq) rangePool(r *dhcpRange) {
 
 // reservations reads dhcp-host. Those whose MAC has an asterisk set tags only.
 func (q *dnsmasq) reservations() {
-	for _, st := range q.take("dhcp-host") {
+	for _, st := range append(q.take("dhcp-host"), q.take("dhcp-hostsfile")...) { // files are read after all statements
 		h := &reservation{host: &host{at: st.at}}
 		lease, wild := "", ""
 		for _, w := range st.words {
@@ -258,6 +258,9 @@ func (q *dnsmasq) reserve(st statement, h *reservation, lease, wild string) {
 			q.tag(s).criteria["mac"] = append(q.tag(s).criteria["mac"], h.macs...)
 		}
 		q.reserved = append(q.reserved, h)
+		for _, s := range h.sets {
+			q.bySet[s] = append(q.bySet[s], h)
+		}
 	}
 }
 
@@ -386,7 +389,7 @@ func (q *dnsmasq) targets(st statement, need []string) (all []target) {
 				all = append(all, p.target())
 			}
 		}
-		for _, h := range q.reserved {
+		for _, h := range q.reservedWith(n, need) {
 			if q.hostIn(h, n) && q.all(need, func(t string) bool { return q.networkHas(n, t) || q.hostHas(h, t) }) {
 				all = append(all, h.target())
 			}
@@ -396,6 +399,16 @@ func (q *dnsmasq) targets(st statement, need []string) (all []target) {
 		q.note(st.at, "no network, pool or host is all that has the tag %s: it is left out", strings.Join(need, ", "))
 	}
 	return all
+}
+
+// reservedWith returns the reservations that may have all tags, where n gives its clients some.
+func (q *dnsmasq) reservedWith(n *network, tags []string) []*reservation {
+	for _, name := range tags {
+		if t := q.tags[name]; name != "known" && (t == nil || len(t.macs) == 0) && !q.networkHas(n, name) {
+			return q.bySet[name]
+		}
+	}
+	return q.reserved
 }
 
 func (q *dnsmasq) all(tags []string, has func(string) bool) bool {
@@ -411,8 +424,14 @@ func (q *dnsmasq) networkHas(n *network, name string) bool {
 	if slices.Contains(q.interfaces, name) {
 		return n.value("interface") == name
 	}
-	of := slices.DeleteFunc(slices.Clone(q.ranges), func(r *dhcpRange) bool { return r.network != n })
-	return len(of) > 0 && !slices.ContainsFunc(of, func(r *dhcpRange) bool { return !slices.Contains(r.sets, name) })
+	found := false
+	for _, r := range q.ranges {
+		if r.network == n && !slices.Contains(r.sets, name) {
+			return false
+		}
+		found = found || r.network == n
+	}
+	return found
 }
 
 // poolHas reports whether every client of p has a tag: by the range, or because what the pool matches sets the tag.

@@ -258,13 +258,8 @@ func (q *dnsmasq) wildcard(st statement) {
 
 // machine reports whether address= is used for the one name of a machine: the machine has a reservation, or hosts files have the name.
 func (q *dnsmasq) machine(name string, a netip.Addr) bool {
-	for _, n := range q.names {
-		if q.full(n.name) == name && n.ip == a {
-			return true
-		}
-	}
 	h := q.hostNamed(name)
-	return h != nil && h.ip == a
+	return h != nil && h.ip == a || slices.Contains(q.addressesOf(name), a)
 }
 
 // cname makes names aliases of a host, or CNAME records.
@@ -279,27 +274,27 @@ func (q *dnsmasq) cname(st statement) {
 	}
 	target := w[len(w)-1]
 	for _, name := range w[:len(w)-1] {
-		switch h, ip := q.hostNamed(target), q.addressOf(target); {
+		switch h, ips := q.hostNamed(target), q.addressesOf(q.full(target)); {
 		case strings.HasPrefix(name, "*") || !validName(strings.TrimSuffix(name, ".")):
 			q.record(st.at, name, "CNAME", q.absolute(target))
 		case h != nil:
 			h.append("aliases", st.at, q.alias(h, name))
-		case ip.IsValid():
-			q.names = append(q.names, address{st.at, q.full(name), ip})
+		case len(ips) > 0:
+			q.names = append(q.names, address{st.at, q.full(name), ips[0]})
 		default:
 			q.record(st.at, q.full(name), "CNAME", q.absolute(target))
 		}
 	}
 }
 
-// addressOf returns the address of a name of a hosts file, if it has one.
-func (q *dnsmasq) addressOf(name string) netip.Addr {
-	for _, n := range q.names {
-		if q.full(n.name) == q.full(name) {
-			return n.ip
-		}
+// addressesOf returns the addresses that hosts files have for a full name.
+func (q *dnsmasq) addressesOf(full string) []netip.Addr {
+	for _, n := range q.names[q.knownNames:] {
+		name := q.full(n.name)
+		q.known[name] = append(q.known[name], n.ip)
 	}
-	return netip.Addr{}
+	q.knownNames = len(q.names)
+	return q.known[full]
 }
 
 // hostsFile is what dnsmasq reads unless it has no-hosts.

@@ -76,10 +76,10 @@ func (q *dnsmasq) readTags() {
 				continue
 			}
 			q.criterion(st, set, c.criterion, pattern)
-			if c.criterion == "mac" {
-				q.tag(set).macs = slices.Clone(q.tag(set).criteria["mac"])
-			}
 		}
+	}
+	for _, t := range q.tags {
+		t.macs = slices.Clone(t.criteria["mac"])
 	}
 	for _, st := range q.statements["dhcp-match"] {
 		if set, rest := q.oldSet(st); set != "" {

@@ -27,7 +27,10 @@ type draft struct {
 	hyper     mapping // hypervisors
 	// forwardAll says that names which a zone does not have are to be forwarded, as the other server does, except in zones of owned.
 	forwardAll bool
-	owned      map[string]bool // by origin
+	owned      map[string]bool   // by origin
+	lastMAC    bool              // of hosts with the same MAC the last is used
+	named      map[string]*host  // by full name; nil: not used yet
+	numbers    map[[2]string]int // the last one of a name of a section
 }
 
 // A network is a network of the draft.
@@ -84,7 +87,19 @@ type route struct {
 	to, via string
 }
 
-func newDraft(o Options) *draft { return &draft{o: o, owned: map[string]bool{}} }
+func newDraft(o Options) *draft {
+	return &draft{o: o, owned: map[string]bool{}, numbers: map[[2]string]int{}}
+}
+
+// free returns a name of a section that is not taken: name, or name with a number.
+func (d *draft) free(section, name string, taken func(string) bool) string {
+	try := name
+	for key := [2]string{section, name}; taken(try); {
+		d.numbers[key] = max(d.numbers[key], 1) + 1
+		try = fmt.Sprintf("%s-%d", name, d.numbers[key])
+	}
+	return try
+}
 
 // note records that a statement is not carried as it is.
 func (d *draft) note(at place, format string, args ...any) {
@@ -130,12 +145,9 @@ func (d *draft) addNetwork(at place, name string, subnet netip.Prefix) *network 
 }
 
 func (d *draft) freeNetwork(name string) string {
-	name = ident(name, "lan")
-	for i, try := 2, name; ; i, try = i+1, fmt.Sprintf("%s-%d", name, i) {
-		if !slices.ContainsFunc(d.networks, func(n *network) bool { return n.name == try }) {
-			return try
-		}
-	}
+	return d.free("networks", ident(name, "lan"), func(try string) bool {
+		return slices.ContainsFunc(d.networks, func(n *network) bool { return n.name == try })
+	})
 }
 
 // addPool adds a pool with a name that is free in its network.

@@ -11,7 +11,9 @@ import (
 type haproxy struct {
 	*draft
 	sections []*proxySection
-	looked   map[string]string // addresses of names
+	byName   map[[2]string]*proxySection // the first of a kind and name
+	uses     map[string]bool             // names of backends that rules use
+	looked   map[string]string           // addresses of names
 }
 
 // A proxySection is a section of the file, with the defaults that apply to it.
@@ -20,6 +22,8 @@ type proxySection struct {
 	kind     string // defaults, frontend, backend, listen …
 	name     string
 	lines    []proxyLine
+	index    map[[2]string][]proxyLine // by the first word, and by the first two
+	state    *proxyLine                // the last one that is disabled or enabled; nil: none
 	defaults *proxySection
 }
 
@@ -30,7 +34,7 @@ type proxyLine struct {
 }
 
 func readHAProxy(d *draft, s *sources, names []string) error {
-	h := &haproxy{draft: d, looked: map[string]string{}}
+	h := &haproxy{draft: d, byName: map[[2]string]*proxySection{}, uses: map[string]bool{}, looked: map[string]string{}}
 	for _, name := range names {
 		data, err := s.read(name)
 		if err != nil {
@@ -46,7 +50,7 @@ func readHAProxy(d *draft, s *sources, names []string) error {
 		case "frontend", "listen":
 			h.frontend(s)
 		case "backend":
-			if !h.used(s.name) {
+			if !h.uses[s.name] {
 				h.note(s.at, "no frontend uses this backend: it is left out")
 			}
 		}
@@ -70,7 +74,7 @@ func (h *haproxy) parse(name, data string) error {
 		at := place{name, number, strings.Join(words, " ")}
 		switch kind := words[0]; {
 		case slices.Contains(proxyKinds, kind):
-			section = &proxySection{at: at, kind: kind, defaults: defaults}
+			section = &proxySection{at: at, kind: kind, defaults: defaults, index: map[[2]string][]proxyLine{}}
 			if len(words) > 1 {
 				section.name = words[1]
 			}
@@ -81,13 +85,31 @@ func (h *haproxy) parse(name, data string) error {
 				defaults = section
 			}
 			h.sections = append(h.sections, section)
+			if key := [2]string{kind, section.name}; h.byName[key] == nil {
+				h.byName[key] = section
+			}
 		case section == nil:
 			return fmt.Errorf("%s:%d: %q is not a section of haproxy.cfg", name, number, clip(kind))
 		default:
-			section.lines = append(section.lines, proxyLine{at, words})
+			section.add(proxyLine{at, words})
+			if len(words) > 1 && (words[0] == "default_backend" || words[0] == "use_backend") {
+				h.uses[words[1]] = true
+			}
 		}
 	}
 	return nil
+}
+
+func (s *proxySection) add(l proxyLine) {
+	s.lines = append(s.lines, l)
+	if l.words[0] == "disabled" || l.words[0] == "enabled" {
+		s.state = &l
+	}
+	s.index[[2]string{l.words[0]}] = append(s.index[[2]string{l.words[0]}], l)
+	if len(l.words) > 1 && l.words[1] != "" {
+		key := [2]string{l.words[0], l.words[1]}
+		s.index[key] = append(s.index[key], l)
+	}
 }
 
 // proxyWords splits a line as HAProxy does: at blanks, with quotes, backslashes and comments.
@@ -127,28 +149,28 @@ func proxyWords(s string) (words []string) {
 }
 
 // named returns the section of a kind with that name, or nil.
-func (h *haproxy) named(kind, name string) *proxySection {
-	for _, s := range h.sections {
-		if s.kind == kind && s.name == name {
-			return s
-		}
+func (h *haproxy) named(kind, name string) *proxySection { return h.byName[[2]string{kind, name}] }
+
+// all returns the lines of a section that begin with one word or two; none: those of its defaults.
+func (s *proxySection) all(words ...string) []proxyLine {
+	var key [2]string
+	copy(key[:], words)
+	if found := s.index[key]; len(found) > 0 || s.kind == "defaults" || s.defaults == nil {
+		return found
 	}
-	return nil
+	return s.defaults.index[key]
 }
 
-// all returns the lines of a section that begin with the words; none: those of its defaults.
-func (s *proxySection) all(words ...string) (found []proxyLine) {
-	for ; s != nil && len(found) == 0; s = s.defaults {
-		for _, l := range s.lines {
-			if len(l.words) >= len(words) && slices.Equal(l.words[:len(words)], words) {
-				found = append(found, l)
-			}
-		}
-		if s.kind == "defaults" {
-			break
-		}
+// disabled returns the line that keeps HAProxy from using a section; nil: it is in use.
+func (s *proxySection) disabled() *proxyLine {
+	l := s.state
+	if l == nil && s.defaults != nil {
+		l = s.defaults.state
 	}
-	return found
+	if l != nil && l.words[0] == "disabled" {
+		return l
+	}
+	return nil
 }
 
 // value returns the last line that begins with the words, and what follows them.
@@ -171,17 +193,8 @@ func (h *haproxy) backendOf(name string) *proxySection {
 	return h.named("listen", name)
 }
 
-// used reports whether a frontend uses a backend.
-func (h *haproxy) used(name string) bool {
-	return slices.ContainsFunc(h.sections, func(s *proxySection) bool {
-		return slices.ContainsFunc(s.lines, func(l proxyLine) bool {
-			return len(l.words) > 1 && (l.words[0] == "default_backend" || l.words[0] == "use_backend") && l.words[1] == name
-		})
-	})
-}
-
 // proxySilent are directives that bootlab does by itself, or that do not matter, and those that other functions read.
-var proxySilent = strings.Fields(`mode bind server default-server balance timeout maxconn default_backend use_backend acl redirect cookie
+var proxySilent = strings.Fields(`mode bind disabled enabled server default-server balance timeout maxconn default_backend use_backend acl redirect cookie
 	description id log log-tag log-format log-format-sd unique-id-format unique-id-header retries retry-on fullconn monitor-uri hash-type
 	tcp-check http-check backlog grace rate-limit load-server-state-from-file server-state-file-name source-keepalive email-alert max-keep-alive-queue`)
 

@@ -27,6 +27,10 @@ func (h *haproxy) frontend(f *proxySection) {
 	if f.isStats() {
 		return
 	}
+	if l := f.disabled(); l != nil {
+		h.note(l.at, "a disabled %s listens nowhere: %s is left out", f.kind, clip(f.name))
+		return
+	}
 	binds := h.binds(f)
 	routes := h.routesOf(f)
 	redirect := h.redirects(f)
@@ -64,13 +68,8 @@ func (h *haproxy) frontend(f *proxySection) {
 }
 
 func (h *haproxy) addBalancer(name string, at place, m *mapping) {
-	name = ident(name, "balancer")
-	for i, try := 2, name; ; i, try = i+1, name+"-"+strconv.Itoa(i) {
-		if h.balancers.get(try) == nil {
-			h.balancers.add(&entry{key: try, at: at, sub: m})
-			return
-		}
-	}
+	name = h.free("balancers", ident(name, "balancer"), func(try string) bool { return h.balancers.get(try) != nil })
+	h.balancers.add(&entry{key: name, at: at, sub: m})
 }
 
 // binds reads the addresses of a frontend: those of bind, and of older files in the line of the section.
@@ -166,13 +165,12 @@ func (h *haproxy) lookup(at place, name string) (string, bool) {
 
 // routesOf returns the backends of a frontend: those with a rule first.
 func (h *haproxy) routesOf(f *proxySection) (all []proxyRoute) {
-	for _, l := range f.lines {
-		if l.words[0] != "use_backend" || len(l.words) < 2 {
+	for _, l := range f.all("use_backend") {
+		if len(l.words) < 2 {
 			continue
 		}
-		b := h.backendOf(l.words[1])
+		b := h.usable(l, l.words[1])
 		if b == nil {
-			h.note(l.at, "there is no backend of that name: the rule is left out")
 			continue
 		}
 		r := proxyRoute{at: l.at, backend: b}
@@ -182,16 +180,27 @@ func (h *haproxy) routesOf(f *proxySection) (all []proxyRoute) {
 		all = append(all, r)
 	}
 	if l, name, ok := f.value("default_backend"); ok && len(name) > 0 {
-		if b := h.backendOf(name[0]); b != nil {
+		if b := h.usable(l, name[0]); b != nil {
 			all = append(all, proxyRoute{at: l.at, backend: b})
-		} else {
-			h.note(l.at, "there is no backend of that name: it is left out")
 		}
 	}
 	if f.kind == "listen" && slices.ContainsFunc(f.lines, func(l proxyLine) bool { return l.words[0] == "server" }) {
 		all = append(all, proxyRoute{at: f.at, backend: f})
 	}
 	return all
+}
+
+// usable returns the section of a backend that a line uses; nil: there is none, or it is disabled.
+func (h *haproxy) usable(l proxyLine, name string) *proxySection {
+	b := h.backendOf(name)
+	switch {
+	case b == nil:
+		h.note(l.at, "there is no backend of that name: it is left out")
+	case b.disabled() != nil:
+		h.note(l.at, "the backend is disabled (%s:%d), and HAProxy refuses what it would get: it is left out", b.disabled().at.file, b.disabled().at.line)
+		return nil
+	}
+	return b
 }
 
 // redirects returns the line that redirects to https, if all of the frontend is.

@@ -3,11 +3,13 @@ package importer_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -156,10 +158,20 @@ func TestNotes(t *testing.T) {
 		"weight 0": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80\n server w2 10.0.0.12:80 weight 0\n", "10.0.0.11:80", "10.0.0.12",
 			"a server of weight 0 gets no connections: it is left out"},
 		"all disabled": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80 disabled\n", "version: 1", "10.0.0.1", "a disabled server"},
-		"MAC twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu\ndhcp-host=52:54:00:77:00:01,10.202.77.12,alpha\n", "zulu: {mac", "alpha",
-			"x:3: dhcp-host=52:54:00:77:00:01,10.202.77.12,alpha: 52:54:00:77:00:01 is the MAC of a host at x:2: this host is left out\n"},
-		"one of two MACs twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu\ndhcp-host=52:54:00:77:00:01,52:54:00:77:00:02,10.202.77.12,alpha\n",
-			"alpha: {mac: 52:54:00:77:00:02", "", "52:54:00:77:00:01 is the MAC of a host at x:2: it is left out\n"},
+		"disabled frontend": {importer.HAProxy, "frontend f\n mode http\n disabled\n bind 10.0.0.1:80\n default_backend b\n" + ruleEnd, "version: 1", "10.0.0.1",
+			"x:3: disabled: a disabled frontend listens nowhere: f is left out\n"},
+		"disabled listen": {importer.HAProxy, "listen l\n bind 10.0.0.1:80\n server s 10.0.0.11:80\n disabled\n", "version: 1", "10.0.0.1", "x:4: disabled: a disabled listen listens nowhere: l is left out\n"},
+		"disabled backend": {importer.HAProxy, ruleHead + " use_backend b if { path_beg /api }\n" + strings.Replace(ruleEnd, "backend b\n", "backend b\n disabled\n", 1), "10.0.0.11:80", "/api",
+			"the backend is disabled (x:7), and HAProxy refuses what it would get: it is left out\n"},
+		"disabled default backend": {importer.HAProxy, proxyHead + " disabled\n server w1 10.0.0.11:80\n", "version: 1", "10.0.0.1", "the backend is disabled (x:7)"},
+		"disabled by defaults":     {importer.HAProxy, "defaults\n disabled\n" + proxyHead + " server w1 10.0.0.11:80\n", "version: 1", "10.0.0.1", "x:2: disabled: a disabled frontend listens nowhere: f is left out\n"},
+		"enabled again":            {importer.HAProxy, "defaults\n disabled\nlisten l\n bind 10.0.0.1:80\n disabled\n enabled\n server s 10.0.0.11:80\n", "10.0.0.11:80", "disabled", ""},
+		"MAC twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu\ndhcp-host=52:54:00:77:00:01,10.202.77.12,alpha\n", "alpha: {mac", "zulu",
+			"x:2: dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu: 52:54:00:77:00:01 is the MAC of a host at x:3: this host is left out\n"},
+		"one of two MACs twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,52:54:00:77:00:02,10.202.77.12,alpha\ndhcp-host=52:54:00:77:00:01,10.202.77.11,zulu\n",
+			"alpha: {mac: 52:54:00:77:00:02", "", "52:54:00:77:00:01 is the MAC of a host at x:3: it is left out\n"},
+		"MAC twice in dhcpd": {importer.DHCPD, "host zulu { hardware ethernet 52:54:00:77:00:01; }\nhost alpha { hardware ethernet 52:54:00:77:00:01; }\n", "zulu: {mac", "alpha:",
+			"52:54:00:77:00:01 is the MAC of a host at x:1: this host is left out\n"},
 		"address twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,a\ndhcp-host=52:54:00:77:00:02,10.202.77.11,b\n", "a: {mac", "b: {",
 			"hosts.b is left out: ip: 10.202.77.11 is already used by host a: want another address\n"},
 		"tag without a prefix": {importer.Dnsmasq, dhcpHead + "dhcp-option=lab,3,10.202.77.254\n", "router: 10.202.77.254", "", "x:1: "},
@@ -196,6 +208,63 @@ func TestNotes(t *testing.T) {
 			}
 			if !strings.Contains(notes.String(), tt.note) || tt.note == "" && notes.Len() > 0 {
 				t.Errorf("want the note %q, not\n%s", tt.note, &notes)
+			}
+		})
+	}
+}
+
+// TestManyRules imports what grew with the square of its size: rules of one frontend, by acl and by name, and machines with tags, options and
+// names. The limit only ends what would take ten minutes and more: with BOOTLAB_LONG there are so many that it would.
+func TestManyRules(t *testing.T) {
+	t.Parallel()
+	rules := 1000
+	if os.Getenv("BOOTLAB_LONG") != "" {
+		rules = 50_000
+	}
+	machines := rules
+	var proxy, dnsmasq strings.Builder
+	proxy.WriteString("frontend f\n mode http\n bind :80\n")
+	for i := range rules {
+		fmt.Fprintf(&proxy, " acl a%d hdr(host) h%[1]d.lab.example\n use_backend b%[1]d if a%[1]d\n", i)
+	}
+	for i := range rules {
+		fmt.Fprintf(&proxy, "backend b%d\n mode http\n server s 10.0.%d.%d:80\n", i, i>>8, i&0xff)
+	}
+	dnsmasq.WriteString("domain=lab.example\nserver=9.9.9.9\ndhcp-range=10.0.0.0,static,255.255.0.0\n")
+	for i := range machines {
+		fmt.Fprintf(&dnsmasq, "dhcp-host=52:54:00:00:%02x:%02x,set:t%d,10.0.%[1]d.%[2]d,h%[3]d\ndhcp-option=tag:t%[3]d,150,10.0.0.%[2]d\naddress=/a%[3]d.lab.example/10.0.%[1]d.%[2]d\ncname=c%[3]d.lab.example,h%[3]d.lab.example\n", i>>8, i&0xff, i)
+		fmt.Fprintf(&dnsmasq, "host-record=r%d.lab.example,10.1.%d.%d\naddress=/z%[1]d.example/10.0.0.1\n", i, i>>8, i&0xff)
+	}
+	for _, tt := range []struct {
+		format importer.Format
+		text   string
+		want   []string
+	}{
+		{importer.HAProxy, proxy.String(), []string{fmt.Sprintf("h%d.lab.example", rules-1), fmt.Sprintf("10.0.%d.%d:80", (rules-1)>>8, (rules-1)&0xff)}},
+		{importer.Dnsmasq, dnsmasq.String(), []string{fmt.Sprintf("c%d", machines-1), fmt.Sprintf("z%d.example:", machines-1), fmt.Sprintf(`"150": 10.0.0.%d`, (machines-1)&0xff)}},
+	} {
+		t.Run(string(tt.format), func(t *testing.T) {
+			t.Parallel()
+			done := make(chan *importer.Result, 1)
+			go func() {
+				r, err := importer.Text(tt.format, "x", []byte(tt.text), importer.Options{Check: check})
+				if err != nil {
+					t.Error(err)
+				}
+				done <- r
+			}()
+			select {
+			case r := <-done:
+				for _, want := range tt.want {
+					if r != nil && !strings.Contains(string(r.Lab), want) {
+						t.Errorf("%s is missing", want)
+					}
+				}
+				if r != nil && len(r.Notes) > 10 {
+					t.Errorf("%d notes, the first is %s", len(r.Notes), r.Notes[0])
+				}
+			case <-time.After(5 * time.Minute):
+				t.Error("it takes more than five minutes")
 			}
 		})
 	}

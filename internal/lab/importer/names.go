@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 // nameHosts sets the lab's domain, and gives every name with an address to a host or to a zone.
 func (d *draft) nameHosts() {
 	d.chooseDomain()
+	d.named = nil
 	byIP := map[netip.Addr]*host{}
 	for _, h := range d.hosts {
 		if h.ip.IsValid() && byIP[h.ip] == nil {
@@ -29,11 +29,13 @@ func (d *draft) nameHosts() {
 			h = &host{at: a.at, name: a.name, ip: a.ip}
 			byIP[a.ip] = h
 			d.hosts = append(d.hosts, h)
+			d.indexName(h)
 			continue
 		}
 		switch {
 		case h.name == "":
 			h.name = a.name
+			d.indexName(h)
 		case d.full(h.name) != d.full(a.name):
 			h.append("aliases", a.at, d.alias(h, a.name))
 		}
@@ -47,8 +49,12 @@ func recordType(ip netip.Addr) string {
 	return "AAAA"
 }
 
-// oneHostPerMAC leaves out MACs that a host of an earlier line has, and hosts that have no other.
+// oneHostPerMAC leaves out MACs that a host of an earlier line has, with lastMAC of a later one, and hosts that have no other.
 func (d *draft) oneHostPerMAC() {
+	if d.lastMAC {
+		slices.Reverse(d.hosts)
+		defer func() { slices.Reverse(d.hosts) }()
+	}
 	first := map[lab.MAC]place{}
 	d.hosts = slices.DeleteFunc(d.hosts, func(h *host) bool {
 		had := len(h.macs)
@@ -72,11 +78,20 @@ func (d *draft) oneHostPerMAC() {
 
 // hostNamed returns the host with that name, or nil.
 func (d *draft) hostNamed(name string) *host {
-	i := slices.IndexFunc(d.hosts, func(h *host) bool { return h.name != "" && d.full(h.name) == d.full(name) })
-	if i < 0 {
-		return nil
+	if d.named == nil {
+		d.named = make(map[string]*host, len(d.hosts))
+		for _, h := range d.hosts {
+			d.indexName(h)
+		}
 	}
-	return d.hosts[i]
+	return d.named[d.full(name)]
+}
+
+// indexName makes hostNamed find h.
+func (d *draft) indexName(h *host) {
+	if full := d.full(h.name); d.named != nil && h.name != "" && d.named[full] == nil {
+		d.named[full] = h
+	}
 }
 
 // full returns a name with its domain, in lower case and without a final dot.
@@ -161,10 +176,7 @@ func (h *host) write(d *draft, hosts, clusters *mapping) {
 			h.append("aliases", h.at, d.full(h.name)+".")
 		}
 	}
-	name := label
-	for i := 2; hosts.get(name) != nil; i++ {
-		name = fmt.Sprintf("%s-%d", label, i)
-	}
+	name := d.free("hosts", label, func(try string) bool { return hosts.get(try) != nil })
 	if name != label {
 		d.note(h.at, "the name %s is in use: this host is %s", label, name)
 		h.prune(map[*entry]bool{h.get("cluster"): true})
@@ -217,17 +229,10 @@ func (d *draft) record(at place, name, rtype, data string) {
 // zoneOf returns the origin of the zone for a name: the most specific that there is, the lab's domain, or a new one: its parent, without
 // the labels of a service.
 func (d *draft) zoneOf(name string) string {
-	best := ""
-	for _, e := range d.zones.entries {
-		if within(name, e.key) && len(e.key) > len(best) {
-			best = e.key
+	for rest, more := name, true; more; _, rest, more = strings.Cut(rest, ".") {
+		if rest == d.domain || d.zones.get(rest) != nil {
+			return rest
 		}
-	}
-	if within(name, d.domain) && len(d.domain) > len(best) {
-		best = d.domain
-	}
-	if best != "" {
-		return best
 	}
 	for strings.HasPrefix(name, "_") || strings.HasPrefix(name, "*") {
 		_, rest, ok := strings.Cut(name, ".")
@@ -240,11 +245,6 @@ func (d *draft) zoneOf(name string) string {
 		return parent
 	}
 	return name
-}
-
-// within reports whether name is domain, or below it.
-func within(name, domain string) bool {
-	return domain != "" && (name == domain || strings.HasSuffix(name, "."+domain))
 }
 
 // writeZones adds the zones to dns. Those that the other server did not own alone forward what they do not have.

@@ -63,6 +63,7 @@ func (d *draft) leaveOut(root *mapping, lines []*entry, problems lab.Problems) e
 
 // prune removes entries, and mappings and lists that become empty by it.
 func (m *mapping) prune(removed map[*entry]bool) {
+	m.byKey = nil
 	m.entries = slices.DeleteFunc(m.entries, func(e *entry) bool { return e.prune(removed) })
 }
 
@@ -72,6 +73,7 @@ func (e *entry) prune(removed map[*entry]bool) bool {
 		return true
 	}
 	before := len(e.list)
+	e.texts = nil
 	e.list = slices.DeleteFunc(e.list, func(i *entry) bool { return i.prune(removed) })
 	if e.sub != nil {
 		n := len(e.sub.entries)

@@ -15,7 +15,10 @@ type place struct {
 }
 
 // A mapping is a mapping of the lab file. Its keys are in the order of keyOrder, then in that of insertion.
-type mapping struct{ entries []*entry }
+type mapping struct {
+	entries []*entry
+	byKey   map[string]*entry // of entries, once they are many
+}
 
 // An entry is a key with its value: text, a list of texts or mappings, or a mapping.
 type entry struct {
@@ -29,7 +32,8 @@ type entry struct {
 	needed bool
 	// isList tells an empty list from a text.
 	isList bool
-	parent *entry // of the mapping or list that the entry is in
+	texts  map[string]bool // of list, once it is long
+	parent *entry          // of the mapping or list that the entry is in
 }
 
 // keyOrder is the order of keys within a mapping, as docs/lab-file.md has it; topOrder that of the whole file.
@@ -62,9 +66,31 @@ func (m *mapping) append(key string, at place, text string) {
 	if e == nil {
 		e = m.add(&entry{key: key, at: at, isList: true})
 	}
-	if !slices.ContainsFunc(e.list, func(i *entry) bool { return i.text == text && i.sub == nil }) {
+	if !e.lists(text) {
 		e.list = append(e.list, &entry{at: at, text: text})
+		if e.texts != nil {
+			e.texts[text] = true
+		}
 	}
+}
+
+// many is the length from which mappings and lists are searched by an index.
+const many = 16
+
+// lists reports whether a text is in a list.
+func (e *entry) lists(text string) bool {
+	if e.texts == nil && len(e.list) >= many {
+		e.texts = map[string]bool{}
+		for _, i := range e.list {
+			if i.sub == nil {
+				e.texts[i.text] = true
+			}
+		}
+	}
+	if e.texts != nil {
+		return e.texts[text]
+	}
+	return slices.ContainsFunc(e.list, func(i *entry) bool { return i.text == text && i.sub == nil })
 }
 
 // appendMap adds a mapping to a list.
@@ -93,17 +119,27 @@ func (m *mapping) needList(key string, at place, items ...string) {
 }
 
 func (m *mapping) add(e *entry) *entry {
-	for i, old := range m.entries {
-		if old.key == e.key {
-			m.entries[i] = e
-			return e
-		}
+	if old := m.get(e.key); old != nil {
+		m.entries[slices.Index(m.entries, old)] = e
+	} else {
+		m.entries = append(m.entries, e)
 	}
-	m.entries = append(m.entries, e)
+	if m.byKey != nil {
+		m.byKey[e.key] = e
+	}
 	return e
 }
 
 func (m *mapping) get(key string) *entry {
+	if m.byKey == nil && len(m.entries) >= many {
+		m.byKey = make(map[string]*entry, len(m.entries))
+		for _, e := range m.entries {
+			m.byKey[e.key] = e
+		}
+	}
+	if m.byKey != nil {
+		return m.byKey[key]
+	}
 	for _, e := range m.entries {
 		if e.key == key {
 			return e

@@ -13,12 +13,85 @@ import (
 func (r *resolver) listeners() {
 	slices.SortStableFunc(r.lab.Balancers, func(a, b *lab.Balancer) int { return strings.Compare(a.Name, b.Name) })
 	r.sharedNames()
+	index := listenIndex{specific: map[uint16][]int{}, uses: map[listenUse][]int{}, matches: map[listenMatch][]int{}}
 	for i, b := range r.lab.Balancers {
 		r.applianceListens(b)
 		r.hostListens(b)
 		r.ownBackend(b)
-		for _, other := range r.lab.Balancers[:i] {
-			r.sideBySide(other, b)
+		for _, other := range index.beside(b) {
+			r.sideBySide(r.lab.Balancers[other], b)
+		}
+		index.add(i, b)
+	}
+}
+
+// A listenIndex finds the balancers that may be in conflict with another. Not all are compared: the rules of one HAProxy become as many
+// balancers on one address.
+type listenIndex struct {
+	specific map[uint16][]int // by port, without those on every address
+	uses     map[listenUse][]int
+	matches  map[listenMatch][]int
+}
+
+// A listenUse is an address and port, and what balancers that share it must have in common.
+type listenUse struct {
+	at   netip.AddrPort
+	mode lab.BalanceMode
+	tls  bool
+}
+
+// A listenMatch is one name and one path that a balancer matches; empty: every one.
+type listenMatch struct {
+	listenUse
+	name, path string
+}
+
+// add adds the balancer with number i.
+func (x *listenIndex) add(i int, b *lab.Balancer) {
+	for at := range b.Listen.All() {
+		use := listenUse{at, b.Mode, b.EndsTLS()}
+		x.uses[use] = append(x.uses[use], i)
+		if !at.Addr().IsUnspecified() {
+			x.specific[at.Port()] = append(x.specific[at.Port()], i)
+		}
+		use.matches(b.Match, func(m listenMatch) { x.matches[m] = append(x.matches[m], i) })
+	}
+}
+
+// beside returns the numbers of the balancers that sideBySide has to compare with b, in order.
+func (x *listenIndex) beside(b *lab.Balancer) (found []int) {
+	for at := range b.Listen.All() {
+		if at.Addr().IsUnspecified() {
+			found = append(found, x.specific[at.Port()]...)
+		}
+		own := listenUse{at, b.Mode, b.EndsTLS()}
+		for _, addr := range []netip.Addr{at.Addr(), netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+			for _, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP, lab.ModeUDP} {
+				for _, tls := range []bool{false, true} {
+					if use := (listenUse{netip.AddrPortFrom(addr, at.Port()), mode, tls}); use != own || mode == lab.ModeUDP {
+						found = append(found, x.uses[use]...)
+					}
+				}
+			}
+		}
+		own.matches(b.Match, func(m listenMatch) { found = append(found, x.matches[m]...) })
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// matches calls yield for each name and path of m together.
+func (u listenUse) matches(m lab.Match, yield func(listenMatch)) {
+	names, paths := slices.Concat(m.SNI, m.Host), m.Path
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	if len(paths) == 0 {
+		paths = []string{""}
+	}
+	for _, name := range names {
+		for _, path := range paths {
+			yield(listenMatch{u, name, path})
 		}
 	}
 }
