@@ -119,9 +119,13 @@ func (l *log) losses() (all []Loss) {
 		if !strings.HasPrefix(key, lossPrefix) {
 			return false
 		}
-		loss := Loss{Kind: Lost, Cause: "the description of an earlier loss is damaged"}
-		if b, err := l.value(key, where, nil); err == nil {
-			_ = json.Unmarshal(b, &loss)
+		var loss Loss
+		b, err := l.value(key, where, nil)
+		if err == nil {
+			err = json.Unmarshal(b, &loss)
+		}
+		if err != nil {
+			loss = Loss{Kind: Lost, Cause: "the description of an earlier loss is damaged"}
 		}
 		loss.before = where.at
 		all = append(all, loss)

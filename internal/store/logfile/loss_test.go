@@ -235,6 +235,9 @@ func TestManyLosses(t *testing.T) {
 	var n uint64
 	for _, l := range s.Losses() {
 		n += l.Transactions
+		if strings.Contains(l.String(), "earlier loss") {
+			t.Errorf("a loss whose description is whole: %s", l)
+		}
 	}
 	if len(s.Losses()) != maxLosses || n != uint64(len(places)) || len(content(t, s, "key/")) != 100 {
 		t.Errorf("%d losses of %d transactions, want %d of %d", len(s.Losses()), n, maxLosses, len(places))
