@@ -135,6 +135,10 @@ func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.H
 	}
 	all := planNetworks(networks, t, hv, hosts)
 	domains, _, _ := s.observe(hv).last()
+	byUUID := make(map[string]Domain, len(domains))
+	for _, d := range domains {
+		byUUID[d.UUID] = d
+	}
 	for _, st := range statuses {
 		xml := ""
 		if !st.Orphan && st.State != StateAbsent {
@@ -148,8 +152,7 @@ func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.H
 				c.Details = append(c.Details, err.Error())
 			}
 		}
-		i := slices.IndexFunc(domains, func(d Domain) bool { return d.UUID == st.UUID })
-		if i >= 0 && isDisconnected(domains[i], networks) {
+		if isDisconnected(byUUID[st.UUID], networks) {
 			c.Details = append(c.Details, "a libvirt network was stopped while it ran, and its NIC there has had no link since: stop and start it (bootlab vm stop, start)")
 			if c.Condition == ConditionOK {
 				c.Condition = ConditionRestart
