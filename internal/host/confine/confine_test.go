@@ -70,7 +70,8 @@ func child(dir string) (r report) {
 	return r
 }
 
-// attempts are what the process tries. All would work without the confinement, as root.
+// attempts are what the process tries. Without the confinement, as root, all work or, where that would harm the test, fail otherwise: a
+// process that is traced by its parent, or a copy of it, would be waited for for ever.
 func attempts(at func(string) string) map[string]func() error {
 	open := func(name string, flags int) func() error {
 		return func() error {
@@ -109,8 +110,8 @@ func attempts(at func(string) string) map[string]func() error {
 			return errors.Join(do(fd), unix.Close(fd))
 		}
 	}
-	ioctl := func(fd int, request uint) error { // of an interface that does not exist: nothing changes
-		none, err := unix.NewIfreq("none")
+	ioctl := func(fd int, request uint) error { // of an interface that cannot exist: nothing changes
+		none, err := unix.NewIfreq("no/ne")
 		if err != nil {
 			return err
 		}
@@ -136,10 +137,10 @@ func attempts(at func(string) string) map[string]func() error {
 		"a program makes a namespace":    exec.Command("unshare", "--net", "true").Run,
 		"listen":                         func() error { l, err := net.Listen("tcp4", "127.0.0.1:0"); return errors.Join(err, l.Close()) },
 		"own descriptors":                func() error { _, err := os.ReadDir("/proc/self/fd"); return err },
-		"ptrace":                         call(unix.SYS_PTRACE, unix.PTRACE_TRACEME),
-		"mount":                          func() error { return unix.Mount("none", at("write"), "tmpfs", 0, "") },
+		"ptrace":                         call(unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1<<30),
+		"mount":                          func() error { return unix.Mount("none", at("write"), "nosuchfs", 0, "") },
 		"new namespace":                  call(unix.SYS_UNSHARE, unix.CLONE_NEWUTS),
-		"clone into a new namespace":     call(unix.SYS_CLONE, uintptr(unix.CLONE_NEWNET|unix.SIGCHLD)),
+		"clone into a new namespace":     call(unix.SYS_CLONE, uintptr(unix.CLONE_NEWNS|unix.CLONE_FS|unix.SIGCHLD)),
 		"clone3":                         call(unix.SYS_CLONE3),
 		"bpf":                            call(unix.SYS_BPF, 999),
 		"io_uring":                       call(unix.SYS_IO_URING_SETUP, 1, 0),
