@@ -364,6 +364,39 @@ func TestHTTP2Retries(t *testing.T) {
 	}
 }
 
+// TestHTTP2MemberDown has a backend in HTTP/2 that keeps a request waiting when its checks fail: the request goes to another.
+func TestHTTP2MemberDown(t *testing.T) {
+	t.Parallel()
+	first, hung := addr(t), make(chan struct{})
+	l, err := net.Listen("tcp", first.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(hung)
+		<-r.Context().Done()
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	alive := h2cServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alive") })
+	b := with(httpBalancer("web", addr(t), first, alive), func(b *lab.Balancer) {
+		b.Protocol, b.Backends[1].Backup, b.Timeouts.Server = lab.BackendH2C, true, time.Hour
+		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Fall: 1}
+	})
+	r := newTestServer(t, Config{}, b)
+	r.waitCondition(t, first, Up)
+	waiting := make(chan string, 1)
+	go func() { waiting <- ask(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") }()
+	<-hung
+	_ = l.Close() // its connections stay open
+	r.waitCondition(t, first, Down)
+	if got := <-waiting; !strings.Contains(got, "alive") {
+		t.Errorf("the waiting request got %q, want the answer of the other backend", got)
+	}
+}
+
 // TestHTTP2ClientGone has a client that resets its stream.
 func TestHTTP2ClientGone(t *testing.T) {
 	t.Parallel()

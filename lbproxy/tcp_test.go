@@ -167,6 +167,29 @@ func TestRefusingBackendIsSkipped(t *testing.T) {
 	}
 }
 
+// TestRestartingBackend: a client of the only backend waits while that refuses, and is connected once it accepts again, as by HAProxy's retries.
+func TestRestartingBackend(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			back := addr(t)
+			b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Mode = mode })
+			r := newTestServer(t, Config{}, b)
+			c := dial(t, b.Listen)
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			netns.WaitFor(t, "two rounds", func() bool { return testutil.ToFloat64(r.metrics.retries.WithLabelValues("b")) >= 2 })
+			serveTCPAt(t, back, func(c net.Conn) {
+				_, _ = c.Read(make([]byte, 512))
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			})
+			if got := readLine(t, c); got != "HTTP/1.1 200 OK\r" {
+				t.Errorf("%q once the backend accepts", got)
+			}
+		})
+	}
+}
+
 func TestEjectedBackendComesBack(t *testing.T) {
 	t.Parallel()
 	flaky, alive := addr(t), serveTCP(t, nameServer("alive"))

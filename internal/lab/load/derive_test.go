@@ -3,6 +3,7 @@ package load_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -191,6 +192,22 @@ func balancers(l *lab.Lab) []string {
 		out = append(out, line)
 	}
 	return out
+}
+
+// TestAPICheck: an API server of Talos, or of a hardened cluster, answers 401 to the check and is healthy; one of OpenShift answers 200.
+func TestAPICheck(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]lab.Statuses{"openshift": "200", "kubernetes": "200,401", "talos": "200,401"} {
+		l := parse(t, fmt.Sprintf(`
+networks: {lan: {subnet: 10.0.0.0/24, dhcp: off}}
+clusters: {home: {kind: %s, address: 10.0.0.5}}
+hosts: {c: {ip: 10.0.0.7, cluster: home, role: control-plane}}
+`, kind))
+		i := slices.IndexFunc(l.Balancers, func(b *lab.Balancer) bool { return b.Name == "home-api" })
+		if i < 0 || l.Balancers[i].Check.Expect != want || l.Balancers[i].Check.Path != "/readyz" {
+			t.Errorf("%s: balancer %d, want /readyz to answer %s", kind, i, want)
+		}
+	}
 }
 
 func TestBalancers(t *testing.T) {
