@@ -217,7 +217,7 @@ func TestNotes(t *testing.T) {
 // names. The limit only ends what would take ten minutes and more: with BOOTLAB_LONG there are so many that it would.
 func TestManyRules(t *testing.T) {
 	t.Parallel()
-	rules := 1000
+	rules := 200
 	if os.Getenv("BOOTLAB_LONG") != "" {
 		rules = 50_000
 	}
