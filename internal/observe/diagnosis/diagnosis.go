@@ -75,6 +75,7 @@ const maxEvidence = 8
 
 // Of returns the diagnosis of a machine's last boot. boots are those that the timeline has, the oldest first.
 func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
+	boots = ofOne(boots)
 	c := &boot{m: m, now: now, boots: boots}
 	if n := len(boots); n > 0 {
 		c.Boot = boots[n-1]
@@ -89,6 +90,16 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 		d.Facts = append(d.Facts, m.facts()...)
 	}
 	return d
+}
+
+// ofOne returns the boots since a virtual machine was created: those before are another's, which was deleted and had the same name.
+func ofOne(boots []timeline.Boot) []timeline.Boot {
+	for i := len(boots) - 1; i >= 0; i-- {
+		if slices.ContainsFunc(boots[i].Events, func(e event.Event) bool { return e.Kind == event.VMCreated }) {
+			return boots[i:]
+		}
+	}
+	return boots
 }
 
 // facts are what is wrong beside the boot.

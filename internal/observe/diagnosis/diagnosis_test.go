@@ -239,3 +239,25 @@ func TestBootsInARow(t *testing.T) {
 		t.Errorf("boots again after a failure: %+v", d)
 	}
 }
+
+// TestMachineMadeAgain: what a virtual machine did that was deleted says nothing about the next one of that name.
+func TestMachineMadeAgain(t *testing.T) {
+	t.Parallel()
+	m := diagnosis.Machine{Host: "a", Known: true, Reserved: true, Network: "lan", Profile: "p", Install: "installed", VM: "running"}
+	sent := func(after time.Duration, before ...event.Event) timeline.Boot {
+		return boot(timeline.Done, start.Add(after), append(append(before, leased(event.ClientPXE)...), ev(event.InstallLocalBoot))...)
+	}
+	old := []timeline.Boot{sent(0), sent(time.Minute)}
+	if d := diagnosis.Of(append(old, sent(2*time.Minute)), m, start.Add(time.Hour)); d.State != diagnosis.Stopped {
+		t.Errorf("one machine that returns three times: %+v", d)
+	}
+	if d := diagnosis.Of(append(old, sent(2*time.Minute, ev(event.VMCreated), ev(event.VMStarted))), m, start.Add(time.Hour)); d.State != diagnosis.Done {
+		t.Errorf("the first boot of one that was made again: %+v", d)
+	}
+	failed := boot(timeline.Failed, start, append(leased(event.ClientPXE), ev(event.TFTPFailed, "x.efi", "timeout"), ev(event.VMDeleted))...)
+	failed.Reason = "a TFTP transfer failed"
+	now := boot(timeline.Booting, start.Add(time.Hour), ev(event.VMCreated), ev(event.VMStarted))
+	if d := diagnosis.Of([]timeline.Boot{failed, now}, m, now.Ended); d.State != diagnosis.Booting || len(d.Facts) > 0 {
+		t.Errorf("what is known of the boot before: %+v", d)
+	}
+}

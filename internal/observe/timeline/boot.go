@@ -59,6 +59,8 @@ type bootSummary struct {
 	Loaded     bool `json:"loaded,omitempty"`     // a file or a document after its script
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
+	Created    bool `json:"created,omitempty"`    // its virtual machine
+	Deleted    bool `json:"deleted,omitempty"`    // likewise: what comes is about another of that name
 }
 
 // How long a machine sends nothing before its next DISCOVER starts a new boot.
@@ -70,12 +72,14 @@ const (
 // starts reports whether e is the first of a new boot, after s.
 func (s *bootSummary) starts(e event.Event) bool {
 	switch e.Kind {
+	case event.VMCreated:
+		return s.Deleted || s.Created || s.Asked || s.Fetched
 	case event.VMStarted, event.InstallArmed, event.PowerCycled:
-		return s.Asked || s.Fetched
+		return s.Deleted || s.Asked || s.Fetched
 	case event.DHCPDiscover:
-		return s.startsByDiscover(e)
+		return s.Deleted || s.startsByDiscover(e)
 	case event.ScriptServed, event.ScriptRefused:
-		return s.Loaded || s.Installed
+		return s.Deleted || s.Loaded || s.Installed
 	}
 	return false
 }
@@ -174,6 +178,10 @@ func (s *bootSummary) updateProgress(e event.Event) {
 	case event.InstallDone, event.InstallTimeout:
 		// If the machine asked and has loaded nothing yet, the installer of the boot before is done.
 		s.Installed = s.Installing || s.Loaded || !s.Asked
+	case event.VMCreated:
+		s.Created = true
+	case event.VMDeleted:
+		s.Deleted = true
 	}
 }
 
@@ -248,5 +256,5 @@ func order(s event.Stage) int {
 
 // matters reports whether e is kept when a boot has more events than are kept of one.
 func matters(e event.Event) bool {
-	return failure(e) || e.Kind.Stage() == event.StageInstall || e.Kind == event.ScriptServed || e.Kind == event.ConfigServed
+	return failure(e) || e.Kind.Stage() == event.StageInstall || e.Kind == event.ScriptServed || e.Kind == event.ConfigServed || e.Kind == event.VMDeleted
 }
