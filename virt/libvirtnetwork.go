@@ -7,6 +7,8 @@ import (
 
 	"libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // networks is Hypervisor.Networks.
@@ -134,7 +136,7 @@ func (c *libvirtConn) deleteNetwork(uuid string) error {
 		nics = max(nics, len(ports))
 	}
 	if nics > 0 { // libvirt itself would take the network away from them
-		return fmt.Errorf("running machines have %d NICs in it: stop them first", nics)
+		return fmt.Errorf("running machines have %s in it: stop them first", lab.Plural(nics, "NIC"))
 	}
 	if active {
 		if err := n.Destroy(); err != nil {

@@ -114,7 +114,7 @@ func TestLibvirtNetworks(t *testing.T) {
 	wantPlanned(t, b, "network lab-alone: ok", "network lab-nat: changed", "network lab-wire: ok", "master-0: ok")
 	check(t, b.ApplyNetwork(ctx, "kvm1", "lab-nat"))
 	wantPlanned(t, b, "network lab-alone: ok", "network lab-nat: restart", "network lab-wire: ok", "master-0: ok")
-	wantErr(t, b.DeleteNetwork(ctx, "kvm1", "lab-nat"), "running machines have 1 NICs in it: stop them first")
+	wantErr(t, b.DeleteNetwork(ctx, "kvm1", "lab-nat"), "running machines have 1 NIC in it: stop them first")
 	check(t, b.Stop(ctx, "master-0", virt.StopForce, 0))
 	virsh("net-destroy", "lab-nat")
 	wantPlanned(t, b, "network lab-alone: ok", "network lab-nat: drifted", "network lab-wire: ok", "master-0: ok")

@@ -129,6 +129,7 @@ func TestPrepareTalosRefuses(t *testing.T) {
 		{"cluster", "did you mean hone.lab.example?", year, []string{"home:", "hone:", "cluster: home", "cluster: hone"}, nil},
 		{"kind", "clusters.home.kind: is openshift: want talos", year, []string{"kind: talos", "kind: openshift"}, nil},
 		{"disk", "Talos would install to /dev/sda, and host cp-0 has install_to: /dev/vda", year, []string{"/dev/sda", "/dev/vda"}, nil},
+		{"place of the disk", "lab.yaml:7:124): want the same disk in both", year, []string{"/dev/sda", "/dev/vda"}, nil},
 		{"expired", "the certificate of talosconfig ended on", time.Now().Add(-time.Hour), nil, nil},
 		{"ends soon", "the certificate of talosconfig ends on", time.Now().Add(time.Hour), nil, []string{endpoint, "https://10.125.8.99:6443"}},
 		{"type", `machine type is "worker", and host cp-0`, year, nil, []string{"type: controlplane", "type: worker"}},

@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -106,19 +108,23 @@ func root() *cobra.Command {
 		dnsCommand(o),
 	)
 	sayUsage(cmd)
+	cmd.InitDefaultHelpCmd()
+	helps, _, _ := cmd.Find([]string{"help"}) // it is there
+	helps.RunE = helpOf
 	return cmd
 }
 
 // sayUsage lets the errors of all commands' arguments and flags say what would be right.
 func sayUsage(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
-	})
+	cmd.SetFlagErrorFunc(flagError)
 	for _, c := range cmd.Commands() {
 		sayUsage(c)
 	}
-	if args := cmd.Args; !cmd.HasSubCommands() {
+	if cmd.HasSubCommands() {
+		cmd.Flags().VarPF(&helpFlag{cmd: cmd}, "help", "h", "help for "+cmd.Name()).NoOptDefVal = "true"
+	} else {
+		args := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, a []string) error {
 			if err := args(cmd, a); err != nil {
 				if len(a) == 1 && (strings.HasSuffix(a[0], ".yaml") || strings.HasSuffix(a[0], ".yml")) {
@@ -130,6 +136,34 @@ func sayUsage(cmd *cobra.Command) {
 		}
 	}
 }
+
+// flagError says what is wrong with the flags of a command line. An unknown command is reported before its flags.
+func flagError(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if given := cmd.Flags().Args(); ok && cmd.HasSubCommands() && len(given) > 0 {
+		return subcommand(cmd, given)
+	}
+	if ok && strings.Trim(unknown.GetSpecifiedShortnames(), "0123456789") == "" && unknown.GetSpecifiedShortnames() != "" {
+		return fmt.Errorf("-%s is taken for a flag: no argument may be negative; usage: %s", unknown.GetSpecifiedShortnames(), cmd.UseLine())
+	}
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+}
+
+// A helpFlag is --help of a command with subcommands. Beside an argument it counts as not given, so that subcommand refuses what is no
+// command: cobra prints the help before it looks at arguments.
+type helpFlag struct {
+	cmd   *cobra.Command
+	given bool
+}
+
+// Set implements pflag.Value.
+func (h *helpFlag) Set(s string) (err error) { h.given, err = strconv.ParseBool(s); return err }
+
+// String implements pflag.Value.
+func (h *helpFlag) String() string { return strconv.FormatBool(h.given && h.cmd.Flags().NArg() == 0) }
+
+// Type implements pflag.Value.
+func (*helpFlag) Type() string { return "bool" }
 
 // argumentCount says whether the arguments given, which fits refuses, are too few or too many.
 func argumentCount(cmd *cobra.Command, fits cobra.PositionalArgs, given []string) string {
@@ -157,3 +191,15 @@ func subcommand(cmd *cobra.Command, args []string) error {
 }
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// helpOf prints the help of the command that the arguments name.
+func helpOf(cmd *cobra.Command, args []string) error {
+	found, rest, err := cmd.Root().Find(args)
+	if err == nil && found.HasSubCommands() {
+		err = subcommand(found, rest)
+	}
+	if err != nil {
+		return err
+	}
+	return found.Help()
+}

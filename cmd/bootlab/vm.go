@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 func vmCommand(o *options) *cobra.Command {
@@ -266,19 +267,22 @@ func planOf(ctx context.Context, c *api.Client, args []string) ([]api.VMPlan, er
 	return c.VMPlan(ctx, hosts...)
 }
 
+// vmPlanText writes a line for each machine, and its details below: they may be longer than a terminal is wide.
 func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 	var rows [][]string
 	for _, p := range plan {
-		details := p.Details
-		if len(details) == 0 {
-			details = []string{""}
-		}
-		rows = append(rows, []string{plannedName(p), p.Hypervisor, p.State, p.Condition, details[0]})
-		for _, more := range details[1:] {
-			rows = append(rows, []string{" ", " ", " ", " ", more})
+		rows = append(rows, []string{plannedName(p), p.Hypervisor, p.State, p.Condition})
+	}
+	var b strings.Builder
+	_ = writeTable(&b, []string{"HOST", "HYPERVISOR", "STATE", "PLAN"}, rows) // a builder takes everything
+	out := cmd.OutOrStdout()
+	for i, line := range strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n") {
+		fmt.Fprintln(out, line)
+		for j := 0; i > 0 && j < len(plan[i-1].Details); j++ {
+			fmt.Fprintln(out, "  "+timeline.Printable(plan[i-1].Details[j]))
 		}
 	}
-	return table(cmd, "HOST HYPERVISOR STATE PLAN DETAILS", rows)
+	return nil
 }
 
 // plannedName is what a plan calls a machine or a network.

@@ -84,7 +84,7 @@ func TestVMCommands(t *testing.T) {
 	h.write(strings.Replace(string(text), "hosts:\n", fmt.Sprintf(onTwoHypervisors, one.URI, bridge, two.URI), 1))
 	h.until("reload", func() bool { return strings.Contains(h.run("hosts").out, "m3") })
 	h.steps(
-		step{args: "vm plan", out: []string{"HOST HYPERVISOR STATE PLAN DETAILS", "m1 one absent missing", "m2 one absent missing", "m3 two absent missing"}},
+		step{args: "vm plan", out: []string{"HOST HYPERVISOR STATE PLAN m1 one absent missing", "m2 one absent missing", "m3 two absent missing"}},
 		step{args: "vm plan m3 --json", json: true, out: []string{`"condition": "missing"`}, not: []string{"m1"}},
 		step{args: "vm plan nobody", err: `no host or cluster "nobody" in lab`},
 		step{args: "vm plan prot", err: "did you mean prod?"},

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -166,7 +165,10 @@ func readCompletion(resp *http.Response) (cluster.Completion, error) {
 	case resp.StatusCode == http.StatusOK:
 		return cluster.NotReported, errors.New("the answer is no ConfigMap")
 	}
-	return cluster.NotReported, fmt.Errorf("the API server answers %s: %.200s", resp.Status, cmp.Or(object.Message, "without a reason"))
+	if object.Message == "" {
+		return cluster.NotReported, fmt.Errorf("the answer is %s, and not from an API server of Kubernetes", resp.Status)
+	}
+	return cluster.NotReported, fmt.Errorf("the API server answers %s: %.200s", resp.Status, object.Message)
 }
 
 // dialMachines connects to the first of the machines that accepts where the name is one of the cluster's own, which this machine need not
