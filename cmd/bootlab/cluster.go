@@ -74,16 +74,21 @@ func up(cmd *cobra.Command, o *options, u upOptions, name string) error {
 	if err != nil {
 		return err
 	}
-	if !u.yes {
-		if err := confirmUp(cmd, cl, u.install); err != nil {
+	installs, err := u.installs(cmd, c, cl)
+	if err != nil {
+		return err
+	}
+	if !u.yes && len(installs) > 0 {
+		if err := confirmUp(cmd, cl, installs); err != nil {
 			return err
 		}
 	}
-	if u.install {
-		for _, m := range cl.Machines {
-			if _, err := c.Install(cmd.Context(), m.Host, api.CycleLater); err != nil {
-				return err
-			}
+	for _, m := range installs {
+		if !u.install {
+			break // they are armed
+		}
+		if _, err := c.Install(cmd.Context(), m.Host, api.CycleLater); err != nil {
+			return err
 		}
 	}
 	if cl, err = c.ClusterUp(cmd.Context(), name); err != nil {
@@ -107,18 +112,41 @@ func findCluster(ctx context.Context, c *api.Client, name string) (api.Cluster, 
 	return cs[i], nil
 }
 
-// confirmUp asks before disks are overwritten.
-func confirmUp(cmd *cobra.Command, cl api.Cluster, all bool) error {
-	var disks []string
+// installs returns the machines of a cluster that are installed when they come up, each with the disk that is overwritten: those that the
+// daemon would install, or with --install all that can be installed. It says which cannot.
+func (u upOptions) installs(cmd *cobra.Command, c *api.Client, cl api.Cluster) (all []api.ClusterMachine, err error) {
+	disks := map[string]string{}
 	for _, m := range cl.Machines {
-		if m.Disk != "" {
-			disks = append(disks, m.Host+" "+m.Disk)
-		} else if all {
-			disks = append(disks, m.Host)
+		disks[m.Host] = m.Disk
+	}
+	if u.install {
+		hosts, err := c.Hosts(cmd.Context())
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range hosts {
+			disks[h.Name] = h.Disk
 		}
 	}
-	if len(disks) == 0 {
-		return nil
+	var left []string
+	for _, m := range cl.Machines {
+		if m.Disk = disks[m.Host]; m.Disk != "" {
+			all = append(all, m)
+		} else {
+			left = append(left, m.Host)
+		}
+	}
+	if u.install && len(left) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Nothing installs these machines, and they are left as they are: %s.\n", strings.Join(left, ", "))
+	}
+	return all, nil
+}
+
+// confirmUp asks before disks are overwritten.
+func confirmUp(cmd *cobra.Command, cl api.Cluster, installs []api.ClusterMachine) error {
+	var disks []string
+	for _, m := range installs {
+		disks = append(disks, m.Host+" "+m.Disk)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "This installs %s and overwrites their disks: %s.\n", lab.Plural(len(disks), "machine"), strings.Join(disks, ", "))
 	return confirmYes(cmd, "Bring "+cl.Name+" up?", "installs")

@@ -109,7 +109,7 @@ func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
 
 // overwrites returns the disk that an installation of h overwrites; empty: its profile installs nothing.
 func overwrites(h *lab.Host) string {
-	if h.Profile == nil || h.Profile.Install == lab.InstallNever || !h.Profile.NetBoots() {
+	if h.Profile == nil || h.Profile.Install == lab.InstallNever {
 		return ""
 	}
 	return cmp.Or(h.Profile.InstallTo, "its disk")

@@ -230,6 +230,7 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		}
 		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer { // a check is no boot
 			o.Boot = cluster.Boot{Started: s.Started, Stage: string(s.Stage), Failed: s.Outcome == timeline.Failed, Reason: s.Reason}
+			o.Boot.System = fromImage(h) && s.Last.Kind == event.DHCPAck && s.Last.Client == event.ClientOS
 		}
 		if h.Role == lab.RoleBootstrap {
 			o.Reported, o.ReportError = c.completions.of(cl, time.Now())
@@ -257,6 +258,11 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		}
 	}
 	return all
+}
+
+// fromImage reports whether h is made from an image: it boots from its disk alone, and nothing installs it.
+func fromImage(h *lab.Host) bool {
+	return h.VM != nil && h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
 }
 
 func healthOf(m lbproxy.BackendState) cluster.Health {
@@ -402,10 +408,10 @@ func (c *clusters) describe(cl *lab.Cluster, s cluster.State) api.Cluster {
 
 // overwrites returns the disk that the next network boot of h overwrites; empty: none.
 func (c *clusters) overwrites(h *lab.Host) string {
-	if h.Profile == nil || !h.Profile.NetBoots() || !c.installs.WouldInstall(h) {
+	if !c.installs.WouldInstall(h) {
 		return ""
 	}
-	return h.Profile.InstallTo
+	return overwrites(h)
 }
 
 // Up implements httpd.Clusters.
@@ -448,7 +454,7 @@ func (c *clusters) installsAll(cl *lab.Cluster, role string) bool {
 		if h.Role != role {
 			continue
 		}
-		if n++; h.Profile == nil || !h.Profile.NetBoots() || !c.installs.WouldInstall(h) {
+		if n++; !c.installs.WouldInstall(h) {
 			return false
 		}
 	}

@@ -185,13 +185,13 @@ func (d *Daemon) wouldInstall(l *lab.Lab) (hosts, pools []string) {
 	pools = []string{}
 	for _, n := range l.Networks {
 		for _, p := range n.Pools {
-			if p.Profile != nil && p.Profile.Install != lab.InstallNever && p.Profile.NetBoots() {
+			if p.Profile != nil && p.Profile.Install != lab.InstallNever {
 				pools = append(pools, n.Name+"/"+p.Name)
 			}
 		}
 	}
 	slices.Sort(pools)
-	return d.hostsThat(l, func(h *lab.Host) bool { return h.Profile != nil && h.Profile.NetBoots() && d.installs.WouldInstall(h) }), pools
+	return d.hostsThat(l, d.installs.WouldInstall), pools
 }
 
 // unaccepted returns the hosts and pools that wouldInstall does at the first start of the lab, without the hosts that an admin has said

@@ -93,7 +93,7 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	if h.VM != nil {
 		vm := seen.vms[h.Name]
 		m.VM, m.VMProblem = string(vmState(vm.State)), vm.Err
-		m.Image = h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
+		m.Image = fromImage(h)
 	}
 	if n := h.Network; n != nil {
 		m.Network = n.Name

@@ -59,7 +59,7 @@ func (c *Cluster) LacksBootstrap() bool {
 			return false
 		case RoleControlPlane:
 			members++
-			installs = installs || p != nil && p.NetBoots() && p.Config != "" && p.Install != InstallNever
+			installs = installs || p != nil && p.Config != "" && p.Install != InstallNever
 		}
 	}
 	return installs && members > 1

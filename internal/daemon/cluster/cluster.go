@@ -77,6 +77,7 @@ type Boot struct {
 	Stage   string // that it reached, as the timeline calls it
 	Failed  bool
 	Reason  string // of Failed
+	System  bool   // of a machine that is made from an image: its system has an address
 }
 
 // A Record is what outlives a restart of the daemon.
@@ -217,7 +218,7 @@ func ran(o Observed) bool {
 	case install.Installed:
 		return o.VM == "" || o.VM == "running"
 	case install.Live:
-		return o.Boot.Stage == "config" && !o.Boot.Failed || o.Boot.Stage == "install"
+		return (o.Boot.Stage == "config" || o.Boot.System) && !o.Boot.Failed || o.Boot.Stage == "install"
 	}
 	return false
 }

@@ -136,6 +136,22 @@ func TestBootstrapStays(t *testing.T) {
 	}
 }
 
+// TestImageMachine: a machine that is made from an image runs once its system has an address; no installer and no document say so.
+func TestImageMachine(t *testing.T) {
+	t.Parallel()
+	boot := cluster.Boot{Started: now, Stage: "address"}
+	for _, tt := range []struct {
+		system, failed bool
+		want           cluster.Stage
+	}{{false, false, cluster.StageBooting}, {true, false, cluster.StageRunning}, {true, true, cluster.StageBooting}} {
+		boot.System, boot.Failed = tt.system, tt.failed
+		s := cluster.Assess(prod(), map[string]cluster.Observed{"w0": {VM: "running", Install: install.Status{State: install.Live}, Boot: boot}}, asked, now)
+		if m := s.Machines[4]; m.Stage != tt.want {
+			t.Errorf("%+v: %+v", tt, m)
+		}
+	}
+}
+
 // TestStuck: a machine that goes on only if somebody does something says what.
 func TestStuck(t *testing.T) {
 	t.Parallel()

@@ -338,8 +338,9 @@ profiles:
   c: {os: debian, kernel: k}
   d: {os: talos, kernel: k, install: never}
   e: {kernel: k, install: always}
+  f: {os: talos, image: i.qcow2, install_to: /dev/vda}
 `)
-	want := []lab.InstallMode{lab.InstallNever, lab.InstallOnce, lab.InstallOnce, lab.InstallNever, lab.InstallAlways}
+	want := []lab.InstallMode{lab.InstallNever, lab.InstallOnce, lab.InstallOnce, lab.InstallNever, lab.InstallAlways, lab.InstallNever}
 	for i, p := range l.Profiles {
 		if p.Install != want[i] {
 			t.Errorf("profile %s installs %q, want %q", p.Name, p.Install, want[i])

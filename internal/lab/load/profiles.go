@@ -42,11 +42,17 @@ func (r *resolver) profile(e *entry[rawProfile], p *lab.Profile) {
 	if p.Install == lab.InstallDefault {
 		p.Install = defaultInstall(p)
 	}
+	if p.Install != lab.InstallNever && p.Image != "" && !p.NetBoots() {
+		r.fail(raw.Install.spot, key+".install", "a machine is made from the image (%s), and nothing installs it: want kernel too, or no install", r.pos(raw.Image.spot))
+	}
 	r.profileMakesSense(e, key)
 }
 
-// defaultInstall is once if the recipe installs or install_to is set.
+// defaultInstall is once if the recipe installs or install_to is set, and the machine boots from the network.
 func defaultInstall(p *lab.Profile) lab.InstallMode {
+	if !p.NetBoots() {
+		return lab.InstallNever
+	}
 	switch p.OS {
 	case lab.OSOpenShiftAgent, lab.OSTalos, lab.OSAnaconda, lab.OSDebian, lab.OSUbuntu, lab.OSAutoYaST, lab.OSAgama, lab.OSHarvester, lab.OSKairos, lab.OSESXi, lab.OSProxmox:
 		return lab.InstallOnce
@@ -160,11 +166,11 @@ func (r *resolver) profileMedium(e *entry[rawProfile], p *lab.Profile) {
 	}
 }
 
-// profileKeys returns the places of the keys whose templates are rendered when a machine boots.
+// profileKeys returns the places of the keys that others than the loader complain about.
 func (r *resolver) profileKeys(raw *rawProfile) map[string]lab.Pos {
 	keys := map[string]lab.Pos{}
 	for name, v := range map[string]*scalar[text]{
-		"kernel": &raw.Kernel, "rootfs": &raw.Rootfs, "image": &raw.Image, "config": &raw.Config, "ipxe": &raw.IPXE, "tree": &raw.Tree,
+		"kernel": &raw.Kernel, "rootfs": &raw.Rootfs, "image": &raw.Image, "config": &raw.Config, "ipxe": &raw.IPXE, "tree": &raw.Tree, "install_to": &raw.InstallTo,
 	} {
 		if v.set() {
 			keys[name] = r.pos(v.spot)

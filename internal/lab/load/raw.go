@@ -101,7 +101,7 @@ type rawProfile struct {
 	Documents   scalars[text]           `yaml:"documents" def:"none" doc:"More documents, rendered like config and served beside it under their own names: .DocumentsURL."`
 	ConfigReads scalar[count]           `yaml:"config_reads" def:"the recipe's" doc:"Complete reads of the config document that one boot may make."`
 	InstallTo   scalar[text]            `yaml:"install_to" def:"none" doc:"Disk to install to, such as /dev/vda."`
-	Install     scalar[lab.InstallMode] `yaml:"install" def:"once where the recipe installs or install_to is set, else never" doc:"When the installer runs."`
+	Install     scalar[lab.InstallMode] `yaml:"install" def:"once where the recipe installs or install_to is set, else never; never without a kernel" doc:"When the installer runs."`
 	Timeout     scalar[limit]           `yaml:"install_timeout" def:"2h" doc:"How long an installer may be silent. Then its machine counts as installed, with a warning, and boots from its own disk until bootlab install. never: no limit."`
 	Chain       scalar[lab.Chain]       `yaml:"chain" def:"grub for VMs with firmware uefi-secure, else ipxe" doc:"What UEFI firmware starts: ipxe; or grub: a distribution's signed shim and GRUB, for Secure Boot. BIOS always starts iPXE."`
 	IPXE        scalar[text]            `yaml:"ipxe" def:"none" doc:"A whole iPXE script as a template, below files, instead of kernel."`
