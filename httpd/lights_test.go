@@ -41,10 +41,29 @@ func TestLights(t *testing.T) {
 	if got := strings.Join(lights(), " "); got != "up down partly up idle" {
 		t.Errorf("lights %s", got)
 	}
+	h.balancers[0].Backends[0].Name = h.balancers[0].Backends[0].Addr
+	if text := page("/"); strings.Contains(text, "<b>192.168.131.11:6443</b> <span") || !strings.Contains(text, `<b>master-0</b> <span class="mono">192.168.131.12:6443`) {
+		t.Error("the address of a backend without another name is repeated, or that of one with a name is missing")
+	}
 	if text := page("/hosts/loadbalancer"); !strings.Contains(text, "NIC in provisioning") || !strings.Contains(text, "172.22.0.31") {
 		t.Error("the page of a host lacks its second NIC")
 	}
 	if !strings.Contains(page("/"), "172.22.0.31 in provisioning") {
 		t.Error("the list of hosts lacks a second NIC")
+	}
+}
+
+// TestNothingToInstall: a host whose profile installs nothing is not offered an installation; one with a disk is, and the disk is named.
+func TestNothingToInstall(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	for disk, want := range map[string]int{"": 0, "/dev/vda": 2} {
+		h.hosts[1].Profile, h.hosts[1].Disk = "rescue", disk
+		w := httptest.NewRecorder()
+		newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest("GET", "/hosts/loadbalancer", nil))
+		text := w.Body.String()
+		if n := strings.Count(text, "overwrites "+disk+"</button>"); n != want || strings.Contains(text, "/do/install/") != (want > 0) || strings.Contains(text, "Install now") != (want > 0) {
+			t.Errorf("disk %q: %d buttons, want %d\n%s", disk, n, want, text)
+		}
 	}
 }
