@@ -4,12 +4,15 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,6 +161,27 @@ func TestPrepareStream(t *testing.T) {
 	step{args: "--stream", out: []string{"4.18.json: put in place "}}.check(t, a)
 }
 
+// TestPreparePulls: the images of the release's stream are pulled into the lab's files.
+func TestPreparePulls(t *testing.T) {
+	t.Parallel()
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
+	t.Cleanup(up.Close)
+	stream := strings.ReplaceAll(streamText, "https://mirror.test", up.URL)
+	for i, name := range []string{"/kernel", "/initramfs", "/rootfs"} {
+		stream = strings.Replace(stream, fmt.Sprintf("%063d%d", 0, i+1), fmt.Sprintf("%x", sha256.Sum256([]byte(name))), 1)
+	}
+	path, dir := labOf(t, "profiles: {rhcos: {os: coreos, kernel: k, initrd: [i], rootfs: r, ",
+		"images: {images/rhcos: {stream: rhcos.json}}\nprofiles: {rhcos: {os: coreos, kernel: images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs, "), installFolder(t, time.Now().Add(20*time.Hour), installConfig)
+	writeFiles(t, dir, map[string]string{"stream.json": stream})
+	step{args: "prepare", out: []string{"images/rhcos/kernel: downloaded", "images/rhcos/rootfs: downloaded"}}.check(t, run(t.Context(), "openshift", "prepare", dir, "--lab", path))
+	for _, name := range []string{"kernel", "initramfs", "rootfs"} {
+		if text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "files", "images", "rhcos", name)); err != nil || string(text) != "/"+name {
+			t.Errorf("%s: %v, %q", name, err, text)
+		}
+	}
+	step{args: "check --strict", out: []string{"is valid"}}.check(t, run(t.Context(), "check", "--strict", "--lab", path))
+}
+
 // TestPrepareRefuses: what would keep the cluster from coming up is an error, and nothing is copied.
 func TestPrepareRefuses(t *testing.T) {
 	t.Parallel()
@@ -185,6 +209,10 @@ func TestPrepareRefuses(t *testing.T) {
 			}
 		})
 	}
+	elsewhere := installFolder(t, long, installConfig)
+	writeFiles(t, elsewhere, map[string]string{"worker.ign": `{"ignition":{"config":{"merge":[{"source":"https://api-int.ocp3.example.com:22623/config/worker"}]},"version":"3.2.0"}}`})
+	step{args: "api-int of another cluster", err: "nothing was copied", out: []string{"worker.ign fetches its configuration from api-int.ocp3.example.com:22623: want api-int.ocp4.example.com:22623"}}.check(t,
+		run(t.Context(), "openshift", "prepare", elsewhere, "--lab", labOf(t)))
 	bare := installFolder(t, long, installConfig)
 	if err := os.WriteFile(filepath.Join(bare, "bootstrap.ign"), []byte(`{"ignition":{"version":"3.2.0"}}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -197,6 +197,9 @@ func TestAddressesOff(t *testing.T) {
 	if body := r.getBySocket("/readyz"); !strings.Contains(body, "\naddresses: degraded: 10.59.0.10 is on no interface ("+command+")\n") {
 		t.Errorf("/readyz by the socket:\n%s", body)
 	}
+	if body := r.getBySocket("/"); !strings.Contains(body, "10.59.0.10</span> balancer web<em>") || !strings.Contains(body, command) {
+		t.Errorf("the dashboard lacks the command:\n%s", body)
+	}
 	r.until("the log has the command", func() bool { return strings.Contains(r.log.String(), command) })
 	args := strings.Fields(command)
 	netns.Run(t, args[0], args[1:]...)
