@@ -27,8 +27,8 @@ func (d *daemon) onBridge(addr string) bool {
 	return strings.Contains(netns.Run(d.t, "ip", "-o", "addr", "show", "dev", d.seg.Bridge), " "+addr+"/32 ")
 }
 
-// TestAddresses follows the addresses of balancers through a reload without root, a crash, an orderly stop and a bridge that is made
-// again. A machine on the segment reaches them by ARP all the while.
+// TestAddresses follows the addresses of balancers through a reload without root, crashes, a conflict and an orderly stop, and without the
+// daemon's help. A machine on the segment reaches them by ARP all the while.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "arping", "busybox")
@@ -101,4 +101,20 @@ func TestAddresses(t *testing.T) {
 	if out := netns.Run(t, "ip", "-o", "-4", "addr", "show", "dev", l.seg.Bridge); strings.Count(out, "\n") != 1 || !strings.Contains(out, "10.73.2.1/24") {
 		t.Errorf("after the stop the bridge has\n%s", out)
 	}
+
+	// With addresses: off everybody names the command that adds it, and it does.
+	l.appliance = "  addresses: off\n"
+	l.write()
+	command := "ip addr add 10.73.2.7/32 dev " + l.seg.Bridge
+	if out, err := d.bootlab("check"); err != nil || !strings.Contains(out, command) {
+		t.Errorf("check: %v\n%s", err, out)
+	}
+	d.start()
+	d.until("the missing address is noticed", func() bool { return d.address("10.73.2.7").State == "missing" })
+	if out, err := d.bootlab("status"); err != nil || !strings.Contains(out, command) {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	args := strings.Fields(command)
+	netns.Run(t, args[0], args[1:]...)
+	d.until("the address is noticed", func() bool { return d.address("10.73.2.7").State == "present" && answers("10.73.2.7") })
 }

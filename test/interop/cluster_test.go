@@ -140,12 +140,20 @@ func (d *daemon) states(backend string) (states []api.BackendState) {
 // then the control plane, the bootstrap leaves and stays away over a restart, and comes back once it is armed.
 func TestClusterUp(t *testing.T) {
 	t.Parallel()
+	netns.Need(t, "script")
 	d := start(t, newCluster(t, "10.90.77", true))
 	if out, err := d.bootlab("up", "prod"); err == nil || !strings.Contains(out, "5 machines") || !strings.Contains(out, "/dev/vda") || !strings.Contains(out, "--yes") {
 		t.Errorf("up without a terminal: %v\n%s", err, out)
 	}
+	if out := d.terminal("no", "up", "prod"); !strings.Contains(out, "boot /dev/vda, cp0 /dev/vda") || !strings.Contains(out, "Bring prod up? [y/N]") || !strings.Contains(out, "nothing was changed") {
+		t.Errorf("up, answered by no:\n%s", out)
+	}
 	if cl := d.cluster(); cl.Phase != "down" || !cl.Up.IsZero() {
 		t.Errorf("before: %+v", cl)
+	}
+	// On a terminal one table is drawn over and over.
+	if out := d.terminal("yes", "up", "--timeout", "3s", "prod"); strings.Count(out, "MACHINE  ROLE") < 2 || !strings.Contains(out, "\x1b[") || !strings.Contains(out, "prod is not ready after 3s: it waits for the control plane: 0 of 3 machines serve") {
+		t.Errorf("up on a terminal:\n%q", out)
 	}
 	if out, err := d.bootlab("up", "--yes", "--detach", "prod"); err != nil || !strings.Contains(out, "no bmc") {
 		t.Errorf("up: %v\n%s", err, out)

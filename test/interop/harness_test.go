@@ -294,6 +294,16 @@ func (d *daemon) command(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, os.Getenv(binaryVar), append(args, "--lab", d.path())...)
 }
 
+// terminal runs the command line on a terminal, and types an answer.
+func (d *daemon) terminal(answer string, args ...string) string {
+	d.t.Helper()
+	line := strings.Join(append([]string{os.Getenv(binaryVar)}, append(args, "--lab", d.path())...), " ")
+	cmd := exec.Command("script", "-qec", line, "/dev/null")
+	cmd.Stdin = strings.NewReader(answer + "\n")
+	out, _ := cmd.CombinedOutput() // the exit code is the command's
+	return string(out)
+}
+
 // status asks the daemon. That the lab starts for the first time, as in most tests, is left out of the warnings.
 func (d *daemon) status() api.Status {
 	d.t.Helper()

@@ -289,16 +289,6 @@ func (l *lossLab) warnings() string {
 	return strings.Join(s.Warnings, "\n")
 }
 
-// terminal runs the command line on a terminal, and types an answer.
-func (l *lossLab) terminal(answer string, args ...string) string {
-	l.t.Helper()
-	line := strings.Join(append([]string{os.Getenv(binaryVar)}, append(args, "--lab", l.path())...), " ")
-	cmd := exec.Command("script", "-qec", line, "/dev/null")
-	cmd.Stdin = strings.NewReader(answer + "\n")
-	out, _ := cmd.CombinedOutput() // the exit code is the command's
-	return string(out)
-}
-
 func (l *lossLab) host(name string) (found api.Host) {
 	l.t.Helper()
 	hosts, err := l.client.Hosts(l.t.Context())
