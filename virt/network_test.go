@@ -194,7 +194,7 @@ func TestNetworkClashes(t *testing.T) {
 	if text := strings.Join(plan[1].Details, "\n"); !strings.Contains(text, "its NIC there has had no link since: stop and start it") {
 		t.Errorf("details %q", text)
 	}
-	wantErr(t, b.DeleteNetwork(ctx, "kvm1", "lab-nat"), "running machines have 1 NICs in it: stop them first")
+	wantErr(t, b.DeleteNetwork(ctx, "kvm1", "lab-nat"), "running machines have 1 NIC in it: stop them first")
 	check(t, b.Restart(ctx, "master-0"))
 	wantPlanned(t, b, "network lab-nat: ok", "master-0: ok")
 
