@@ -179,3 +179,35 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestWrite: what Kea and dnsmasq read, column by column: a lease that ends, one that never does, one of which it is not known when it began,
+// and one that ended in 1970, which is not 0 in a file of dnsmasq: that is never.
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	end := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC) // 4102444800
+	leases := []api.Lease{
+		{IP: ip(1), MAC: mac(1), ClientID: "01:52", Name: "host", State: api.LeaseActive, Since: end.Add(-2 * time.Hour), Expires: end, Network: "lan"},
+		{IP: ip(2), MAC: mac(2), State: api.LeaseActive, Since: time.Unix(1000, 0), Network: "lan"},
+		{IP: ip(3), MAC: mac(3), Name: "a b", State: api.LeaseActive, Expires: end, Network: "lan"},
+		{IP: ip(4), MAC: mac(4), State: api.LeaseDeclined, Expires: time.Unix(0, 0), Network: "lan"},
+	}
+	for format, want := range map[Format]string{
+		Kea: keaHeader +
+			"192.168.16.1,52:54:00:2c:01:01,01:52,7200,4102444800,7,0,0,host,0,\n" +
+			"192.168.16.2,52:54:00:2c:01:02,,4294967295,4294968295,7,0,0,,0,\n" +
+			"192.168.16.3,52:54:00:2c:01:03,,4102444800,4102444800,7,0,0,,0,\n" +
+			"192.168.16.4,52:54:00:2c:01:04,,1,0,7,0,0,,1,\n",
+		Dnsmasq: "4102444800 52:54:00:2c:01:01 192.168.16.1 host 01:52\n" +
+			"0 52:54:00:2c:01:02 192.168.16.2 * *\n" +
+			"4102444800 52:54:00:2c:01:03 192.168.16.3 * *\n" +
+			"1 52:54:00:2c:01:04 192.168.16.4 * *\n",
+	} {
+		var got bytes.Buffer
+		if err := Write(&got, format, leases, Options{SubnetIDs: map[string]int{"lan": 7}}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.String()); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", format, diff)
+		}
+	}
+}
