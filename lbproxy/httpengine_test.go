@@ -5,17 +5,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"regexp"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -253,9 +256,18 @@ func TestHTTPHeaderBomb(t *testing.T) {
 	}
 }
 
-// TestHTTPMemberDown loses a member that keeps a request waiting and has idle connections.
+// TestHTTPMemberDown loses a member that keeps a request waiting and has idle connections. Responses that have begun end where on_down is close.
 func TestHTTPMemberDown(t *testing.T) {
 	t.Parallel()
+	for _, onDown := range []lab.OnDown{lab.OnDownKeep, lab.OnDownClose} {
+		t.Run(string(onDown), func(t *testing.T) {
+			t.Parallel()
+			loseHTTPMember(t, onDown)
+		})
+	}
+}
+
+func loseHTTPMember(t *testing.T, onDown lab.OnDown) {
 	hung, alive := make(chan struct{}), serveHTTP(t, respond("alive"))
 	first, stop := addr(t), make(chan struct{})
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -283,7 +295,7 @@ func TestHTTPMemberDown(t *testing.T) {
 	b := with(httpBalancer("web", addr(t), first, alive), func(b *lab.Balancer) {
 		b.Backends[1].Backup = true
 		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Fall: 1}
-		b.OnDown = lab.OnDownClose
+		b.OnDown = onDown
 	})
 	r := newTestServer(t, Config{}, b)
 	r.waitCondition(t, first, Up)
@@ -301,8 +313,11 @@ func TestHTTPMemberDown(t *testing.T) {
 	if got := <-waiting; !strings.HasSuffix(got, "alive") {
 		t.Errorf("the waiting request got %q, want the answer of the other member", got)
 	}
-	if _, err := io.ReadAll(stream); err == nil {
-		t.Error("the stream of a member that went down ended like a complete response")
+	if onDown == lab.OnDownKeep {
+		_ = stream.SetReadDeadline(time.Now().Add(time.Second))
+	}
+	if _, err := io.ReadAll(stream); err == nil || errors.Is(err, os.ErrDeadlineExceeded) != (onDown == lab.OnDownKeep) {
+		t.Errorf("the stream of a member that went down: %v", err)
 	}
 }
 
@@ -335,6 +350,60 @@ func TestHTTPReusedConnectionClosed(t *testing.T) {
 	}
 	if got := requests.Load(); got != 4 {
 		t.Errorf("%d requests reached the member, want 4", got)
+	}
+}
+
+// TestHTTPNotRepeated: a request is not sent again on another connection if its idle one got a part of an answer, or none in time.
+func TestHTTPNotRepeated(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ second, want string }{
+		"a part of an answer": {"HTTP/1.1 2", "200 502"},
+		"no answer in time":   {"", "200 504"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			back := serveTCP(t, func(c net.Conn) {
+				in := bufio.NewReader(c)
+				for n := 0; ; n++ {
+					if _, err := http.ReadRequest(in); err != nil {
+						return
+					}
+					if n == 0 {
+						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+						continue
+					}
+					if _, _ = io.WriteString(c, tt.second); tt.second != "" {
+						return
+					}
+				}
+			})
+			b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Server = 2 * time.Second })
+			newTestServer(t, Config{}, b)
+			if got := converse(t, b.Listen, strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 2)); got != tt.want {
+				t.Errorf("%q, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestHTTPEjectedLosesIdle: a backend that is ejected loses its idle connections at once.
+func TestHTTPEjectedLosesIdle(t *testing.T) {
+	t.Parallel()
+	b := httpBalancer("web", addr(t), serveHTTP(t, respond("ok")))
+	r := newTestServer(t, Config{Ejection: time.Hour}, b)
+	client := httpClient(t)
+	e := &r.active.Load().frontends[0].endpoints[0]
+	idle := func() int {
+		e.state.pool.mu.Lock()
+		defer e.state.pool.mu.Unlock()
+		return len(e.state.pool.idle)
+	}
+	netns.WaitFor(t, "an idle connection", func() bool { fetch(t, client, b.Listen, "x"); return idle() > 0 })
+	for range ejectRefused {
+		r.connectFailed(e, syscall.ECONNREFUSED)
+	}
+	if n := idle(); n > 0 {
+		t.Errorf("%d idle connections of an ejected backend", n)
 	}
 }
 
