@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // An activeTable is the table in use, joined with what was learned. It is immutable; a handler loads it once.
@@ -33,6 +35,9 @@ func (l *activeListener) frontend(f *Frontend) *frontend {
 
 // direct reports whether the frontend of a connection is known without its first bytes.
 func (l *activeListener) direct() bool { return l.only != nil && len(l.peers) == 0 }
+
+// isDirect reports whether every connection is of one frontend in mode tcp.
+func (l *activeListener) isDirect() bool { return l.direct() && l.only.Mode == lab.ModeTCP }
 
 // A Staged is a table whose sockets are open and that is not in use yet. Commit or Discard must follow; only the first
 // call has an effect.

@@ -69,6 +69,11 @@ func (s *Server) connectPort(ctx context.Context, f *frontend, e *endpoint, clie
 		s.dialed(e, time.Since(start))
 		return conn, e, nil
 	}
+	return s.connectAfter(ctx, f, e, client, port, start, err)
+}
+
+// connectAfter goes on after the first connect to e, at start, ended with an error.
+func (s *Server) connectAfter(ctx context.Context, f *frontend, e *endpoint, client netip.Addr, port uint16, start time.Time, err error) (net.Conn, *endpoint, error) {
 	if ctx.Err() != nil {
 		e.state.release()
 		return nil, nil, ctx.Err()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,13 +19,17 @@ import (
 
 // A clientConn is one accepted connection.
 type clientConn struct {
-	conn   net.Conn
 	socket *socket
 	src    netip.AddrPort // the client; behind a trusted proxy, the client that its PROXY header names
 	dst    netip.AddrPort // what the client connected to
 	prefix []byte         // bytes that were read to route the connection
 	limit  *connlimit.Conn
-	open   atomic.Pointer[atomic.Int64] // Server.before or during, which counts the connection; nil: released
+
+	mu      sync.Mutex // held to change conn, and by those who do not own the connection
+	conn    net.Conn
+	evicted bool
+
+	open atomic.Pointer[atomic.Int64] // Server.before or during, which counts the connection; nil: released
 }
 
 // release gives back the connection's place under the connection limit, once it is closed.
@@ -35,23 +40,69 @@ func (c *clientConn) release() {
 	}
 }
 
-// handle hands an accepted connection to its balancer. It does not block.
-func (s *Server) handle(ctx context.Context, sock *socket, conn net.Conn, limit *connlimit.Conn) {
-	c := &clientConn{conn: conn, socket: sock, limit: limit, src: addrPort(conn.RemoteAddr()), dst: addrPort(conn.LocalAddr())}
+// evict resets the connection, whose owner sees that.
+func (c *clientConn) evict() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.evicted = true
+	reset(c.conn)
+}
+
+func (c *clientConn) replace(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conn = conn
+	if c.evicted {
+		reset(c.conn)
+	}
+}
+
+// stream takes the connection from package net.
+func (c *clientConn) stream() (*stream, error) {
+	st, err := streamOf(c.conn)
+	if err == nil {
+		c.replace(st)
+	}
+	return st, err
+}
+
+// netConn gives the connection to package net.
+func (c *clientConn) netConn() error {
+	st, ok := c.conn.(*stream)
+	if !ok {
+		return nil
+	}
+	conn, err := st.netConn()
+	if err == nil {
+		c.dst = addrPort(conn.LocalAddr())
+		c.replace(conn)
+	}
+	return err
+}
+
+// accepted hands a new connection to its balancer. It does not block.
+func (s *Server) accepted(ctx context.Context, c *clientConn) {
 	open := &s.before
 	if s.draining.Load() {
 		open = &s.during
 	}
 	open.Add(1)
 	c.open.Store(open)
-	l := s.active.Load().listeners[sock.addr]
+	l := s.active.Load().listeners[c.socket.addr]
 	switch {
 	case l == nil:
-		abort(conn)
+		abort(c.conn)
 		c.release()
-	case l.direct() && l.only.Mode == lab.ModeTCP:
+	case l.isDirect():
 		l.only.state.add()
-		s.work(func() { s.guard(c, func() { s.proxyTCP(ctx, l.only, c) }) })
+		s.guard(c, func() {
+			if !s.connectDirect(ctx, l.only, c) {
+				s.work(func() { s.guard(c, func() { s.proxyTCP(ctx, l.only, c) }) })
+			}
+		})
+	case c.netConn() != nil: // the table has changed since it was accepted
+		abort(c.conn)
+		c.release()
 	case l.isHTTP() && !l.trusts(c.src.Addr()):
 		if l.only != nil {
 			l.only.state.add()
@@ -196,7 +247,9 @@ func (c *clientConn) hungUp() bool {
 
 // sendingEnded reports whether the client has closed its sending side, and whether the connection is still open for the other direction.
 func (c *clientConn) sendingEnded() (ended, open bool) {
-	if _, ok := c.conn.(*net.TCPConn); !ok {
+	switch c.conn.(type) {
+	case *stream, *net.TCPConn:
+	default:
 		return false, true
 	}
 	info, ok := tcpInfo(c.conn)
@@ -223,8 +276,21 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 // abort closes a connection with a reset, so that the other side does not take it for a regular end.
 func abort(c net.Conn) {
-	if t, ok := c.(*net.TCPConn); ok {
+	switch t := c.(type) {
+	case *stream:
+		t.abort()
+		return
+	case *net.TCPConn:
 		_ = t.SetLinger(0)
 	}
 	_ = c.Close()
+}
+
+// reset is abort for those who do not own a connection.
+func reset(c net.Conn) {
+	if st, ok := c.(*stream); ok {
+		st.reset()
+		return
+	}
+	abort(c)
 }

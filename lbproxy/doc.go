@@ -14,9 +14,9 @@
 //
 // Sockets come and go with the table, so the server opens them itself, through Deps.Listen.
 //
-// The way of a TCP connection: socket.accept (listener.go), handle and route (connection.go: PROXY header, server name),
-// pick (pick.go), connect (connect.go), splice(2) between the two sockets (relay.go, mover.go);
-// without bytes for a while it has no goroutine (parker.go).
+// The way of a TCP connection: Server.accept (listener.go) and accepted (connection.go), pick (pick.go) and connectDirect
+// (direct.go), then an event loop (loop.go) moves bytes between the two sockets (stream.go, relay.go, mover.go). What needs more
+// has a goroutine until it is connected: route (connection.go: PROXY header, server name), connect (connect.go: the next backend).
 //
 // The way of a request: httpConn.request (httpclient.go; package h1 parses) or http2.ServeHTTP (http2.go, http2stream.go),
 // exchange.run (httpexchange.go), a backend's connection (httpmember.go; in HTTP/2 http2member.go), the response back

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/pause"
 
 	"golang.org/x/sys/unix"
@@ -65,14 +64,26 @@ func keepAlive(fd int) error {
 // A socket is one listening socket.
 type socket struct {
 	net.Listener
-	addr   netip.AddrPort
-	closed context.Context // ends when the socket is closed
-	cancel context.CancelFunc
+	raw      syscall.RawConn // nil: connections can only be accepted by package net
+	watched  bool            // a loop reports new connections to readable
+	readable chan struct{}   // holds one value after connections have come
+	addr     netip.AddrPort
+	closed   context.Context // ends when the socket is closed
+	cancel   context.CancelFunc
 }
 
 func newSocket(l net.Listener, addr netip.AddrPort) *socket {
-	s := &socket{Listener: l, addr: addr}
+	s := &socket{Listener: l, addr: addr, readable: make(chan struct{}, 1)}
 	s.closed, s.cancel = context.WithCancel(context.Background())
+	if c, ok := l.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			// Accepted sockets inherit it. Package net sets it on each.
+			_ = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) })
+			if err == nil {
+				s.raw = raw
+			}
+		}
+	}
 	return s
 }
 
@@ -80,6 +91,14 @@ func newSocket(l net.Listener, addr netip.AddrPort) *socket {
 func (s *socket) close() {
 	s.cancel()
 	_ = s.Listener.Close()
+}
+
+// notify reports new connections.
+func (s *socket) notify() {
+	select {
+	case s.readable <- struct{}{}:
+	default:
+	}
 }
 
 func (s *socket) isClosed() bool { return s.closed.Err() != nil }
@@ -92,7 +111,7 @@ func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 		if !s.awaitPlace(sock) {
 			return
 		}
-		conn, err := sock.Accept()
+		c, err := s.acceptOne(sock, delay > 0)
 		if err != nil && (errors.Is(err, net.ErrClosed) || sock.isClosed()) {
 			return
 		}
@@ -105,16 +124,33 @@ func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 		}
 		delay = 0
 		if !s.awaitPlace(sock) {
-			abort(conn)
+			abort(c.conn)
 			return
 		}
-		limit, err := s.admit(sock, conn)
-		if err != nil {
-			abort(conn)
+		if s.admit(c) != nil {
+			abort(c.conn)
 			return
 		}
-		s.handle(handling, sock, conn, limit)
+		s.accepted(handling, c)
 	}
+}
+
+// acceptOne accepts a connection. After an error the listener itself does, which knows who is to learn of errors.
+func (s *Server) acceptOne(sock *socket, failed bool) (*clientConn, error) {
+	if l := s.active.Load().listeners[sock.addr]; l != nil && l.isDirect() && sock.raw != nil && !failed {
+		st, from, err := s.acceptStream(sock)
+		if err == nil {
+			return &clientConn{socket: sock, conn: st, src: from}, nil
+		}
+		if errors.Is(err, net.ErrClosed) || sock.isClosed() {
+			return nil, err
+		}
+	}
+	conn, err := sock.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &clientConn{socket: sock, conn: conn, src: addrPort(conn.RemoteAddr()), dst: addrPort(conn.LocalAddr())}, nil
 }
 
 // awaitPlace waits while the balancer of a socket, which shares its address with none, has max_connections. It returns false
@@ -151,20 +187,19 @@ func (f *frontend) notifyOthers() {
 // admit adds a connection to those of all balancers. At the connection limit it evicts one of a client that has more than
 // half of them, else it waits, and later connections wait in the kernel's backlog. The error says that the socket was
 // closed.
-func (s *Server) admit(sock *socket, conn net.Conn) (*connlimit.Conn, error) {
-	client := addrPort(conn.RemoteAddr()).Addr()
+func (s *Server) admit(c *clientConn) (err error) {
 	evict := func() {
 		s.metrics.evicted.Inc()
-		abort(conn)
-		s.parker.wake(conn)
+		c.evict()
 	}
-	if limit := s.limit.Add(client, evict); limit != nil {
-		return limit, nil
+	if c.limit = s.limit.Add(c.src.Addr(), evict); c.limit != nil {
+		return nil
 	}
 	s.metrics.delayed.Inc()
 	s.logLimit.Do(func() {
 		s.log.Warn("connection limit reached: new connections wait until others end; LimitNOFILE of the service sets the limit",
-			"limit", s.cfg.Connections, keyAddr, sock.addr)
+			"limit", s.cfg.Connections, keyAddr, c.socket.addr)
 	})
-	return s.limit.AddWait(sock.closed, client, evict)
+	c.limit, err = s.limit.AddWait(c.socket.closed, c.src.Addr(), evict)
+	return err
 }

@@ -24,17 +24,17 @@ const (
 // A mover moves bytes from one TCP connection to another. While there are none it holds neither a buffer nor a pipe: an
 // idle connection costs its two sockets.
 type mover struct {
-	in, out syscall.RawConn
+	in, out syscall.RawConn // nil: of a relay, whose loop calls fill and drain
 	pipes   *pipePool
 	bulk    bool  // splice
 	pipe    *pipe // nil: none
 	piped   int   // bytes in pipe
 	buffer  *readBuffer
-	bytes   []byte       // of buffer, not yet written
-	reads   atomic.Int64 // calls that read, or found nothing; written by the mover alone
-	inquire bool         // TCP_INQ is set: a read says whether more has come
-	moved   int64        // bytes written
-	begun   atomic.Bool  // a byte was read
+	bytes   []byte // of buffer, not yet written
+	reads   int
+	inquire bool        // TCP_INQ is set: a read says whether more has come
+	moved   int64       // bytes written
+	begun   atomic.Bool // a byte was read
 	eof     bool
 	err     error
 }
@@ -54,8 +54,7 @@ func newMover(dst, src net.Conn, pipes *pipePool) *mover {
 	return m
 }
 
-// run moves bytes until src ends, and returns how many it has moved in all. After the read deadline of src it may be called
-// again.
+// run moves bytes until src ends, and returns how many it has moved.
 func (m *mover) run() (int64, error) {
 	defer m.release()
 	try := m.tryDrain // once, not for each call
@@ -104,15 +103,15 @@ func (m *mover) release() {
 
 // fill reads what is there. It returns false if nothing is, and then holds nothing.
 func (m *mover) fill(fd uintptr) (done bool) {
+	m.reads++
 	if m.bulk {
-		m.reads.Add(1)
 		if m.pipe = m.pipes.get(); m.pipe != nil {
 			return m.spliceIn(int(fd))
 		}
 		m.bulk = false
 	}
 	m.buffer = readBuffers.Get().(*readBuffer)
-	if m.reads.Add(1) == inquireFrom {
+	if m.reads == inquireFrom && m.in != nil {
 		m.inquire = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_INQ, 1) == nil
 	}
 	n, err := retry(func() (int, error) { return m.buffer.read(int(fd), m.inquire) })

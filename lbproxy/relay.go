@@ -1,140 +1,243 @@
 package lbproxy
 
 import (
-	"errors"
-	"io"
-	"net"
-	"os"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// A relay moves the bytes of one connection in TCP mode, each direction on its own. A direction without bytes for
-// parkTick is parked: it has no goroutine then.
+// A relay moves the bytes of one connection in mode tcp, each direction on its own. Its loop owns it from begin on: an idle
+// connection has no goroutine.
 type relay struct {
 	s        *Server
 	frontend *frontend
 	endpoint *endpoint
 	client   *clientConn
-	backend  net.Conn
-	session  *session
-	up, down direction
+	loop     *loop
+	session  session
+	up, down direction    // to the backend, and to the client
 	left     atomic.Int32 // directions that have not ended
+	phase    atomic.Int32
+
+	connect *directConnect // nil: the backend was connected before
+	until   time.Time      // bytes of the client are discarded
 }
+
+// The phases of a relay. Who changes connecting to another owns the relay.
+const (
+	connecting int32 = iota
+	moving
+	over
+)
 
 // A direction of a relay.
 type direction struct {
 	relay    *relay
-	dst, src net.Conn
-	mover    *mover // nil: a connection that is not TCP
-	moved    int64
-	seen     int64       // mover.reads when parkIdle looked; -1: it has not
-	fd       int32       // of src, while parked
-	running  atomic.Bool // neither parked nor ended
+	dst, src *stream
+	mover    mover
+	readable bool // src may have bytes
+	discards bool // what it reads
+	ended    bool
+	delays   bool // dst has Nagle's algorithm
 }
 
 // newRelay returns the relay of a client's connection and a backend's.
-func (s *Server) newRelay(f *frontend, e *endpoint, c *clientConn, backend net.Conn) *relay {
-	r := &relay{s: s, frontend: f, endpoint: e, client: c, backend: backend}
-	r.session = &session{
-		client: c.conn, limit: c.limit, backend: backend, member: e.state, frontend: f.state, idle: f.Timeouts.Idle, start: time.Now(), relay: r,
+func (s *Server) newRelay(f *frontend, e *endpoint, c *clientConn, client, backend *stream) (*relay, error) {
+	l, err := s.loops.get()
+	if err != nil {
+		return nil, err
 	}
-	r.up = direction{relay: r, dst: backend, src: c.conn, mover: newMover(backend, c.conn, &s.pipes), seen: -1}
-	r.down = direction{relay: r, dst: c.conn, src: backend, mover: newMover(c.conn, backend, &s.pipes), seen: -1}
-	return r
-}
-
-// run moves bytes until both directions have ended or are parked. The end of one direction is passed on (half-close); an
-// error on one side resets the other.
-func (r *relay) run() {
+	r := &relay{s: s, frontend: f, endpoint: e, client: c, loop: l}
+	r.session = session{
+		client: client, limit: c.limit, backend: backend, member: e.state, frontend: f.state, idle: f.Timeouts.Idle, start: time.Now(), relay: r,
+	}
+	r.up = direction{relay: r, dst: backend, src: client, mover: mover{pipes: &s.pipes}}
+	r.down = direction{relay: r, dst: client, src: backend, mover: mover{pipes: &s.pipes}}
+	client.relay, backend.relay, backend.writable = r, r, true
 	r.left.Store(2)
-	r.s.conns.Add(1)
-	r.s.sessions.add(r.session)
-	r.s.workers.run(func() { r.s.move(&r.down) })
-	r.s.move(&r.up)
+	s.conns.Add(1)
+	s.relays.Add(1)
+	s.sessions.add(&r.session)
+	return r, nil
 }
 
-// parkIdle has directions parked that have read nothing since the last call.
-func (r *relay) parkIdle() {
-	for _, d := range []*direction{&r.up, &r.down} {
-		if d.mover == nil || !d.running.Load() {
-			continue
-		}
-		reads := d.mover.reads.Load()
-		if reads == d.seen {
-			_ = d.src.SetReadDeadline(time.Unix(1, 0))
-		}
-		d.seen = reads
+// begin hands the relay to its loop, which waits until the backend is connected.
+func (r *relay) begin() {
+	if err := r.loop.add(r.down.src); err != nil && r.phase.CompareAndSwap(connecting, over) {
+		r.s.reject(r.frontend.Name, rejectConnect, r.client.src, err)
+		r.finish((*stream).abort)
 	}
 }
 
-// abort resets both sides.
-func (r *relay) abort() {
-	for _, c := range []net.Conn{r.client.conn, r.backend} {
-		abort(c)
-		r.s.parker.wake(c)
+// handle handles an event of a stream. A panic ends the relay and nothing else.
+func (s *Server) handle(st *stream, events uint32) {
+	if st.socket != nil {
+		st.socket.notify()
+		return
 	}
-}
-
-// end gives back everything, once both directions have ended.
-func (r *relay) end() {
-	r.s.sessions.end(r.session, r.up.moved+int64(len(r.client.prefix)), r.down.moved)
-	_ = r.backend.Close()
-	r.endpoint.state.release()
-	_ = r.client.conn.Close()
-	r.frontend.state.remove()
-	r.client.release()
-	r.s.conns.Done()
-}
-
-// move moves bytes in one direction until it ends or is parked. A panic ends the relay and nothing else.
-func (s *Server) move(d *direction) {
-	r := d.relay
+	r := st.relay
 	defer func() {
 		if p := recover(); p != nil {
 			s.reject("", rejectPanic, r.client.src, nil)
 			s.panics.Note(p)
-			d.ended(errors.New("panic"))
+			r.finish((*stream).abort)
 		}
 	}()
-	d.running.Store(true)
-	for {
-		err := d.copy()
-		if d.mover != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-			if s.parker.park(d) {
-				return // another goroutine may have it already
-			}
-			continue
+	switch r.phase.Load() {
+	case connecting:
+		if r.phase.CompareAndSwap(connecting, moving) {
+			r.connected(events)
 		}
-		d.ended(err)
+	case moving:
+		r.moved(st, events)
+	}
+}
+
+// connected begins to move bytes. The client's may have come already, so they are looked for first.
+func (r *relay) connected(events uint32) {
+	if r.connect != nil && !r.connect.done(r, events) {
 		return
 	}
-}
-
-// copy moves bytes until src ends, there is an error or the deadline of src, which park sets, is over.
-func (d *direction) copy() (err error) {
-	if d.mover == nil {
-		d.moved, err = io.Copy(d.dst, d.src)
-		return err
+	r.up.readable = true
+	r.up.advance()
+	if r.phase.Load() == over {
+		return
 	}
-	d.moved, err = d.mover.run()
-	return err
+	if err := r.loop.add(r.up.src); err != nil {
+		r.finish((*stream).abort)
+		return
+	}
+	r.moved(r.down.src, events)
 }
 
-// ended passes the end of a direction on.
-func (d *direction) ended(err error) {
-	r := d.relay
-	d.running.Store(false)
-	switch {
-	case err == nil && r.left.Load() == 1: // end closes both
-	case err == nil:
-		if half, ok := d.dst.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
+// moved moves what an event of a stream allows to move.
+func (r *relay) moved(st *stream, events uint32) {
+	in, out := &r.up, &r.down
+	if st == r.down.src {
+		in, out = out, in
+	}
+	st.urgent = st.urgent || events&unix.EPOLLPRI != 0
+	st.fin = st.fin || events&unix.EPOLLRDHUP != 0
+	in.readable = in.readable || events&^unix.EPOLLOUT != 0
+	in.advance()
+	if r.phase.Load() == moving && out.holds() && events&^unix.EPOLLIN != 0 {
+		out.advance()
+	}
+}
+
+// abort resets both sides. The loop sees that and ends the relay. Of a relay that connects it ends the connect: its client may get
+// another backend.
+func (r *relay) abort() {
+	if r.phase.Load() != connecting {
+		r.up.src.reset()
+	}
+	r.down.src.reset()
+}
+
+// finish closes both sides and gives back everything. Only the owner may call it.
+func (r *relay) finish(closing func(*stream)) {
+	r.phase.Store(over)
+	r.left.Store(0)
+	r.up.mover.release()
+	r.down.mover.release()
+	r.s.sessions.end(&r.session, r.up.mover.moved+int64(len(r.client.prefix)), r.down.mover.moved)
+	closing(r.down.src)
+	r.endpoint.state.release()
+	closing(r.up.src)
+	r.frontend.state.remove()
+	r.client.release()
+	r.s.relays.Add(-1)
+	r.s.conns.Done()
+}
+
+// turnReads is how many reads a direction makes before others of its loop have their turn.
+const turnReads = 16
+
+// holds reports whether something was read and not yet written.
+func (d *direction) holds() bool { return d.mover.piped > 0 || len(d.mover.bytes) > 0 }
+
+// advance moves bytes until there are none, dst takes none, or the turn is over.
+func (d *direction) advance() {
+	m := &d.mover
+	for range turnReads {
+		if !d.holds() && !d.read() {
+			return
 		}
-	case d != &r.up || !discardUpload(r.client.conn, r.backend):
-		r.abort()
+		if m.err == nil && !m.drain(uintptr(d.dst.fd)) {
+			if m.err = d.relay.loop.awaitWritable(d.dst); m.err == nil {
+				return
+			}
+		}
+		if m.err != nil || m.eof {
+			d.end(m.err)
+			return
+		}
+		m.release()
 	}
+	d.relay.loop.again = append(d.relay.loop.again, d)
+}
+
+// read reads what has come; false: nothing, or the direction has ended.
+func (d *direction) read() bool {
+	m := &d.mover
+	if d.ended || !d.readable {
+		return false
+	}
+	if !m.fill(uintptr(d.src.fd)) {
+		d.readable = false
+		return false
+	}
+	if n := len(m.bytes); n > 0 && n < readSize && !d.src.urgent {
+		// That is all that had come: what comes later is another event (epoll(7)). The end had come before: nothing follows.
+		d.readable = false
+		m.eof = d.src.fin
+	}
+	switch {
+	case d.discards:
+		m.eof = m.eof || !time.Now().Before(d.relay.until)
+		m.release()
+		m.piped = 0
+	case d.delays && m.moved > 0 && d.holds():
+		// Only from the second write on: the first is never delayed, and many connections have one.
+		d.delays = false
+		_ = unix.SetsockoptInt(d.dst.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	}
+	return true
+}
+
+// end ends a direction. Its end is passed on (half-close); an error on one side resets the other.
+func (d *direction) end(err error) {
+	r := d.relay
+	d.mover.release()
+	switch {
+	case d.discards: // the backend has closed
+	case err == nil && r.left.Load() > 1:
+		_ = unix.Shutdown(d.dst.fd, unix.SHUT_WR)
+	case err == nil: // finish closes both
+	case d == &r.up && isClosed(d.dst) && !isClosed(d.src):
+		d.discard()
+		return
+	default:
+		r.finish((*stream).abort)
+		return
+	}
+	d.ended = true
 	if r.left.Add(-1) == 0 {
-		r.end()
+		r.finish(func(st *stream) { _ = st.Close() })
 	}
+}
+
+// uploadTimeout is how long a client may go on sending after its backend has closed.
+const uploadTimeout = 2 * time.Second
+
+// discard reads and drops what the client still sends to a backend that has closed, as one does that refuses an upload
+// halfway: closing with unread bytes would reset the connection and lose the backend's answer.
+func (d *direction) discard() {
+	d.discards, d.readable, d.mover.err, d.mover.eof = true, true, nil, false
+	d.relay.until = time.Now().Add(uploadTimeout)
+	time.AfterFunc(uploadTimeout, func() { // an event for a client that sends nothing
+		d.src.control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
+	})
+	d.relay.loop.again = append(d.relay.loop.again, d)
 }

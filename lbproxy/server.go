@@ -71,8 +71,8 @@ type Deps struct {
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
 
-	// Listen opens a listening socket, which the server closes; nil: ListenFree. Connections that are not TCP are
-	// neither spliced nor closed when idle.
+	// Listen opens a listening socket, which the server closes; nil: ListenFree. In mode tcp connections
+	// are TCP; in mode http others are not closed when idle.
 	Listen func(context.Context, netip.AddrPort) (net.Listener, error)
 	// ListenPacket opens a UDP socket, which the server closes; nil: ListenPacketFree.
 	ListenPacket func(context.Context, netip.AddrPort) (PacketConn, error)
@@ -125,7 +125,9 @@ type Server struct {
 	draining       atomic.Bool
 	before, during atomic.Int64 // connections that were accepted before and during the drain
 	pipes          pipePool
-	parker         *parker
+	loops          loops
+	relays         atomic.Int64 // that have not ended
+	dialsDirect    bool         // Deps.Dial is TCP
 	workers        *workers
 
 	changing   sync.Mutex // one change of members at a time, so that the store has what is in force
@@ -168,7 +170,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if deps.ListenPacket == nil {
 		deps.ListenPacket = func(ctx context.Context, addr netip.AddrPort) (PacketConn, error) { return ListenPacketFree(ctx, addr) }
 	}
-	if deps.Dial == nil {
+	direct := deps.Dial == nil
+	if direct {
 		deps.Dial = dialTCP
 	}
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "lbproxy"))
@@ -195,7 +198,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	m.limit.Set(float64(s.cfg.Connections))
 	s.active.Store(&activeTable{})
 	s.workers = newWorkers()
-	s.parker = newParker(func(d *direction) { s.workers.run(func() { s.move(d) }) })
+	s.loops.handle = s.handle
+	s.dialsDirect = direct
 	s.http = newHTTPProxy(s)
 	s.udp = newUDPProxy(s)
 	return s, nil
@@ -240,7 +244,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	running.stop()
 	tasks.Wait() // nothing accepts any more, so the number of connections can only fall
 	s.drain(end, abort)
-	s.parker.close()
+	s.loops.close()
 	s.workers.close()
 	http.Wait()
 	return nil

@@ -50,7 +50,7 @@ func (t *sessions) add(ses *session) {
 		t.open = make(map[*session]struct{})
 	}
 	t.open[ses] = struct{}{}
-	if r := ses.relay; r != nil && r.up.mover != nil {
+	if ses.relay != nil {
 		t.fresh = append(t.fresh, ses)
 	}
 }
@@ -131,34 +131,13 @@ func (t *sessions) all() []*session {
 	return out
 }
 
-// appendRelays appends the relays of TCP mode.
-func (t *sessions) appendRelays(out []*relay) []*relay {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for ses := range t.open {
-		if ses.relay != nil {
-			out = append(out, ses.relay)
-		}
-	}
-	return out
-}
-
-// A direction without bytes for one to two parkTick is parked.
-const parkTick = time.Second
-
-// sweep inspects the sessions older than Config.Sweep, every Config.Sweep until ctx ends, and parks idle ones more often.
+// sweep inspects the sessions older than Config.Sweep, every Config.Sweep until ctx ends.
 func (s *Server) sweep(ctx context.Context) {
-	tick := min(s.cfg.Sweep, parkTick)
-	var relays []*relay
+	tick := min(s.cfg.Sweep, time.Second)
 	var memory memoryRelease
 	for swept, turned := time.Now(), time.Now(); pause.For(ctx, tick) == nil; {
 		now := time.Now()
-		relays = s.sessions.appendRelays(relays[:0])
-		for _, r := range relays {
-			r.parkIdle()
-		}
-		clear(relays)
-		if memory.due(s.parker.len(), now) {
+		if memory.due(2*int(s.relays.Load()), now) {
 			debug.FreeOSMemory()
 		}
 		if now.Sub(turned) >= latencyTurn {
@@ -244,18 +223,16 @@ var infoReaders = sync.Pool{New: func() any {
 
 // tcpInfo returns the kernel's TCP_INFO; false: c is no TCP connection, or closed.
 func tcpInfo(c net.Conn) (info unix.TCPInfo, ok bool) {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
-		return info, false
-	}
-	raw, err := t.SyscallConn()
-	if err != nil {
-		return info, false
-	}
 	r := infoReaders.Get().(*infoReader)
 	defer infoReaders.Put(r)
-	ok = raw.Control(r.read) == nil && r.err == nil
-	return r.info, ok
+	switch c := c.(type) {
+	case *stream:
+		ok = c.control(r.read)
+	case *net.TCPConn:
+		raw, err := c.SyscallConn()
+		ok = err == nil && raw.Control(r.read) == nil
+	}
+	return r.info, ok && r.err == nil
 }
 
 // isClosed reports whether the kernel has closed a connection, as after a reset.
@@ -267,13 +244,12 @@ func isClosed(c net.Conn) bool {
 
 // control calls f with the file descriptor of a TCP connection; false: c is none, or closed.
 func control(c net.Conn, f func(fd int)) bool {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
-		return false
+	switch c := c.(type) {
+	case *stream:
+		return c.control(func(fd uintptr) { f(int(fd)) })
+	case *net.TCPConn:
+		raw, err := c.SyscallConn()
+		return err == nil && raw.Control(func(fd uintptr) { f(int(fd)) }) == nil
 	}
-	raw, err := t.SyscallConn()
-	if err != nil {
-		return false
-	}
-	return raw.Control(func(fd uintptr) { f(int(fd)) }) == nil
+	return false
 }

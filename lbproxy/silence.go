@@ -122,7 +122,7 @@ func (w *answerWatch) look(ses *session, members map[*endpointState]*silentMembe
 		members[state] = m
 	}
 	m.sessions = append(m.sessions, ses)
-	m.conns = append(m.conns, r.backend)
+	m.conns = append(m.conns, ses.backend)
 	m.longest = max(m.longest, now.Sub(ses.asked))
 	m.undecided = m.undecided || now.Sub(ses.decided) >= probedFor
 	return true

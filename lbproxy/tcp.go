@@ -10,17 +10,21 @@ import (
 	"time"
 )
 
-// proxyTCP connects a client to a backend and moves bytes until both sides are done. The caller counted the connection in
-// f.state; it is counted out when it has ended.
+// proxyTCP connects a client to a backend and hands both to a loop, which moves bytes until both sides are done. The caller
+// counted the connection in f.state; it is counted out when it has ended.
 func (s *Server) proxyTCP(ctx context.Context, f *frontend, c *clientConn) {
-	r := s.connectClient(ctx, f, c)
-	if r != nil {
-		r.run()
+	s.proxy(f, c, func() (net.Conn, *endpoint, error) { return s.connect(ctx, f, c) })
+}
+
+// proxy is proxyTCP with that connect.
+func (s *Server) proxy(f *frontend, c *clientConn, connect func() (net.Conn, *endpoint, error)) {
+	if r := s.connectClient(f, c, connect); r != nil {
+		r.begin()
 	}
 }
 
 // connectClient returns the relay of a client's connection; nil: it was rejected.
-func (s *Server) connectClient(ctx context.Context, f *frontend, c *clientConn) (r *relay) {
+func (s *Server) connectClient(f *frontend, c *clientConn, connect func() (net.Conn, *endpoint, error)) (r *relay) {
 	defer func() {
 		if r == nil {
 			abort(c.conn) // installers retry after a reset, but give up on an HTTP 4xx
@@ -29,19 +33,39 @@ func (s *Server) connectClient(ctx context.Context, f *frontend, c *clientConn) 
 		}
 	}()
 	start := time.Now()
-	backend, e, err := s.connect(ctx, f, c)
+	backend, e, err := connect()
 	if err != nil {
 		s.reject(f.Name, connectReason(err), c.src, err)
 		return nil
 	}
 	e.state.traffic.add(time.Since(start))
-	if err := s.sendFirstBytes(f, c, backend); err != nil {
+	if r, err = s.join(f, e, c, backend); err != nil {
 		_ = backend.Close()
 		e.state.release()
 		s.reject(f.Name, rejectConnect, c.src, err)
 		return nil
 	}
-	return s.newRelay(f, e, c, backend)
+	return r
+}
+
+// join sends the first bytes and returns the relay of two connections.
+func (s *Server) join(f *frontend, e *endpoint, c *clientConn, conn net.Conn) (*relay, error) {
+	if err := s.sendFirstBytes(f, c, conn); err != nil {
+		return nil, err
+	}
+	client, err := c.stream()
+	if err != nil {
+		return nil, err
+	}
+	backend, err := streamOf(conn)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.newRelay(f, e, c, client, backend)
+	if err != nil {
+		backend.abort()
+	}
+	return r, err
 }
 
 // connectReason returns why a client got no backend.
@@ -63,6 +87,9 @@ func connectReason(err error) reason {
 func (s *Server) sendFirstBytes(f *frontend, c *clientConn, backend net.Conn) error {
 	first := c.prefix
 	if f.SendProxy != 0 {
+		if st, ok := c.conn.(*stream); ok && !c.dst.IsValid() {
+			c.dst = st.localAddr()
+		}
 		var b bytes.Buffer
 		if err := writeProxyHeader(&b, f.SendProxy, c.src, c.dst); err != nil {
 			return err
@@ -95,19 +122,4 @@ func (s *Server) spliceOneWay(dst, src net.Conn) (n int64, err error) {
 		_ = half.CloseWrite()
 	}
 	return n, nil
-}
-
-// uploadTimeout is how long a client may go on sending after its backend has closed.
-const uploadTimeout = 2 * time.Second
-
-// discardUpload reads and drops what the client still sends to a backend that has closed, as one does that refuses an
-// upload halfway: closing with unread bytes would reset the connection and lose the backend's answer. It returns false
-// if it is not the backend that has closed.
-func discardUpload(client, backend net.Conn) bool {
-	if !isClosed(backend) || isClosed(client) {
-		return false
-	}
-	_ = client.SetReadDeadline(time.Now().Add(uploadTimeout))
-	_, _ = io.Copy(io.Discard, client)
-	return true
 }

@@ -396,6 +396,14 @@ func (l *observedListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
+// SyscallConn implements syscall.Conn: the balancers accept most connections without package net. After an error they call Accept.
+func (l *observedListener) SyscallConn() (syscall.RawConn, error) {
+	if c, ok := l.Listener.(syscall.Conn); ok {
+		return c.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
 // Close implements net.Listener.
 func (l *observedListener) Close() error {
 	l.health.closed(serverLB, l.addr)

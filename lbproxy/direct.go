@@ -1,0 +1,154 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Most connections in mode tcp need neither their first bytes nor more than one dial. Those are accepted and connected here,
+// and their loop does the rest. The others have a goroutine until they are connected (proxyTCP).
+
+// acceptStream accepts a connection without package net, whose listeners cannot be waited for in another way than by Accept.
+func (s *Server) acceptStream(sock *socket) (st *stream, from netip.AddrPort, err error) {
+	if err := s.watch(sock); err != nil {
+		return nil, from, err
+	}
+	for {
+		fd, peer := -1, syscall.Sockaddr(nil)
+		closed := sock.raw.Control(func(listener uintptr) {
+			// That of package unix asks for the protocol, with another system call.
+			fd, peer, err = syscall.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		})
+		switch {
+		case closed != nil:
+			return nil, from, closed
+		case err == nil:
+			return &stream{fd: fd}, sockaddr(peer), nil
+		case err == unix.EAGAIN:
+			select {
+			case <-sock.readable:
+			case <-sock.closed.Done():
+				return nil, from, net.ErrClosed
+			}
+		case err != unix.EINTR && err != unix.ECONNABORTED:
+			return nil, from, os.NewSyscallError("accept4", err)
+		}
+	}
+}
+
+// watch lets a loop report new connections of a listening socket.
+func (s *Server) watch(sock *socket) error {
+	if sock.watched {
+		return nil
+	}
+	l, err := s.loops.get()
+	if err != nil {
+		return err
+	}
+	closed := sock.raw.Control(func(fd uintptr) { err = l.add(&stream{fd: int(fd), socket: sock}) })
+	sock.watched = closed == nil && err == nil
+	return errors.Join(closed, err)
+}
+
+// sockaddr returns the address of a TCP connection, an IPv4 one as such.
+func sockaddr(of syscall.Sockaddr) netip.AddrPort {
+	switch a := of.(type) {
+	case *syscall.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *syscall.SockaddrInet6:
+		addr := netip.AddrFrom16(a.Addr).Unmap()
+		if a.ZoneId != 0 {
+			zone := strconv.Itoa(int(a.ZoneId))
+			if i, err := net.InterfaceByIndex(int(a.ZoneId)); err == nil {
+				zone = i.Name
+			}
+			addr = addr.WithZone(zone)
+		}
+		return netip.AddrPortFrom(addr, uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// A directConnect is a connect that a loop waits for.
+type directConnect struct {
+	start time.Time
+	late  *time.Timer
+	again func(error) // connects as proxyTCP does, after that error
+}
+
+// connectDirect begins to connect a client. It returns false if that is for proxyTCP.
+func (s *Server) connectDirect(ctx context.Context, f *frontend, c *clientConn) bool {
+	client, ok := c.conn.(*stream)
+	if !ok || !s.dialsDirect || f.SendProxy != 0 {
+		return false
+	}
+	e := f.pick(c.src.Addr(), nil)
+	if e == nil {
+		return false
+	}
+	connect := &directConnect{start: time.Now()}
+	connect.again = func(err error) {
+		s.work(func() {
+			s.guard(c, func() {
+				s.proxy(f, c, func() (net.Conn, *endpoint, error) {
+					return s.connectAfter(ctx, f, e, c.src.Addr(), c.socket.addr.Port(), connect.start, err)
+				})
+			})
+		})
+	}
+	to := e.at(c.socket.addr.Port())
+	backend, err := connectStream(to)
+	if err != nil {
+		connect.again(err)
+		return true
+	}
+	r, err := s.newRelay(f, e, c, client, backend)
+	if err != nil {
+		_ = backend.Close()
+		connect.again(err)
+		return true
+	}
+	r.connect, r.up.delays = connect, true
+	connect.late = time.AfterFunc(min(e.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect), func() {
+		if r.phase.CompareAndSwap(connecting, over) {
+			r.connectAgain(dialFailure(to, os.ErrDeadlineExceeded))
+		}
+	})
+	r.begin()
+	return true
+}
+
+// done ends the connect. It returns false if there is another one.
+func (d *directConnect) done(r *relay, events uint32) bool {
+	d.late.Stop()
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		if err := r.down.src.connectError(); err != nil {
+			r.connectAgain(dialFailure(r.endpoint.at(r.client.socket.addr.Port()), err))
+			return false
+		}
+	}
+	took := time.Since(d.start)
+	r.s.dialed(r.endpoint, took)
+	r.endpoint.state.traffic.add(took)
+	return true
+}
+
+// connectAgain ends the relay, and its client gets another one. Only the owner may call it.
+func (r *relay) connectAgain(err error) {
+	s := r.s
+	r.phase.Store(over)
+	r.left.Store(0)
+	_ = r.down.src.Close()
+	s.sessions.end(&r.session, 0, 0)
+	r.connect.again(err)
+	s.relays.Add(-1)
+	s.conns.Done()
+}

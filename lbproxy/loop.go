@@ -1,0 +1,175 @@
+package lbproxy
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// loopsMost is how many event loops there are at most, else one for each processor.
+const loopsMost = 8
+
+// loops are the event loops of a server. Each is opened when it is needed first.
+type loops struct {
+	handle func(*stream, uint32) // an event of a stream
+
+	tasks sync.WaitGroup
+	mu    sync.Mutex
+	next  int
+	all   []*loop // none after close
+	ended bool
+}
+
+// get returns one of the loops, in turn.
+func (p *loops) get() (*loop, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil, net.ErrClosed
+	}
+	if n := len(p.all); n < min(runtime.GOMAXPROCS(0), loopsMost) {
+		l, err := openLoop(p.handle)
+		if err != nil {
+			return nil, fmt.Errorf("open an event loop: %w", err)
+		}
+		p.all = append(p.all, l)
+		p.tasks.Go(l.run)
+		return l, nil
+	}
+	p.next++
+	return p.all[p.next%len(p.all)], nil
+}
+
+// close ends the loops. No relay is left.
+func (p *loops) close() {
+	p.mu.Lock()
+	p.ended = true
+	for _, l := range p.all {
+		_ = l.epoll.Close()
+	}
+	p.mu.Unlock()
+	p.tasks.Wait()
+}
+
+// A loop waits for the streams of many connections and moves their bytes, on one goroutine: two goroutines for each connection
+// cost a short one half as much CPU again. It never blocks.
+type loop struct {
+	handle func(*stream, uint32)
+	fd     int      // of epoll(7)
+	epoll  *os.File // the same, in the epoll of package net: to wait takes no thread
+	raw    syscall.RawConn
+	events [128]unix.EpollEvent
+	ready  []readyStream
+	again  []*direction // have more to move than their turn allows
+	spare  []*direction
+
+	mu      sync.Mutex
+	turn    uint32
+	streams []*stream // by descriptor
+}
+
+type readyStream struct {
+	stream *stream
+	events uint32
+}
+
+func openLoop(handle func(*stream, uint32)) (*loop, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	l := &loop{handle: handle, fd: fd, epoll: os.NewFile(uintptr(fd), "epoll of balanced connections")}
+	if l.raw, err = l.epoll.SyscallConn(); err != nil {
+		_ = l.epoll.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// loopEvents are what a loop waits for, edge-triggered.
+const loopEvents = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
+
+// add lets the loop wait for a stream, whose events go to handle from now on.
+func (l *loop) add(st *stream) (err error) {
+	if !st.control(func(fd uintptr) {
+		l.mu.Lock()
+		l.turn++
+		st.loop, st.turn = l, l.turn
+		if at := int(fd); at >= len(l.streams) {
+			l.streams = append(l.streams, make([]*stream, at+1-len(l.streams))...)
+		}
+		l.streams[fd] = st
+		l.mu.Unlock()
+		err = l.wait(unix.EPOLL_CTL_ADD, st)
+	}) {
+		return net.ErrClosed
+	}
+	return err
+}
+
+// awaitWritable lets the loop wait until the stream is writable, too.
+func (l *loop) awaitWritable(st *stream) error {
+	if st.writable {
+		return nil
+	}
+	st.writable = true
+	return l.wait(unix.EPOLL_CTL_MOD, st)
+}
+
+func (l *loop) wait(op int, st *stream) error {
+	wanted := unix.EpollEvent{Events: loopEvents, Fd: int32(st.fd), Pad: int32(st.turn)}
+	if st.writable {
+		wanted.Events |= unix.EPOLLOUT
+	}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(l.fd, op, st.fd, &wanted))
+}
+
+// forget drops a stream that is about to be closed, which ends the kernel's interest in it.
+func (l *loop) forget(fd int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.streams[fd] = nil
+}
+
+// run handles events until the loop is closed.
+func (l *loop) run() {
+	_ = l.raw.Read(func(epoll uintptr) bool {
+		for {
+			n, _ := retry(func() (int, error) { return unix.EpollWait(int(epoll), l.events[:], 0) })
+			l.dispatch(l.events[:max(n, 0)])
+			if n < len(l.events) && len(l.again) == 0 {
+				return false // the next event comes as an edge
+			}
+			runtime.Gosched()
+		}
+	})
+}
+
+func (l *loop) dispatch(events []unix.EpollEvent) {
+	l.mu.Lock()
+	for i := range events {
+		if st := l.streams[events[i].Fd]; st != nil && st.turn == uint32(events[i].Pad) {
+			l.ready = append(l.ready, readyStream{st, events[i].Events})
+		}
+	}
+	l.mu.Unlock()
+	for _, r := range l.ready {
+		l.handle(r.stream, r.events)
+	}
+	clear(l.ready)
+	l.ready = l.ready[:0]
+	l.again, l.spare = l.spare[:0], l.again
+	for _, d := range l.spare {
+		l.handle(d.src, 0)
+	}
+	clear(l.spare)
+}

@@ -1,0 +1,152 @@
+package lbproxy
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stream is a TCP socket of mode tcp, which an event loop waits for. Package net would register it with an epoll of its own,
+// and make six system calls for options and addresses that nobody needs. One goroutine at a time owns a stream: it reads,
+// writes and closes. Others only look at the socket and reset it.
+type stream struct {
+	net.Conn         // nil: it is one only for functions that take either
+	relay    *relay  // before a loop has the stream
+	socket   *socket // instead of relay: the stream stands for a listening socket
+	turn     uint32  // distinguishes it from an earlier one with the same descriptor; of the loop, as the rest
+	fin      bool    // the peer's end has come
+	urgent   bool    // the peer sends urgent data
+	writable bool    // the loop waits until it is, too
+
+	mu   sync.Mutex // held to close it, and by others while they use fd
+	fd   int        // -1: closed
+	loop *loop      // nil: none waits for it
+}
+
+// connectStream begins to connect. An error of the backend may come now or later.
+func connectStream(to netip.AddrPort) (*stream, error) {
+	family, at := unix.AF_INET, unix.Sockaddr(nil)
+	if addr := to.Addr().Unmap(); addr.Is4() {
+		at = &unix.SockaddrInet4{Port: int(to.Port()), Addr: addr.As4()}
+	} else {
+		family, at = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: addr.As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, dialFailure(to, os.NewSyscallError("socket", err))
+	}
+	if err := unix.Connect(fd, at); err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
+		_ = unix.Close(fd)
+		return nil, dialFailure(to, os.NewSyscallError("connect", err))
+	}
+	return &stream{fd: fd}, nil
+}
+
+// dialFailure is the error of package net.
+func dialFailure(to netip.AddrPort, err error) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: err}
+}
+
+// connectError returns why a connect failed; nil: it did not.
+func (st *stream) connectError() error {
+	n, err := unix.GetsockoptInt(st.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return os.NewSyscallError("getsockopt", err)
+	}
+	if n == 0 {
+		return nil
+	}
+	return os.NewSyscallError("connect", unix.Errno(n))
+}
+
+// detach takes the socket of a connection away from package net. conn is closed.
+func detach(conn *net.TCPConn) (*stream, error) {
+	defer func() { _ = conn.Close() }()
+	fd, err := -1, error(nil)
+	if !control(conn, func(of int) { fd, err = unix.FcntlInt(uintptr(of), unix.F_DUPFD_CLOEXEC, 0) }) {
+		return nil, net.ErrClosed
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return &stream{fd: fd}, nil
+}
+
+// streamOf returns the connection as a stream, taken away from package net.
+func streamOf(conn net.Conn) (*stream, error) {
+	switch c := conn.(type) {
+	case *stream:
+		return c, nil
+	case *net.TCPConn:
+		return detach(c)
+	}
+	return nil, fmt.Errorf("%T is no TCP connection", conn)
+}
+
+// netConn gives the socket to package net. The stream is closed.
+func (st *stream) netConn() (net.Conn, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	file := os.NewFile(uintptr(st.fd), "")
+	st.fd = -1
+	defer func() { _ = file.Close() }()
+	return net.FileConn(file)
+}
+
+func (st *stream) localAddr() (addr netip.AddrPort) {
+	st.control(func(fd uintptr) {
+		if at, err := syscall.Getsockname(int(fd)); err == nil {
+			addr = sockaddr(at)
+		}
+	})
+	return addr
+}
+
+// control calls f with the descriptor; false: the stream is closed.
+func (st *stream) control(f func(fd uintptr)) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.fd < 0 {
+		return false
+	}
+	f(uintptr(st.fd))
+	return true
+}
+
+// reset ends the connection for both sides with a reset, for those that do not own it: connect(2) to no address does that and
+// leaves the descriptor open. Its owner gets an error.
+func (st *stream) reset() {
+	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	st.control(func(fd uintptr) {
+		unix.RawSyscall(unix.SYS_CONNECT, fd, uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none))
+	})
+}
+
+// Close implements net.Conn. Only the owner may call it.
+func (st *stream) Close() error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.fd < 0 {
+		return net.ErrClosed
+	}
+	if st.loop != nil {
+		st.loop.forget(st.fd)
+	}
+	fd := st.fd
+	st.fd = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}
+
+// abort closes the stream with a reset. Only the owner may call it.
+func (st *stream) abort() {
+	st.control(func(fd uintptr) {
+		_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	})
+	_ = st.Close()
+}
