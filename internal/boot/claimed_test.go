@@ -1,6 +1,7 @@
 package boot_test
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"path/filepath"
@@ -64,6 +65,45 @@ func TestClaimed(t *testing.T) {
 			}
 			if e := r.events[len(r.events)-1]; e.Kind != event.ConfigRefused || e.Claimed != tt.want {
 				t.Errorf("claimed %v, want %v: %+v", e.Claimed, tt.want, e)
+			}
+		})
+	}
+}
+
+// TestFilesOfOthers: a file that another machine fetches from the machine's address is not the machine's, where the MAC can be known.
+func TestFilesOfOthers(t *testing.T) {
+	t.Parallel()
+	thief := lab.MAC{2, 0, 0, 0, 0, 0x66}
+	foreign := neighbour.Found{User: neighbour.Foreign, MAC: thief}
+	const by = "asked for by 02:00:00:00:00:66, which is no NIC of "
+	for _, tt := range []struct {
+		name  string
+		found neighbour.Found
+		e     event.Event
+		want  string // the error; empty: not marked
+	}{
+		{"its own", neighbour.Found{User: neighbour.Own, MAC: mac}, event.Event{Kind: event.FileMissing}, ""},
+		{"behind a router", neighbour.Found{}, event.Event{Kind: event.FileMissing}, ""},
+		{"not known any more", neighbour.Found{User: neighbour.None}, event.Event{Kind: event.FileMissing}, ""},
+		{"missing", foreign, event.Event{Kind: event.FileMissing, Err: "file not found", Reason: event.NotFound}, by + "worker-0: file not found"},
+		{"served", foreign, event.Event{Kind: event.FileServed}, by + "worker-0"},
+		{"by TFTP", foreign, event.Event{Kind: event.TFTPServed}, by + "worker-0"},
+		{"in the name of a machine of a pool", foreign, event.Event{Kind: event.TFTPRefused, MAC: lab.MAC{2}}, by + "02-00-00-00-00-00"},
+		{"a script, which was refused to others", foreign, event.Event{Kind: event.ScriptServed}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.found = tt.found
+			e := tt.e
+			e.MAC, e.Addr = cmp.Or(e.MAC, mac), addr
+			if e.MAC != mac {
+				e.Addr = netip.MustParseAddr("192.168.16.200")
+				r.leases[e.MAC] = e.Addr
+			}
+			r.MarkClaimed(&e)
+			if marked := tt.want != ""; e.Claimed != marked || marked && (e.Err != tt.want || e.Reason != event.OtherMachine) {
+				t.Errorf("%+v, want error %q", e, tt.want)
 			}
 		})
 	}

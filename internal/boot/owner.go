@@ -142,12 +142,30 @@ func (s *Service) fromReportedAddress(t *Table, mac lab.MAC, from netip.Addr) er
 	return nil
 }
 
-// Claimed reports whether a request in the name of the machine mac comes from an address that is not known to be that machine's.
-func (s *Service) Claimed(mac lab.MAC, from netip.Addr) bool {
-	return s.claimed(s.deps.Table(), mac, from)
+// MarkClaimed marks e if the request may be another machine's than e.MAC: it comes from an address that is not known to be that machine's,
+// or is for a file, which is nobody's secret, and the kernel sends the answer to another MAC. Scripts and documents are refused then.
+//
+// The kernel is asked when a transfer has ended or was refused, as an event of some machine: not for each request, and no machine by ARP.
+// That takes some 15 µs for each file of a boot, and nothing for those of a client that is no machine of the lab.
+func (s *Service) MarkClaimed(e *event.Event) {
+	t := s.deps.Table()
+	if e.Claimed = s.claimed(t, e.MAC, e.Addr); e.Claimed || !e.Kind.OfFile() {
+		return
+	}
+	name, own := e.MAC.String(), []lab.MAC{e.MAC}
+	if h := s.machine(t, e.MAC, e.Addr); h != nil {
+		name, own = h.Name, h.AllMACs()
+	}
+	if found, err := s.deps.Neighbours.Entry(e.Addr, own); err == nil && found.User == neighbour.Foreign {
+		by := "asked for by " + found.MAC.String() + ", which is no NIC of " + name
+		if e.Err != "" {
+			by += ": " + e.Err
+		}
+		e.Claimed, e.Reason, e.Err = true, event.OtherMachine, by
+	}
 }
 
-// claimed is Claimed, of one table.
+// claimed reports whether a request in the name of the machine mac comes from an address that is not known to be that machine's.
 func (s *Service) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
 	if h := s.machine(t, mac, from); h != nil {
 		return s.fromOwnAddress(t, h, mac, from) != nil

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 // A rig is a whole daemon in the test's own network namespace.
 type rig struct {
 	t      *testing.T
+	seg    *netns.Segment
 	lab    string // path
 	client *api.Client
 	log    *buffer
@@ -68,7 +69,7 @@ hosts:
 func newRig(t *testing.T, address string) *rig {
 	t.Helper()
 	seg := netns.NewSegment(t, address+"/24")
-	r := &rig{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), log: &buffer{}}
+	r := &rig{t: t, seg: seg, lab: filepath.Join(t.TempDir(), "lab.yaml"), log: &buffer{}}
 	subnet := strings.Replace(labFile, "%[1]s/24", address+"/24", 1)
 	r.write(strings.Replace(fmt.Sprintf(subnet, address, seg.Bridge), address+"/24", address[:strings.LastIndex(address, ".")]+".0/24", 1))
 	var err error

@@ -1,11 +1,13 @@
 package daemon_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -114,6 +117,37 @@ func TestNeighbourFloods(t *testing.T) {
 	}
 	if n := r.claimed("a"); n != 5*all {
 		t.Errorf("%d requests of others in a's name, want %d", n, 5*all)
+	}
+}
+
+// TestFilesByAnotherMachine: what a neighbour that has the address of host a asks for is no part of a's boot, nor makes it a failed one.
+func TestFilesByAnotherMachine(t *testing.T) {
+	netns.Need(t, "root", "ip", "curl")
+	r := newRig(t, "10.53.0.1")
+	spy := r.seg.NewClient(t, "52:54:00:00:00:66")
+	netns.Run(t, "ip", "-n", spy.Name, "addr", "add", "10.53.0.11/24", "dev", "eth0")
+	public := filepath.Join(filepath.Dir(r.lab), "files", "public")
+	if err := errors.Join(os.MkdirAll(public, 0o755), os.WriteFile(filepath.Join(public, "good"), []byte("x"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	asked := []string{"http://10.53.0.1:8080/files/nothere", "http://10.53.0.1:8080/files/public/good", "tftp://10.53.0.1/nothere", "tftp://10.53.0.1/files/public/good"}
+	for _, url := range asked {
+		_ = exec.CommandContext(t.Context(), "ip", "netns", "exec", spy.Name, "curl", "-s", "--max-time", "20", "-o", os.DevNull, url).Run()
+	}
+	r.until("all are on the timeline", func() bool { return r.claimed("a") >= len(asked) })
+	boots, err := r.client.Boots(t.Context(), "a")
+	if err != nil || len(boots) != 1 || boots[0].Outcome != "booting" || boots[0].Stage != "" {
+		t.Fatalf("%+v, %v", boots, err)
+	}
+	for _, e := range boots[0].Events {
+		if !e.Claimed || e.Reason != event.OtherMachine || !strings.HasPrefix(e.Err, "asked for by 52:54:00:00:00:66, which is no NIC of a") {
+			t.Errorf("%+v", e)
+		}
+	}
+	why, err := r.client.Why(t.Context(), "a")
+	if err != nil || strings.Contains(why.Cause, "a file that") || strings.Contains(strings.Join(why.Do, "\n"), "public") {
+		t.Errorf("%+v, %v", why, err)
 	}
 }
 

@@ -51,14 +51,14 @@ func (l leased) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 // identify adds the MAC and the host of an event that lacks them, and whether another machine may have asked in that machine's name.
 func (d *Daemon) identify(e *event.Event) {
 	e.Addr = e.Addr.Unmap()
+	if e.MAC.IsZero() && e.Host == "" && e.Addr.IsValid() {
+		e.MAC, _ = addresses{d}.MACOf(e.Addr)
+	}
 	if !e.MAC.IsZero() && e.Addr.IsValid() && e.Kind.FromAddress() && !e.Claimed {
-		e.Claimed = d.boot.Claimed(e.MAC, e.Addr)
+		d.boot.MarkClaimed(e)
 	}
 	if e.Host != "" || e.MAC.IsZero() && !e.Addr.IsValid() {
 		return
-	}
-	if e.MAC.IsZero() {
-		e.MAC, _ = addresses{d}.MACOf(e.Addr)
 	}
 	addr := e.Addr
 	if !addr.IsValid() {

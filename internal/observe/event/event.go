@@ -26,7 +26,8 @@ type Event struct {
 	Size   int64         `json:"size,omitempty"`   // of a transfer that ended early: what was to be sent, in bytes; 0: not known
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
 	Client Client        `json:"client,omitempty"` // of DHCP events: the program that asks; empty: of any other event
-	// Claimed marks a request in the machine's name from an address that is not known to be the machine's.
+	// Claimed marks a request in the machine's name from an address that is not known to be the machine's, or that another machine uses:
+	// Reason is OtherMachine then.
 	Claimed bool `json:"claimed,omitempty"`
 	// More is set in a summary of events like this one that were not recorded one by one: how many they are. The other fields are those
 	// of the last of them, but for At.

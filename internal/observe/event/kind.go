@@ -258,6 +258,12 @@ func (k Kind) FromAddress() bool {
 	return d.by != own && d.stage != StageAddress
 }
 
+// OfFile reports whether the kind is of requests for files that any machine may fetch, by HTTP or TFTP.
+func (k Kind) OfFile() bool {
+	d := describe(k)
+	return d.by != own && (d.stage == StageFirmware || d.stage == StageFiles)
+}
+
 // String returns the kind's name in metrics and API.
 func (k Kind) String() string { return describe(k).name }
 

@@ -30,7 +30,7 @@ const (
 const (
 	UnknownMachine Reason = "unknown_machine" // no machine of the lab has this MAC
 	WrongAddress   Reason = "wrong_address"   // the machine holds another address than the one that asks, or none
-	OtherMachine   Reason = "other_machine"   // a machine with another MAC uses the address
+	OtherMachine   Reason = "other_machine"   // a machine with another MAC uses the address; of requests for files, too
 	Silent         Reason = "silent"          // no machine answers ARP at the address
 	WrongToken     Reason = "wrong_token"     // the token is of no boot that is under way
 	NoBoot         Reason = "no_boot"         // no boot of the machine is under way: it is installed, or was not armed

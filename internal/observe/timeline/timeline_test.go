@@ -237,7 +237,7 @@ func TestAnothersRequest(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
-		kind  event.Kind // what is refused then
+		kind  event.Kind // what is refused then; AddressConflict, FileMissing: another machine has the address
 		from  netip.Addr // other: only claimed
 		want  []string   // of each boot: events, stage, outcome
 	}{
@@ -248,6 +248,8 @@ func TestAnothersRequest(t *testing.T) {
 		{"its own document", loaded, event.ConfigRefused, own, []string{"4 config failed"}},
 		{"its own script", loaded, event.ScriptRefused, own, []string{"3 files booting", "1 script failed"}},
 		{"by another machine that took its address", loaded, event.AddressConflict, own, []string{"4 files booting"}},
+		{"a file, by another machine that took its address", loaded, event.FileMissing, own, []string{"4 files booting"}},
+		{"a file, by another machine that took its IPv6 address", loaded, event.FileMissing, netip.MustParseAddr("fd00::21"), []string{"4 files booting"}},
 		{"from another of its NICs", append(loaded[:3:3], step{0, event.DHCPAck, "second"}), event.ConfigRefused, second, []string{"5 config failed"}},
 		{"by IPv6, whose addresses DHCP does not assign", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
 		{"its own, at an address that is not leased", nil, event.ConfigRefused, own, []string{"1 config failed"}},
@@ -270,7 +272,11 @@ func TestAnothersRequest(t *testing.T) {
 			r.save(t)
 			now := r.now.Add(time.Second)
 			r = newRig(t, timeline.Config{}, mem.Reopen()) // what it holds is known after a restart, too
-			r.Record(event.Event{At: now, Kind: tt.kind, Host: "master-0", MAC: mac, Addr: tt.from, Claimed: tt.from != own || tt.kind == event.AddressConflict, Err: "no"})
+			e := event.Event{At: now, Kind: tt.kind, Host: "master-0", MAC: mac, Addr: tt.from, Claimed: tt.from != own, Err: "no"}
+			if tt.kind == event.AddressConflict || tt.kind == event.FileMissing {
+				e.Claimed, e.Reason = true, event.OtherMachine
+			}
+			r.Record(e)
 			var got []string
 			for _, b := range r.boots(t, "master-0") {
 				got = append(got, fmt.Sprintf("%d %s %s", len(b.Events), b.Stage, b.Outcome))
