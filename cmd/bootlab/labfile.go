@@ -60,7 +60,7 @@ func check(cmd *cobra.Command, o *options, strict, live bool) error {
 	case err == nil && lacking == len(v.Errors):
 		return fmt.Errorf("the hypervisors lack what virtual machines of the lab file need: %s", countErrors(lacking))
 	case err == nil:
-		return fmt.Errorf("the lab file has %s; a daemon applies it, and refuses the machines and zones with errors until they are fixed", countErrors(len(v.Errors)))
+		return fmt.Errorf("the lab file has %s; a daemon applies it, and refuses the machines, zones and certificates with errors until they are fixed", countErrors(len(v.Errors)))
 	}
 	return fmt.Errorf("the lab file has %s", countErrors(len(v.Errors)))
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk; or a machine or zone that is
-// refused for an error of its own.
+// A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate; or a machine or
+// zone that is refused for an error of its own.
 type Condition struct {
 	Kind    string    `json:"kind"` // one of ConditionKinds
 	Name    string    `json:"name"`
@@ -19,17 +19,18 @@ type Condition struct {
 
 // The kinds of a Condition.
 const (
-	ConditionInterface  = "interface"
-	ConditionHypervisor = "hypervisor"
-	ConditionPool       = "pool"
-	ConditionDisk       = "disk"
-	ConditionMachine    = "machine"
-	ConditionZone       = "zone"
+	ConditionInterface   = "interface"
+	ConditionHypervisor  = "hypervisor"
+	ConditionPool        = "pool"
+	ConditionDisk        = "disk"
+	ConditionCertificate = "certificate"
+	ConditionMachine     = "machine"
+	ConditionZone        = "zone"
 )
 
 // ConditionKinds returns all kinds, in the order in which they are shown.
 func ConditionKinds() []string {
-	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionMachine, ConditionZone}
+	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionMachine, ConditionZone}
 }
 
 // ConditionsOf returns the conditions of a kind, and which of them are not OK.

@@ -21,7 +21,7 @@ type Status struct {
 	Addresses  []Address        `json:"addresses,omitempty"` // of clusters and balancers
 	Balancers  []BalancerHealth `json:"balancers,omitempty"`
 	Namespace  string           `json:"network_namespace,omitempty"` // of the daemon, as /proc/PID/ns/net names it
-	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks; machines and zones that are refused
+	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates; machines and zones that are refused
 	Store      Store            `json:"store"`
 	Reload     Reload           `json:"reload"`               // the last one; zero At: none since the start
 	Warnings   []string         `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
@@ -129,7 +129,7 @@ type Reload struct {
 	Detail     string        `json:"detail,omitempty"` // what changed, in a few words
 	Dur        time.Duration `json:"dur,omitempty"`    // until the new lab was in use, in nanoseconds
 	Warnings   []string      `json:"warnings,omitempty"`
-	Faults     []string      `json:"faults,omitempty"` // errors of an applied lab: the machines and zones that they are about are refused until they are fixed
+	Faults     []string      `json:"faults,omitempty"` // errors of an applied lab: the machines, zones and certificates that they are about are refused until they are fixed
 }
 
 // A Host is the current state of one machine of the lab.

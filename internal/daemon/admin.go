@@ -50,7 +50,7 @@ type adminBackend struct {
 func (c *adminBackend) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
-	warnings := currentWarnings(s)
+	warnings := c.currentWarnings(s)
 	warnings = append(warnings, c.stateWarnings()...)
 	if err := c.sockets.failed(); err != "" {
 		warnings = append(warnings, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -38,7 +39,7 @@ func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confine
 }
 
 // compile decides for check, a start and a reload alike what of a lab is an error: its own error refuses the lab, the snapshot's Faults refuse
-// single machines and zones, and everything else is a warning.
+// single machines and zones, and everything else is a warning. Certificates are read again while they are in use: certificateProblems.
 func compile(l *lab.Lab, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
 	s, err := snapshot.Compile(l, updates...)
 	if err != nil {
@@ -50,7 +51,7 @@ func compile(l *lab.Lab, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
 
 // Findings are what is wrong with a lab that can be served.
 type Findings struct {
-	Faults   lab.Problems // machines and zones that are refused until these are fixed; everything else is served
+	Faults   lab.Problems // machines, zones and certificates that are refused until these are fixed; everything else is served
 	Warnings lab.Problems
 }
 
@@ -69,7 +70,8 @@ func Check(path string, strict bool) (*lab.Lab, Findings, error) {
 	if err != nil {
 		return l, Findings{}, err
 	}
-	found := Findings{Faults: s.CheckAll(), Warnings: slices.Concat(l.Warnings, s.Boot.Warnings())}
+	bad, doubtful := certificateProblems(l, freshfile.ReadCertificate, s.At)
+	found := Findings{Faults: slices.Concat(s.CheckAll(), bad), Warnings: slices.Concat(l.Warnings, s.Boot.Warnings(), doubtful)}
 	if strict {
 		found.Faults = append(found.Faults, s.DNS.Warnings()...)
 	} else {
@@ -129,10 +131,10 @@ type reloads struct {
 	last api.Reload
 }
 
-func (r *reloads) applied(s *snapshot.Snapshot, took time.Duration) {
+func (r *reloads) applied(result api.Reload) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = api.Reload{At: s.At, Generation: s.Gen, Detail: s.Lab.Summary(), Dur: took, Warnings: warnings(s), Faults: faults(s)}
+	r.last = result
 }
 
 func (r *reloads) refused(at time.Time, gen uint64, err error) {
@@ -158,22 +160,19 @@ func brief(err error) string {
 	return fmt.Sprintf("%s\n… and %d more; bootlab check shows all", strings.Join(lines[:few], "\n"), len(lines)-few)
 }
 
-// warnings returns the warnings of s that still hold: a file that was missing at the load may exist now.
-func warnings(s *snapshot.Snapshot) (ws []string) {
-	for _, p := range s.Warnings() {
+// problems returns the warnings of s that still hold, as a file that was missing at the load may exist now, and those of them that are why
+// machines, zones and certificates are refused.
+func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults []string) {
+	bad, doubtful := certificateProblems(s.Lab, d.certificates.Now, time.Now())
+	for _, p := range slices.Concat(s.Warnings(), bad, doubtful) {
 		if p.Path == "" || !canRead(p.Path) {
-			ws = append(ws, p.Error())
+			warnings = append(warnings, p.Error())
 		}
 	}
-	return ws
-}
-
-// faults returns why machines and zones of s are refused.
-func faults(s *snapshot.Snapshot) (texts []string) {
-	for _, p := range s.Faults() {
-		texts = append(texts, p.Error())
+	for _, p := range slices.Concat(s.Faults(), bad) {
+		faults = append(faults, p.Error())
 	}
-	return texts
+	return warnings, faults
 }
 
 // reloadBecause reloads, but refuses a lab that lost half of its hosts. The outcome is an event.
@@ -206,7 +205,8 @@ func (d *Daemon) Reload(force api.Force) error {
 // applied records that a snapshot is in use.
 func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	debug.FreeOSMemory() // garbage of the load, and the lab before
-	d.reloads.applied(s, took)
+	warnings, faults := d.problems(s)
+	d.reloads.applied(api.Reload{At: s.At, Generation: s.Gen, Detail: s.Lab.Summary(), Dur: took, Warnings: warnings, Faults: faults})
 	d.reloadMetrics.Applied(s.Gen, len(s.Lab.Hosts), s.At)
 	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: s.Lab.Summary(), Dur: took})
 	d.warn(s)
@@ -235,7 +235,7 @@ func (d *Daemon) warn(s *snapshot.Snapshot) {
 
 // warnNew logs the warnings that were not logged yet.
 func (d *Daemon) warnNew(s *snapshot.Snapshot) {
-	for _, w := range d.warned.fresh(currentWarnings(s)) {
+	for _, w := range d.warned.fresh(d.currentWarnings(s)) {
 		d.log.Warn("lab file", "warning", w)
 	}
 }

@@ -14,8 +14,10 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -41,6 +43,64 @@ func (d *Daemon) redfishCertificate(*tls.ClientHelloInfo) (*tls.Certificate, err
 		return nil, fmt.Errorf("redfish.certificate: %w", err)
 	}
 	return cert, nil
+}
+
+// certificateProblems returns what is wrong with the certificates of a lab: faults, which no client gets, and warnings. read is
+// freshfile.ReadCertificate, or looks whether the file is still as it was read. That a file is missing is a warning of the loader.
+func certificateProblems(l *lab.Lab, read func(path string) (*tls.Certificate, error), now time.Time) (faults, warnings lab.Problems) {
+	for _, c := range l.Certificates {
+		cert, err := read(c.Path)
+		_, gone := os.Stat(c.Path)
+		switch {
+		case errors.Is(gone, fs.ErrNotExist) && slices.ContainsFunc(l.Warnings, func(p *lab.Problem) bool { return p.Path == c.Path }):
+		case errors.Is(err, fs.ErrPermission): // perhaps of the user who checks
+			warnings.Addf(c.Pos, c.Key, "%s", err)
+		case err != nil:
+			faults.Addf(c.Pos, c.Key, "%s", err)
+		default:
+			if err := outOfTime(cert, now); err != nil {
+				warnings.Addf(c.Pos, c.Key, "certificate %s %s", c.Path, err)
+			}
+		}
+	}
+	return faults, warnings
+}
+
+// outOfTime returns an error if clients refuse a certificate at that time.
+func outOfTime(cert *tls.Certificate, now time.Time) error {
+	switch {
+	case now.After(cert.Leaf.NotAfter):
+		return fmt.Errorf("expired on %s: clients refuse it", cert.Leaf.NotAfter.Format(time.DateTime))
+	case now.Before(cert.Leaf.NotBefore):
+		return fmt.Errorf("is not valid before %s: clients refuse it", cert.Leaf.NotBefore.Format(time.DateTime))
+	}
+	return nil
+}
+
+// certificateConditions has one condition for each certificate: whether clients that connect now can verify it.
+func (d *Daemon) certificateConditions(l *lab.Lab) (all []api.Condition) {
+	seen := map[string]bool{}
+	for _, c := range l.Certificates {
+		if seen[c.Path] {
+			continue
+		}
+		seen[c.Path] = true
+		a := api.Condition{Kind: api.ConditionCertificate, Name: c.Path}
+		if name, err := filepath.Rel(l.Dir, c.Path); err == nil && filepath.IsLocal(name) {
+			a.Name = name
+		}
+		cert, err := d.certificates.Now(c.Path)
+		if err == nil {
+			a.Detail, err = "valid until "+cert.Leaf.NotAfter.Format(time.DateOnly), outOfTime(cert, time.Now())
+		} else if cert != nil {
+			err = fmt.Errorf("%w; what was read before is used", err)
+		}
+		if a.OK = err == nil; err != nil {
+			a.Problem = err.Error()
+		}
+		all = append(all, a)
+	}
+	return all
 }
 
 // makeCertificate writes a self-signed certificate with its key, unless the file exists.

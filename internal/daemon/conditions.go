@@ -18,10 +18,11 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, and the machines and zones that are refused.
+// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, and the machines and zones
+// that are refused.
 func (d *Daemon) conditions() []api.Condition {
 	s := d.current.Load()
-	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.conditions(), refusedConditions(s))
+	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.conditions(), d.certificateConditions(s.Lab), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and has the address from which machines boot.
@@ -166,7 +167,7 @@ type conditionCollector struct {
 
 func newConditionCollector(conditions func() []api.Condition) *conditionCollector {
 	return &conditionCollector{conditions, prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)}
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)}
 }
 
 // Describe implements prometheus.Collector.

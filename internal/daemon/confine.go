@@ -159,14 +159,14 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 		add(n.Pos, "dns.forward", n.CAFile)
 	}
 	for _, b := range l.Balancers {
-		for _, path := range b.Certificates {
-			add(b.Pos, "balancers."+b.Name+".tls.certificates", path)
-		}
 		add(b.Pos, "balancers."+b.Name+".backend_tls.ca_file", b.BackendTLS.CAFile)
 		if b.ACME != nil {
 			add(b.Pos, "balancers."+b.Name+".tls.acme.ca_file", b.ACME.CAFile)
 		}
 		add(b.Pos, "balancers."+b.Name+".check.ca_file", b.Check.CAFile)
+	}
+	for _, c := range l.Certificates {
+		add(c.Pos, c.Key, c.Path)
 	}
 	for _, c := range l.Clusters {
 		for _, path := range kubeconfigFiles(c.Kubeconfig) {
@@ -176,7 +176,6 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 	for _, a := range l.Redfish.Accounts {
 		add(lab.Pos{}, "redfish.accounts."+a.Name+".password_file", a.PasswordFile)
 	}
-	add(lab.Pos{}, "redfish.certificate", l.Redfish.Certificate)
 	for _, h := range l.Hosts {
 		if h.BMC != nil {
 			add(h.Pos, "hosts."+h.Name+".bmc.password_file", h.BMC.PasswordFile)

@@ -143,7 +143,7 @@ func newDaemon(cfg Config) (*Daemon, error) {
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")),
 	}
 	d.serverLog = slog.New(d.summaries)
-	d.certificates = freshfile.NewCertificates(d.serverLog)
+	d.certificates = freshfile.NewCertificates(slog.New(slog.DiscardHandler)) // what is wrong with them is a warning
 	d.followMemory()
 	d.collectLess()
 	var err error

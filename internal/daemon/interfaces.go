@@ -117,9 +117,9 @@ func onMachine(addr netip.Addr) bool {
 	})
 }
 
-// currentWarnings returns the warnings that hold now: those of the load, and addresses lost since.
-func currentWarnings(s *snapshot.Snapshot) []string {
-	ws := warnings(s)
+// currentWarnings returns the warnings that hold now: those of the load, of certificates as they are now, and addresses lost since.
+func (d *Daemon) currentWarnings(s *snapshot.Snapshot) []string {
+	ws, _ := d.problems(s)
 	for _, p := range networkWarnings(s.Lab) {
 		if text := p.Error(); !slices.Contains(ws, text) {
 			ws = append(ws, text)

@@ -17,21 +17,29 @@ type Lab struct {
 	Dir    string   // absolute folder of the lab file; relative paths start here
 	Files  []string // the files that were read, absolute, in the order they were merged
 
-	Appliance   Appliance
-	Networks    []*Network
-	Profiles    []*Profile
-	Mirrors     []*Mirror
-	Images      []*Image
-	Hosts       []*Host
-	Clusters    []*Cluster
-	Hypervisors []*Hypervisor
-	Redfish     Redfish // no Listen: off
-	DNS         DNS
-	Zones       []*Zone     // authored and derived, sorted by Origin
-	Balancers   []*Balancer // authored and derived from clusters, sorted by Name
-	Warnings    Problems    // not errors (yet), such as missing files
+	Appliance    Appliance
+	Networks     []*Network
+	Profiles     []*Profile
+	Mirrors      []*Mirror
+	Images       []*Image
+	Hosts        []*Host
+	Clusters     []*Cluster
+	Hypervisors  []*Hypervisor
+	Redfish      Redfish // no Listen: off
+	DNS          DNS
+	Zones        []*Zone     // authored and derived, sorted by Origin
+	Balancers    []*Balancer // authored and derived from clusters, sorted by Name
+	Certificates []FileAt    // of Balancers and Redfish
+	Warnings     Problems    // not errors (yet), such as missing files
 
 	index index
+}
+
+// A FileAt is a file and the place of the lab file that names it.
+type FileAt struct {
+	Pos  Pos
+	Key  string
+	Path string // absolute
 }
 
 // An Appliance is what the daemon itself needs; a change takes effect at the next start.

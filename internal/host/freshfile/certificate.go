@@ -24,10 +24,13 @@ func ReadCertificate(path string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}
+	if !strings.Contains(string(chain), "CERTIFICATE-----") {
+		return nil, fmt.Errorf("%s has no certificate: want certificate, chain and key, PEM", path)
+	}
 	key := chain
 	if !strings.Contains(string(chain), "PRIVATE KEY-----") {
 		if key, err = regular.Read(keyFile(path), regular.Small); err != nil {
-			return nil, fmt.Errorf("%s has no private key: %w", path, err)
+			return nil, fmt.Errorf("%s has no private key, and there is none beside it: %w", path, err)
 		}
 	}
 	cert, err := tls.X509KeyPair(chain, key)

@@ -41,6 +41,20 @@ func New[K comparable, V any](log *slog.Logger, files func(K) []string, read fun
 
 // Get returns the value of a key. If its files cannot be read any more, as when they are being replaced, it is the last one.
 func (c *Cache[K, V]) Get(key K) (V, error) {
+	v, known, err := c.look(key)
+	if known {
+		return v, nil
+	}
+	return v, err
+}
+
+// Now returns the value of a key, and an error if its files cannot be read now, though Get may return the last value.
+func (c *Cache[K, V]) Now(key K) (V, error) {
+	v, _, err := c.look(key)
+	return v, err
+}
+
+func (c *Cache[K, V]) look(key K) (v V, known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.values[key]
@@ -52,10 +66,7 @@ func (c *Cache[K, V]) Get(key K) (V, error) {
 		f.checked = time.Now()
 		c.refresh(key, f)
 	}
-	if f.known {
-		return f.v, nil
-	}
-	return f.v, f.err
+	return f.v, f.known, f.err
 }
 
 // refresh reads the files of a key if they changed since, or could not be read then.

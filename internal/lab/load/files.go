@@ -79,8 +79,7 @@ func (r *resolver) checkFiles() {
 	for _, e := range r.raw.Balancers.Entries {
 		if tls := e.V.TLS.V; tls != nil {
 			for i := range tls.Certificates.Items {
-				file := &tls.Certificates.Items[i]
-				r.checkFile(file, fmt.Sprintf("balancers.%s.tls.certificates[%d]", e.Name, i), r.path(string(file.V)))
+				r.certificate(&tls.Certificates.Items[i], fmt.Sprintf("balancers.%s.tls.certificates[%d]", e.Name, i))
 			}
 		}
 		if tls := e.V.TLS.V; tls != nil && tls.ACME.V != nil {
@@ -96,6 +95,14 @@ func (r *resolver) checkFiles() {
 	}
 	r.checkKubeconfigs()
 	r.checkSecrets()
+}
+
+// certificate checks that the file of a certificate exists. Who serves it reads it.
+func (r *resolver) certificate(v *scalar[text], key string) {
+	if v.ok() {
+		r.checkFile(v, key, r.path(string(v.V)))
+		r.lab.Certificates = append(r.lab.Certificates, lab.FileAt{Pos: r.pos(v.spot), Key: key, Path: r.path(string(v.V))})
+	}
 }
 
 // checkNameServers warns of missing files of authorities.

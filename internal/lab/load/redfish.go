@@ -23,7 +23,7 @@ func (r *resolver) redfish() {
 	if s.Certificate = r.path(string(raw.Certificate.V)); s.Certificate != "" && !s.TLS {
 		r.fail(raw.Certificate.spot, "redfish.certificate", "needs TLS, which is off: want one of the two")
 	}
-	r.checkFile(&raw.Certificate, "redfish.certificate", s.Certificate)
+	r.certificate(&raw.Certificate, "redfish.certificate")
 	for _, e := range raw.Accounts.Entries {
 		key := "redfish.accounts." + e.Name
 		r.identName(e.spot, key, e.Name)
