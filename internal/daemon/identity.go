@@ -61,7 +61,7 @@ func (d *Daemon) identify(e *event.Event) {
 		return
 	}
 	addr := e.Addr
-	if !addr.IsValid() {
+	if !addr.IsValid() || e.Kind.Refusal() { // anybody can name an address of a pool: a machine of the pool holds one
 		addr, _ = addresses{d}.AddrOf(e.MAC)
 	}
 	if h := d.current.Load().Lab.MachineOf(e.MAC, addr); h != nil {

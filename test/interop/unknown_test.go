@@ -1,11 +1,14 @@
 package interop
 
 import (
+	"net"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -101,5 +104,44 @@ func TestUnknownMachines(t *testing.T) {
 	d.start()
 	if out := unknown(); !strings.Contains(out, "A1B2C3") {
 		t.Errorf("after a kill:\n%s", out)
+	}
+}
+
+// TestNaksOfMadeUpMachines: whoever requests addresses of a pool under made-up MACs is refused each time, and is no machine of that pool: the
+// log has a few lines, and the timeline of a machine that holds an address of the pool has its own refusal.
+func TestNaksOfMadeUpMachines(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "udhcpc")
+	l := newLab(t, "10.93.4")
+	l.lan = "    pools: {guests: {range: NET.100-NET.200, profile: discover}}\n"
+	l.profiles = "  discover: {os: discover}\n"
+	l.write()
+	d := start(t, l)
+	w := d.machine(t, "02:00:00:00:ff:31").wire(t)
+	const machines, most = 600, 129 // see package event
+	naks := func() int { return int(d.metric(`bootlab_events_total{kind="dhcp_nak"}`)) }
+	request := func(m net.HardwareAddr, last int) *dhcpv4.DHCPv4 {
+		return message(dhcpv4.MessageTypeRequest, m, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.IPv4(10, 93, 4, byte(last)))),
+			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(10, 93, 4, 1))))
+	}
+	known := mac("02:00:00:00:ff:32")
+	held := int(w.bind(known).YourIPAddr.To4()[3])
+	sent := 0
+	d.until("made-up machines are refused", func() bool {
+		for range 50 {
+			w.send(request(net.HardwareAddr{2, 0xbe, 0xef, byte(sent >> 16), byte(sent >> 8), byte(sent)}, 100+sent%101), newClient, toServers)
+			sent++
+		}
+		return naks() >= machines
+	})
+	if h := w.ask(request(known, 100+(held-99)%101)); h.MessageType() != dhcpv4.MessageTypeNak {
+		t.Fatalf("the machine gets a second address: %s", h)
+	}
+	if n := strings.Count(d.log.String(), "msg=dhcp_nak"); n > most+12 {
+		t.Errorf("%d lines in the log for %d refusals, want %d at most", n, naks(), most+12)
+	}
+	out, err := d.bootlab("timeline", "02-00-00-00-ff-32")
+	if err != nil || !strings.Contains(out, "address is not free for this machine") {
+		t.Errorf("the machine's own refusal is not on its timeline: %v\n%s", err, out)
 	}
 }
