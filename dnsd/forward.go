@@ -227,6 +227,7 @@ func (q *upstreamQuery) newEntry(m *dns.Msg) (*cacheEntry, error) {
 		// The letters' case was our own secret; in lower case the question's owner is compressed to a pointer, so that every
 		// client sees its own spelling.
 		rr.Header().Name = dns.CanonicalName(rr.Header().Name)
+		rr.Header().Ttl = boundedTTL(rr.Header().Ttl)
 	}
 	for _, rr := range out.Answer {
 		e.ttl = min(e.ttl, time.Duration(rr.Header().Ttl)*time.Second)
@@ -300,11 +301,19 @@ func absenceOf(rrs []dns.RR, owner string, do bool) []dns.RR {
 	})
 }
 
+// boundedTTL returns the TTL of a record as it is kept and passed on. One with the high bit is 0 (RFC 2181 section 8).
+func boundedTTL(ttl uint32) uint32 {
+	if ttl >= 1<<31 {
+		return 0
+	}
+	return min(ttl, uint32(maxPositive/time.Second))
+}
+
 // negativeTTL returns for how long there is nothing (RFC 2308 section 5): without a SOA, for no time at all.
 func negativeTTL(ns []dns.RR) time.Duration {
 	for _, rr := range ns {
 		if soa, ok := rr.(*dns.SOA); ok {
-			return min(time.Duration(min(soa.Hdr.Ttl, soa.Minttl))*time.Second, maxNegative)
+			return min(time.Duration(min(boundedTTL(soa.Hdr.Ttl), soa.Minttl))*time.Second, maxNegative)
 		}
 	}
 	return 0

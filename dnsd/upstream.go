@@ -19,6 +19,7 @@ var (
 	errCase      = errors.New("reply spells the name differently")
 	errMismatch  = errors.New("reply is to another question")
 	errBare      = errors.New("reply is an error without the question")
+	errPartial   = errors.New("reply does not hold the records that its header counts")
 	errLame      = errors.New("refers to other servers instead of an answer")
 )
 
@@ -239,5 +240,23 @@ func (q *upstreamQuery) read(reply []byte) (e *cacheEntry, err error) {
 	if err := m.Unpack(reply); err != nil {
 		return nil, fmt.Errorf("unpack the reply: %w", err)
 	}
-	return q.newEntry(&m)
+	if e, err = q.newEntry(&m); err == nil && !isWhole(reply) { // an error may have the counts of the query that it was made of
+		return nil, errPartial
+	}
+	return e, err
+}
+
+// isWhole reports whether a message holds the records that its header counts, of which the codec takes as many as there are. Octets behind
+// them are ignored, as by other resolvers, except where they are all that there is.
+func isWhole(b []byte) bool {
+	count := func(at int) int { return int(binary.BigEndian.Uint16(b[at:])) }
+	off := headerLen + wireLen(b[headerLen:]) + 4
+	for range count(6) + count(8) + count(10) {
+		h, ok := parseHeader(b, off)
+		if !ok {
+			return false
+		}
+		off = h.end
+	}
+	return off == len(b) || count(6)+count(8) > 0
 }

@@ -1,6 +1,8 @@
 package dnsd
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +93,74 @@ func TestLyingUpstream(t *testing.T) {
 		if strings.Contains(key, "\x04bank") || strings.Contains(key, "mycluster") || strings.Contains(key, "\x04evil") {
 			t.Errorf("cached: %q", key)
 		}
+	}
+}
+
+// TestTTLOfUpstream: a TTL with the high bit is 0 (RFC 2181 section 8), and no record is passed on, or kept, for more than a day.
+func TestTTLOfUpstream(t *testing.T) {
+	t.Parallel()
+	ttls := map[string]string{"max.example.org.": "4294967295", "high.example.org.": "2147483648", "long.example.org.": "2147483647", "day.example.org.": "86400"}
+	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg {
+		asked := q.Question[0].Name
+		m := liar(q, []string{asked + " " + ttls[strings.ToLower(asked)] + " IN A 198.51.100.7"}, nil, nil)
+		if q.Question[0].Qtype == dns.TypeTXT { // there is none
+			m.Answer, m.Ns = nil, liar(q, nil, []string{"example.org. " + ttls[strings.ToLower(asked)] + " IN SOA a. b. 1 2 3 4 300"}, nil).Ns
+		}
+		return m
+	})
+	s := newServer(t, compile(t, forwardingLab(up.addr)), nil)
+	for name, want := range map[string]uint32{"max.example.org.": 0, "high.example.org.": 0, "long.example.org.": 86400, "day.example.org.": 86400} {
+		for _, qtype := range []string{"A", "TXT"} {
+			m := lookup(t, s, name+" "+qtype, inside)
+			rrs := slices.Concat(m.Answer, m.Ns)
+			if len(rrs) != 1 || rrs[0].Header().Ttl != want {
+				t.Errorf("%s %s, sent with a TTL of %s: %v, want one record with %d", name, qtype, ttls[name], rrs, want)
+			}
+		}
+		if kept := slices.ContainsFunc(slices.Collect(maps.Keys(s.forward.cache.entries)), func(key string) bool {
+			return strings.HasPrefix(key, string(rune(len(name)-13))+name[:len(name)-13])
+		}); kept != (want > 0) {
+			t.Errorf("%s is cached: %t, with a TTL of %d", name, kept, want)
+		}
+	}
+}
+
+// TestBrokenUpstream: a reply that does not hold the records that its header counts, or that cannot be read, is no answer, least of all
+// one that says that there are no records: the next server is asked, and without one it is SERVFAIL.
+func TestBrokenUpstream(t *testing.T) {
+	t.Parallel()
+	good := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.1") })
+	for name, change := range map[string]func(packed []byte, question int) []byte{
+		"all counts are 65535, and no record": func(b []byte, n int) []byte {
+			return append(append(b[:6:6], "\xff\xff\xff\xff\xff\xff"...), b[12:n]...)
+		},
+		"one answer is counted, and none":    func(b []byte, n int) []byte { return append(append(b[:6:6], 0, 1, 0, 0, 0, 0), b[12:n]...) },
+		"two answers are counted, and one":   func(b []byte, _ int) []byte { b[7] = 2; return b },
+		"an authority is counted, and none":  func(b []byte, _ int) []byte { b[9] = 1; return b },
+		"an additional is counted, and none": func(b []byte, _ int) []byte { b[11] = 1; return b },
+		"cut off":                            func(b []byte, _ int) []byte { return b[:len(b)-3] },
+		"no record is counted, and one":      func(b []byte, _ int) []byte { b[7] = 0; return b },
+		"an owner that points to itself": func(b []byte, n int) []byte {
+			return append(b[:n:n], 0xc0, byte(n), 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 0, 0, 2)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bad := serveDNS(t, "127.0.0.1:0", func(w dns.ResponseWriter, q *dns.Msg) {
+				q.Extra = nil
+				question := q.Len()
+				packed, _ := reply(q, q.Question[0].Name+" 60 IN A 10.0.0.2").Pack()
+				_, _ = w.Write(change(packed, question))
+			})
+			alone := newServerWithTimeout(t, compile(t, forwardingLab(bad)), nil, 5*time.Second)
+			if got := show(lookup(t, alone, "www.example.org. A", inside)); got != "SERVFAIL ra" {
+				t.Errorf("alone: %s, want SERVFAIL", got)
+			}
+			both := newServerWithTimeout(t, compile(t, forwardingLab(bad, good.addr)), nil, 5*time.Second)
+			if got, want := show(lookup(t, both, "www.example.org. A", inside)), "NOERROR ra\nan www.example.org. A 10.0.0.1"; got != want {
+				t.Errorf("beside another: %s, want %s", got, want)
+			}
+		})
 	}
 }
 
