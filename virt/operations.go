@@ -350,7 +350,10 @@ func (s *Server) locate(ctx context.Context, t *Table, m *machine) (*lab.Hypervi
 			errs = append(errs, err)
 		}
 	}
-	return nil, errors.Join(append(errs, fmt.Errorf("host %q is not in the lab and no hypervisor has a VM of this name", m.host.Name))...)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return nil, fmt.Errorf("host %q is no virtual machine of the lab, and no hypervisor has a VM of this name", m.host.Name)
 }
 
 func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, error) {

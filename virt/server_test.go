@@ -167,7 +167,7 @@ func TestOrphansAreListedAndDeleted(t *testing.T) {
 	f.takeCalls()
 	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 	wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
-	wantErr(t, b.Delete(ctx, "master-0", virt.DeleteDisks), `host "master-0" is not in the lab and no hypervisor has a VM of this name`)
+	wantErr(t, b.Delete(ctx, "master-0", virt.DeleteDisks), `host "master-0" is no virtual machine of the lab, and no hypervisor has a VM of this name`)
 	wantErr(t, b.Create(ctx, "worker-9"), `host "worker-9" is not a virtual machine`)
 }
 

@@ -203,12 +203,20 @@ func changeCommand(o *options, change *api.BackendChange, short string) *cobra.C
 			text := "%s is removed\n"
 			args := []any{b.Name}
 			if b.Addr != "" {
-				text, args = "%s %s is %s, weight %d, %s open\n", []any{b.Name, b.Addr, changedState(change.Action, b), b.Weight, lab.Plural(int(b.Connections), "connection")}
+				text, args = "%s is %s, weight %d, %s open\n", []any{withAddr(b), changedState(change.Action, b), b.Weight, lab.Plural(int(b.Connections), "connection")}
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), text, args...)
 			return err
 		}),
 	}
+}
+
+// withAddr is the name of a backend and its address, which may be its name.
+func withAddr(b api.Backend) string {
+	if b.Name == b.Addr {
+		return b.Name
+	}
+	return b.Name + " " + b.Addr
 }
 
 // changedState says what a backend is after a change. One that was drained, or is new, was not checked yet.

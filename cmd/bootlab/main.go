@@ -169,13 +169,22 @@ func (*helpFlag) Type() string { return "bool" }
 func argumentCount(cmd *cobra.Command, fits cobra.PositionalArgs, given []string) string {
 	for more := 1; more <= 3; more++ {
 		if fits(cmd, append(slices.Clone(given), make([]string, more)...)) == nil {
-			return "an argument is missing"
+			return missingArgument(cmd, len(given)) + " is missing"
 		}
 	}
 	if len(given) == 1 {
 		return "1 argument is too many"
 	}
 	return fmt.Sprintf("%d arguments are too many", len(given))
+}
+
+// missingArgument returns the name of the argument behind n others in the usage of cmd.
+func missingArgument(cmd *cobra.Command, n int) string {
+	names := strings.Fields(cmd.Use)[1:]
+	if len(names) == 0 {
+		return "an argument"
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(names[min(n, len(names)-1)], "..."), "|", " or ")
 }
 
 // subcommand refuses what is no command of cmd, where cobra would print the help and succeed.

@@ -79,7 +79,7 @@ func (r *rig) othersAnswer(t *testing.T, when string) {
 		name string
 		ask  func()
 	}{
-		{"DNS", func() { netns.Run(t, "dig", "+time=5", "+tries=1", "@"+appliance, "node.prod.lab.test") }},
+		{"DNS", func() { netns.Run(t, "dig", "+time=15", "+tries=1", "@"+appliance, "node.prod.lab.test") }},
 		{"status", func() { r.bootlab(t, "status") }},
 		{"hosts", func() { r.bootlab(t, "hosts") }},
 		{"vm list", func() { r.bootlab(t, "vm", "list") }},
