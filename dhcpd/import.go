@@ -110,15 +110,12 @@ func (im *importer) index() {
 	}
 }
 
-// forEver is the last moment that the book knows.
-var forEver = time.Unix(1<<32-1, 0)
-
 // normalize gives a lease the form that this server's own have.
 func (im *importer) normalize(l *Import) {
 	l.Addr, l.State = l.Addr.Unmap(), leases.Active
 	l.Hostname = wire.HostLabel(l.Hostname)
-	if l.Expiry.IsZero() || l.Expiry.After(forEver) {
-		l.Expiry = forEver
+	if l.Expiry.IsZero() || l.Expiry.After(leases.Forever) {
+		l.Expiry = leases.Forever
 	}
 	if l.Start.IsZero() || l.Start.After(im.now) {
 		l.Start = im.now

@@ -57,6 +57,9 @@ func addrOf(n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
+// Forever is the last moment that the book knows, in 2106: a lease that ends then never does.
+var Forever = time.Unix(math.MaxUint32, 0)
+
 // seconds returns t as the book keeps it; what is outside of 1970 to 2106 is cut to the ends.
 func seconds(t time.Time) uint32 {
 	return uint32(min(max(t.Unix(), 0), math.MaxUint32))

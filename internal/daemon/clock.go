@@ -10,9 +10,13 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// onWall gives a lease of the book the times of the wall clock.
+// onWall gives a lease of the book the times of the wall clock. The zero Expiry is that of one that never ends.
 func (l *learned) onWall(lease *leases.Lease) {
-	lease.Start, lease.Expiry = l.clock.Wall(lease.Start), l.clock.Wall(lease.Expiry)
+	if lease.Start = l.clock.Wall(lease.Start); lease.Expiry.Equal(leases.Forever) {
+		lease.Expiry = time.Time{}
+		return
+	}
+	lease.Expiry = l.clock.Wall(lease.Expiry)
 }
 
 // watchClock records when the wall clock was set.

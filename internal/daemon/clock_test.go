@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -41,6 +43,11 @@ func TestClockNote(t *testing.T) {
 	(&learned{clock: c}).onWall(&l)
 	if !l.Start.Equal(wall) || !l.Expiry.Equal(wall.Add(12*time.Hour)) {
 		t.Errorf("a lease is shown from %v to %v", l.Start, l.Expiry)
+	}
+	never := leases.Lease{State: leases.Active, Start: c.Now(), Expiry: leases.Forever}
+	(&learned{clock: c}).onWall(&never)
+	if shown := leaseOf(&lab.Lab{}, &never, wall); !shown.Expires.IsZero() || shown.State != api.LeaseActive {
+		t.Errorf("a lease that never ends is %s and ends %v", shown.State, shown.Expires)
 	}
 	wall, passed = wall.Add(12*time.Hour), passed+12*time.Hour
 	if note := check(); note != "" {

@@ -115,7 +115,7 @@ func leaseOf(l *lab.Lab, lease *leases.Lease, now time.Time) api.Lease {
 
 // leaseState is the state at now. A lease and a quarantine are expired when their time is over.
 func leaseState(lease *leases.Lease, now time.Time) api.LeaseState {
-	if lease.State != leases.Released && !now.Before(lease.Expiry) {
+	if lease.State != leases.Released && !lease.Expiry.IsZero() && !now.Before(lease.Expiry) {
 		return api.LeaseExpired
 	}
 	return api.LeaseState(lease.State.String())
