@@ -47,10 +47,12 @@ func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener) error {
 			s.metrics.evicted.Inc()
 			_ = conn.Close()
 		})
-		wg.Go(func() {
-			defer c.place.Remove()
-			c.serve(ctx)
-		})
+		if c.place == nil { // all are in use, most of them by this client
+			s.metrics.dropped[dropBusy].Inc()
+			_ = conn.Close()
+			continue
+		}
+		wg.Go(func() { c.serve(ctx) })
 	}
 }
 
@@ -76,8 +78,9 @@ func (s *Server) newConn(conn net.Conn) *tcpConn {
 }
 
 func (c *tcpConn) serve(ctx context.Context) {
-	defer c.conn.Close()
 	defer c.s.recoverPanic()
+	defer c.conn.Close()
+	defer c.place.Remove()
 	c.s.metrics.tcp.Inc()
 	defer c.s.metrics.tcp.Dec()
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })

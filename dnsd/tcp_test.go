@@ -124,6 +124,34 @@ func TestTCPConnectionLimit(t *testing.T) {
 	}
 }
 
+// TestTCPConnectionsInUse: a client with as many transfers as there may be connections, which it does not read, gets no other
+// connection, ends nothing, and another client gets one.
+func TestTCPConnectionsInUse(t *testing.T) {
+	t.Parallel()
+	l := &lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "$GENERATE 1-10000 h$ TXT"+strings.Repeat(" "+strings.Repeat("x", 250), 4))}} // 10 MB: more than the buffers hold
+	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.0/8")}}
+	s := newServer(t, compile(t, l), nil)
+	s.conns, s.cfg.IdleTimeout = connlimit.New(connlimit.Config{Max: 2}), time.Minute
+	ap := serve(t, s, "127.0.0.1")
+	for range 2 {
+		conn := &dns.Conn{Conn: dialFrom(t, 2, ap)}
+		if err := conn.WriteMsg(new(dns.Msg).SetAxfr("z.test.")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.ReadMsg(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := readFrame(dialFrom(t, 2, ap)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the third connection of the client: %v, want it closed", err)
+	}
+	other := dialFrom(t, 3, ap)
+	_, _ = other.Write(frame(t, 1, "h1.z.test."))
+	if m, err := readFrame(other); err != nil || m.Id != 1 {
+		t.Errorf("another client: %v, %v", m, err)
+	}
+}
+
 // TestTCPLimits: no connection that idles, none that sends rubbish.
 func TestTCPLimits(t *testing.T) {
 	t.Parallel()

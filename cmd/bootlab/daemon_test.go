@@ -180,7 +180,7 @@ func TestBackend(t *testing.T) {
 		step{args: "backend drain web 10.88.0.14:80 --json", json: true, out: []string{`"state": "drain`}},
 		step{args: "backend list", out: []string{"a 10.88.0.11:80 drain"}},
 		step{args: "backend ready web a", out: []string{"a 10.88.0.11:80 is ready: it gets connections, and was not checked yet, weight 1, 0 connections open"}},
-		step{args: "backend add web 10.88.0.77:80 --weight 3 --backup", out: []string{"10.88.0.77:80 10.88.0.77:80 is ready: it gets connections, and was not checked yet, weight 3"}},
+		step{args: "backend add web 10.88.0.77:80 --weight 3 --backup", out: []string{"10.88.0.77:80 is ready: it gets connections, and was not checked yet, weight 3"}},
 		step{args: "backend add web b:81", out: []string{":81 is ready: it gets connections, and was not checked yet, weight 1"}},
 		step{args: "backend add web 10.88.0.11:80", err: "is in the lab file"},
 		step{args: "backend add web nobody:80", err: "no host has this name"},
