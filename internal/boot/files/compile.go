@@ -170,22 +170,10 @@ func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, p
 
 // keyFiles marks the files of passwords and keys, and the state of the daemon, as secret.
 func (c *compiler) keyFiles() {
-	all := []string{c.lab.Appliance.Store.CAFile}
-	if state := c.lab.Appliance.State; state != "" {
-		all = append(all, filepath.Join(state, "token"), filepath.Join(state, "state.db"))
-	}
-	for _, h := range c.lab.Hosts {
-		if h.BMC != nil {
-			all = append(all, h.BMC.PasswordFile)
-		}
-	}
-	for _, file := range all {
-		rel, err := filepath.Rel(c.lab.Appliance.Files, file)
-		switch {
-		case file == "":
-		case err == nil && filepath.IsLocal(rel):
+	for _, file := range c.lab.SecretFiles() {
+		if rel, err := filepath.Rel(c.lab.Appliance.Files, file); err == nil && filepath.IsLocal(rel) {
 			c.secret(filepath.ToSlash(rel))
-		default:
+		} else {
 			c.files.outside = append(c.files.outside, file)
 		}
 	}

@@ -122,6 +122,49 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// TestSecretsOfTheLab: files with passwords, keys and tokens that the lab names are served under no name, in no folder.
+func TestSecretsOfTheLab(t *testing.T) {
+	t.Parallel()
+	outside, dir := t.TempDir(), t.TempDir()
+	names := []string{"tsig", "redfish-password", "redfish.pem", "redfish.pem.key", "web.pem", "web.pem.key", "kubeconfig", "id_ed25519", "bmc"}
+	l := labWith(t, dir, &lab.Profile{Name: "os", Kernel: "images/k"})
+	at := func(folder, name string) string { return filepath.Join(folder, "public", name) }
+	use := func(folder string) {
+		for _, name := range names {
+			write(t, folder, "public/"+name)
+		}
+		l.DNS.Keys = append(l.DNS.Keys, lab.TSIGKey{SecretFile: at(folder, "tsig")})
+		l.Redfish = lab.Redfish{Accounts: []lab.RedfishAccount{{PasswordFile: at(folder, "redfish-password")}}, Certificate: at(folder, "redfish.pem")}
+		l.Balancers = []*lab.Balancer{{Certificates: []string{at(folder, "web.pem")}}}
+		l.Clusters = []*lab.Cluster{{Kubeconfig: at(folder, "kubeconfig")}}
+		l.Hypervisors = []*lab.Hypervisor{{URI: "qemu+ssh://kvm/system?keyfile=" + at(folder, "id_ed25519")}}
+		l.Hosts[0].BMC = &lab.BMC{PasswordFile: at(folder, "bmc")}
+	}
+	refused := func(name string) {
+		t.Helper()
+		files, err := files.Compile(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := files.Open(name); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("open %s: %v, want refused", name, err)
+			_ = f.Close()
+		}
+	}
+	use(dir)
+	for _, name := range names {
+		refused("public/" + name)
+		refused("public/" + strings.ToUpper(name))
+	}
+	use(outside)
+	for _, name := range names {
+		if err := os.Link(at(outside, name), at(dir, "link-to-"+name)); err != nil {
+			t.Fatal(err)
+		}
+		refused("public/link-to-" + name)
+	}
+}
+
 // TestLinksToSecrets: what counts is the file that was opened, by whatever name.
 func TestLinksToSecrets(t *testing.T) {
 	t.Parallel()

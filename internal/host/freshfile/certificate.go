@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Certificates are TLS certificates by the name of their file.
@@ -14,7 +15,7 @@ type Certificates = Cache[string, *tls.Certificate]
 
 // NewCertificates returns an empty cache of certificates; ReadCertificate reads them.
 func NewCertificates(log *slog.Logger) *Certificates {
-	return New(log, func(path string) []string { return []string{path, keyFile(path)} }, ReadCertificate)
+	return New(log, func(path string) []string { return []string{path, lab.CertificateKey(path)} }, ReadCertificate)
 }
 
 // ReadCertificate reads a certificate with its chain and its key, PEM. The key may be in a file of its own beside it, whose name has
@@ -29,7 +30,7 @@ func ReadCertificate(path string) (*tls.Certificate, error) {
 	}
 	key := chain
 	if !strings.Contains(string(chain), "PRIVATE KEY-----") {
-		if key, err = regular.Read(keyFile(path), regular.Small); err != nil {
+		if key, err = regular.Read(lab.CertificateKey(path), regular.Small); err != nil {
 			return nil, fmt.Errorf("%s has no private key, and there is none beside it: %w", path, err)
 		}
 	}
@@ -39,5 +40,3 @@ func ReadCertificate(path string) (*tls.Certificate, error) {
 	}
 	return &cert, nil
 }
-
-func keyFile(path string) string { return path + ".key" }
