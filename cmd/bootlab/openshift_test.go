@@ -192,7 +192,7 @@ func TestPrepareRefuses(t *testing.T) {
 		edit       []string
 		config     string
 	}{
-		{"expired", "the certificates in bootstrap.ign ended 2h0m0s ago", time.Now().Add(-2 * time.Hour), nil, installConfig},
+		{"expired", "the certificates in bootstrap.ign ended 2h", time.Now().Add(-2 * time.Hour), nil, installConfig},
 		{"domain", `cluster domain "ocp4.example.com" (metadata.name.baseDomain), which is not in the lab: did you mean ocp5.example.com?`, long, []string{"ocp4", "ocp5"}, installConfig},
 		{"replicas", "controlPlane.replicas is 1, and cluster ocp4 has 3 hosts with role control-plane", long, nil, strings.Replace(installConfig, "replicas: 3", "replicas: 1", 1)},
 		{"one document for all", "where bootstrap.ign belongs too: want {{.Host.Role}}", long, []string{"{{.Host.Role}}.ign", "all.ign"}, installConfig},
