@@ -70,7 +70,7 @@ var rules = []rule{
 	{"internal/host/dnsprobe", nil, "one question; knows no server of ours"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
-	{"internal/host/freshfile", []string{"internal/host/regular"}, "reads files again when they change"},
+	{"internal/host/freshfile", []string{"internal/host/regular", "internal/lab"}, "reads files again when they change; of the lab only where the key of a certificate is"},
 	{"internal/host/links", nil, "asks the operating system alone"},
 	{"internal/host/logins", nil, "counts tries; knows no password"},
 	{"internal/host/memory", nil, "asks the operating system alone"},
