@@ -25,11 +25,11 @@ type loopProbes struct {
 	asked map[upstream]time.Time
 }
 
-// label returns the label of a new name for a server; "": it was asked of late.
-func (p *loopProbes) label(server upstream, now time.Time) string {
+// label returns the label of a new name for a server; "": it was asked within that time.
+func (p *loopProbes) label(server upstream, now time.Time, again time.Duration) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if last, ok := p.asked[server]; ok && now.Sub(last) < probeAgain {
+	if last, ok := p.asked[server]; ok && now.Sub(last) < again {
 		return ""
 	}
 	if p.names == nil || len(p.names) >= maxProbes {
@@ -53,10 +53,12 @@ func (p *loopProbes) serverOf(n *name) (upstream, bool) {
 	return server, ok
 }
 
-// findLoops asks the servers of every new table, and now and then all of them again, until ctx ends.
+// findLoops asks the servers of every new table, and now and then all of them again, until ctx ends. It logs which do not answer.
 func (s *Server) findLoops(ctx context.Context) {
+	silent := map[string]bool{}
 	for ctx.Err() == nil {
 		s.forward.findLoops(ctx, s.deps.Table())
+		s.reportForwards(silent)
 		_ = pause.For(ctx, tableCheck)
 	}
 }
@@ -67,7 +69,8 @@ func (f *forwarder) findLoops(ctx context.Context, t *Table) {
 	defer wg.Wait()
 	for _, rule := range t.forwards {
 		for _, server := range rule.servers {
-			label := f.probes.label(server, f.now())
+			state := f.servers.get(server)
+			label := f.probes.label(server, f.now(), state.probeDue(f.now()))
 			if label == "" {
 				continue
 			}
@@ -76,14 +79,16 @@ func (f *forwarder) findLoops(ctx context.Context, t *Table) {
 				continue
 			}
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(ctx, probeWithin)
+				within, cancel := context.WithTimeout(ctx, probeWithin)
 				defer cancel()
-				state := f.servers.get(server)
 				q := upstreamQuery{table: t, name: &n, qtype: typeTXT}
-				_ = f.panics.Run(func() error {
-					_, err := f.exchange(ctx, q, server, &state)
-					return err // whatever it is: only our own query counts
+				err := f.panics.Run(func() error {
+					_, err := f.exchange(within, q, server, &state)
+					return err
 				})
+				if ctx.Err() == nil { // whatever the reply is: what counts is our own query, and that there is a reply
+					f.servers.update(server, func(s *serverState, now time.Time) { s.hear(err, now) })
+				}
 			})
 		}
 	}

@@ -32,6 +32,11 @@ type serverState struct {
 	loops       time.Time // until when it is not asked, because it forwards to us
 	plain       time.Time // until when it is asked without EDNS, because it does not know it
 	sameCase    time.Time // until when it is asked in lower case, because it does not keep the case of letters
+
+	heard  time.Time // the last reply, whatever it was
+	misses int       // questions without a reply since
+	lost   time.Time // when the first of them got none
+	missed error     // why the last got none
 }
 
 // usualLimit is how long an answer of the server usually takes at most.
@@ -79,6 +84,7 @@ func (t *serverTable) update(addr upstream, change func(*serverState, time.Time)
 // answered notes that a server answered after so long.
 func (t *serverTable) answered(addr upstream, took time.Duration) {
 	t.update(addr, func(s *serverState, now time.Time) {
+		s.hear(nil, now)
 		s.measured, s.failures = now, 0
 		if s.rtt == 0 {
 			s.rtt, s.spread = max(took, 1), took/2
@@ -97,8 +103,9 @@ func (t *serverTable) overtaken(addr upstream, waited time.Duration) {
 	})
 }
 
-func (t *serverTable) failed(addr upstream) {
+func (t *serverTable) failed(addr upstream, err error) {
 	t.update(addr, func(s *serverState, now time.Time) {
+		s.hear(err, now)
 		s.failures++
 		s.retry = now.Add(min(maxRetry, firstRetry<<min(s.failures-1, 10)))
 	})
@@ -221,7 +228,7 @@ func (r *race) round(ctx context.Context, l lineup) (*cacheEntry, error) {
 				return nil, ctx.Err()
 			}
 			r.f.metrics.upstreams.failures.WithLabelValues(r.f.metrics.upstreams.label(&r.q, reply.server)).Inc()
-			r.f.servers.failed(reply.server)
+			r.f.servers.failed(reply.server, reply.err)
 			r.errs = append(r.errs, fmt.Errorf("ask %s: %w", reply.server, reply.err))
 			if isTimeout(reply.err) {
 				err = context.DeadlineExceeded

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate; or a machine or
+// A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate, a forwarder; or a machine or
 // zone that is refused for an error of its own.
 type Condition struct {
 	Kind    string    `json:"kind"` // one of ConditionKinds
@@ -24,13 +24,14 @@ const (
 	ConditionPool        = "pool"
 	ConditionDisk        = "disk"
 	ConditionCertificate = "certificate"
+	ConditionForwarder   = "forwarder"
 	ConditionMachine     = "machine"
 	ConditionZone        = "zone"
 )
 
 // ConditionKinds returns all kinds, in the order in which they are shown.
 func ConditionKinds() []string {
-	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionMachine, ConditionZone}
+	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone}
 }
 
 // ConditionsOf returns the conditions of a kind, and which of them are not OK.

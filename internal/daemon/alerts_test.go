@@ -54,6 +54,7 @@ func TestAlerts(t *testing.T) {
 		{"BootlabBackendDown", `bootlab_balancer_backends{balancer="ocp-api",instance="lab",state="down"}`, `{severity: warning, balancer: ocp-api, instance: lab, state: down}`},
 		{"BootlabMachineRefused", `bootlab_conditions{instance="lab",condition="machine",state="failed"}`, `{severity: warning, instance: lab}`},
 		{"BootlabCertificateBad", `bootlab_conditions{instance="lab",condition="certificate",state="failed"}`, `{severity: critical, instance: lab, condition: certificate, state: failed}`},
+		{"BootlabForwardersSilent", `bootlab_conditions{instance="lab",condition="forwarder",state="failed"}`, `{severity: critical, instance: lab, condition: forwarder, state: failed}`},
 		{"BootlabDiskFull", `bootlab_conditions{instance="lab",condition="disk",state="failed"}`, `{severity: critical, instance: lab, condition: disk, state: failed}`},
 		{"BootlabHypervisorDown", `bootlab_conditions{instance="lab",condition="hypervisor",state="failed"}`, `{severity: warning, instance: lab, condition: hypervisor, state: failed}`},
 	} {

@@ -13,16 +13,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, and the machines and zones
-// that are refused.
+// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, and the machines
+// and zones that are refused.
 func (d *Daemon) conditions() []api.Condition {
 	s := d.current.Load()
-	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.conditions(), d.certificateConditions(s.Lab), refusedConditions(s))
+	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and has the address from which machines boot.
@@ -76,6 +77,17 @@ func poolConditions(pools []api.Pool) (all []api.Condition) {
 		c := api.Condition{Kind: api.ConditionPool, Name: p.Network + "/" + p.Name, OK: !p.Full(), Detail: p.Use()}
 		if p.Full() {
 			c.Problem = "full: new machines get no address"
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func forwarderConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
+	for _, r := range rules {
+		c := api.Condition{Kind: api.ConditionForwarder, Name: r.Key(), OK: r.Err == nil, Since: r.Since, Detail: fmt.Sprintf("%d of %d servers answer", r.Answering, r.Servers)}
+		if r.Err != nil {
+			c.Problem = "clients get SERVFAIL: " + r.Err.Error()
 		}
 		all = append(all, c)
 	}
@@ -167,7 +179,7 @@ type conditionCollector struct {
 
 func newConditionCollector(conditions func() []api.Condition) *conditionCollector {
 	return &conditionCollector{conditions, prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)}
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
