@@ -96,7 +96,7 @@ func (p *parser) file(path string, readFile ReadFile) {
 	}
 	if err != nil {
 		z.broken = true
-		p.b.t.warnings.Addf(z.source.Pos, key, "zone %s answers SERVFAIL: %v", z.text, err)
+		p.b.t.noFiles.Addf(z.source.Pos, key, "zone %s answers SERVFAIL: %v", z.text, err)
 		return
 	}
 	lines := min(bytes.Count(text, []byte("\n")), maxZoneRecords)

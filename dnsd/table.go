@@ -36,6 +36,7 @@ type Table struct {
 	homeless map[string]updateSize // what dynamic updates made of zones that the lab does not have, by origin
 	warnings lab.Problems
 	badFiles lab.Problems
+	noFiles  lab.Problems
 	files    []string
 }
 
@@ -54,7 +55,10 @@ type forwardZone struct {
 }
 
 // Warnings returns what is wrong without being an error, such as a zone file that is not there.
-func (t *Table) Warnings() lab.Problems { return append(slices.Clone(t.warnings), t.unserved()...) }
+func (t *Table) Warnings() lab.Problems { return slices.Concat(t.warnings, t.noFiles, t.unserved()) }
+
+// NoFiles returns those of Warnings that are about zone files which are missing or cannot be read. Their zones answer SERVFAIL.
+func (t *Table) NoFiles() lab.Problems { return t.noFiles }
 
 // BadFiles returns the errors in zone files. Their zones answer SERVFAIL; all others are served.
 func (t *Table) BadFiles() lab.Problems { return t.badFiles }

@@ -55,27 +55,39 @@ type Findings struct {
 	Warnings lab.Problems
 }
 
+// add adds a warning, or what strict makes an error of it.
+func (f *Findings) add(p *lab.Problem, fault bool) {
+	if fault {
+		f.Faults = append(f.Faults, p)
+		return
+	}
+	f.Warnings = append(f.Warnings, p)
+}
+
 // Check finds what a start of the daemon, or a reload, would find. The error is why the lab would be refused; the lab is nil if it cannot be
 // read. Strict makes missing files and unreadable zones errors.
 func Check(path string, strict bool) (*lab.Lab, Findings, error) {
-	l, err := load.Lab(path, load.Options{Strict: strict, InterfaceAddr: InterfaceAddr})
-	if err != nil {
-		return nil, Findings{}, err
+	l, warnings, err := load.Check(path, load.Options{InterfaceAddr: InterfaceAddr})
+	var found Findings
+	for _, p := range warnings {
+		found.add(p, strict && p.Path != "")
 	}
-	l.Warnings = append(l.Warnings, AddressWarnings(l)...)
+	if err != nil {
+		return nil, found, err
+	}
+	found.Warnings = append(found.Warnings, AddressWarnings(l)...)
 	if err := CheckStoreConfig(l.Appliance); err != nil {
-		return l, Findings{}, err
+		return l, found, err
 	}
 	s, err := compile(l, nil)
 	if err != nil {
-		return l, Findings{}, err
+		return l, found, err
 	}
 	bad, doubtful := certificateProblems(l, freshfile.ReadCertificate, s.At)
-	found := Findings{Faults: slices.Concat(s.CheckAll(), bad), Warnings: slices.Concat(l.Warnings, s.Boot.Warnings(), doubtful)}
-	if strict {
-		found.Faults = append(found.Faults, s.DNS.Warnings()...)
-	} else {
-		found.Warnings = append(found.Warnings, s.DNS.Warnings()...)
+	found.Faults = slices.Concat(found.Faults, s.CheckAll(), bad)
+	found.Warnings = slices.Concat(found.Warnings, s.Boot.Warnings(), doubtful)
+	for _, p := range s.DNS.Warnings() {
+		found.add(p, strict)
 	}
 	return l, found, nil
 }

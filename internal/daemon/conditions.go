@@ -94,14 +94,18 @@ func forwarderConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
 	return all
 }
 
-// refusedConditions has one condition for each error that keeps a machine or a zone from being served.
+// refusedConditions has one condition for each error or missing zone file that keeps a machine or a zone from being served.
 func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
 	for _, p := range s.Boot.Problems() {
 		name, _, _ := strings.Cut(strings.TrimPrefix(p.Message, "for host "), ": ")
 		all = append(all, api.Condition{Kind: api.ConditionMachine, Name: name, Since: s.At, Problem: "refused: " + p.Error()})
 	}
-	for _, p := range s.DNS.BadFiles() {
-		all = append(all, api.Condition{Kind: api.ConditionZone, Name: strings.TrimPrefix(p.Key, "zone "), Since: s.At, Problem: "not served: " + p.Error()})
+	for _, p := range slices.Concat(s.DNS.BadFiles(), s.DNS.NoFiles()) {
+		name := strings.TrimPrefix(p.Key, "zone ")
+		if file, ok := strings.CutPrefix(p.Key, "dns.zones."); ok {
+			name = strings.TrimSuffix(file, "file")
+		}
+		all = append(all, api.Condition{Kind: api.ConditionZone, Name: name, Since: s.At, Problem: "not served: " + p.Error()})
 	}
 	return all
 }

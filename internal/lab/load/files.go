@@ -61,20 +61,10 @@ func (r *resolver) template(v *scalar[text], key string) {
 	}
 }
 
-// checkFiles warns of missing files of profiles, zones and secrets.
+// checkFiles warns of missing files of profiles, balancers and secrets. Who reads the files of dns warns of those.
 func (r *resolver) checkFiles() {
 	for i, e := range r.raw.Profiles.Entries {
 		r.profileFiles(e, r.lab.Profiles[i])
-	}
-	for _, e := range r.raw.DNS.Zones.Entries {
-		r.checkFile(&e.V.File, "dns.zones."+e.Name+".file", r.path(string(e.V.File.V)))
-	}
-	for _, e := range r.raw.DNS.Keys.Entries {
-		r.checkFile(&e.V.SecretFile, "dns.keys."+e.Name+".secret_file", r.path(string(e.V.SecretFile.V)))
-	}
-	r.checkNameServers(r.raw.DNS.Forward, "dns.forward")
-	for _, e := range r.raw.DNS.ForwardZones.Entries {
-		r.checkNameServers(e.V, "dns.forward_zones."+e.Name)
 	}
 	for _, e := range r.raw.Balancers.Entries {
 		if tls := e.V.TLS.V; tls != nil {
@@ -102,15 +92,6 @@ func (r *resolver) certificate(v *scalar[text], key string) {
 	if v.ok() {
 		r.checkFile(v, key, r.path(string(v.V)))
 		r.lab.Certificates = append(r.lab.Certificates, lab.FileAt{Pos: r.pos(v.spot), Key: key, Path: r.path(string(v.V))})
-	}
-}
-
-// checkNameServers warns of missing files of authorities.
-func (r *resolver) checkNameServers(l list[either[upstream, rawUpstream]], key string) {
-	for i := range l.Items {
-		if long := l.Items[i].Long; long != nil {
-			r.checkFile(&long.CAFile, fmt.Sprintf("%s[%d].ca_file", key, i), r.path(string(long.CAFile.V)))
-		}
 	}
 }
 
@@ -182,23 +163,24 @@ func (r *resolver) checkFile(v *scalar[text], key, name string) {
 		return
 	}
 	advice := "machines that need it get an error until it exists"
-	if strings.HasPrefix(key, "balancers.") {
-		advice = "the balancer answers 503, or refuses TLS, until it exists"
-	}
-	if strings.HasPrefix(key, "clusters.") {
-		advice = "until it exists, the bootstrap machine leaves once its own check fails"
-	}
-	if r.pulled(name) {
+	switch {
+	case r.pulled(name):
 		advice = "bootlab images pull fetches it"
+	case strings.HasPrefix(key, "balancers."):
+		advice = "the balancer answers 503, or refuses TLS, until it exists"
+	case strings.HasPrefix(key, "clusters."):
+		advice = "until it exists, the bootstrap machine leaves once its own check fails"
+	case strings.HasPrefix(key, "redfish."):
+		advice = "no client can log in with it until it exists"
+		if strings.HasSuffix(key, ".certificate") {
+			advice = "no client can connect until it exists"
+		}
+	case strings.Contains(key, ".bmc."):
+		advice = "the power of its machines cannot be controlled until it exists"
 	}
-	to := &r.lab.Warnings
-	if r.o.Strict {
-		to = &r.problems
-	}
-	to.Addf(r.pos(v.spot), key, "%s: file not found; %s", name, advice)
-	if !strings.HasPrefix(key, "dns.") { // a zone is read with the lab
-		(*to)[len(*to)-1].Path = name
-	}
+	ws := &r.lab.Warnings
+	ws.Addf(r.pos(v.spot), key, "%s: file not found; %s", name, advice)
+	(*ws)[len(*ws)-1].Path = name
 }
 
 // pulled reports whether an entry of images provides the file.

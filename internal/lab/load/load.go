@@ -21,8 +21,6 @@ import (
 type Options struct {
 	// InterfaceAddr returns the address of an interface of this machine inside subnet. Nil, or false: not known here.
 	InterfaceAddr func(iface string, subnet netip.Prefix) (netip.Addr, bool)
-	// Strict makes missing files errors. Other warnings stay warnings.
-	Strict bool
 	// FileExists reports whether a file exists. Nil: the file system.
 	FileExists func(path string) bool
 	// Appliance is the one that a running daemon was started with. It stays in use, whatever the file says; a difference
@@ -37,16 +35,24 @@ func Lab(path string, o Options) (*lab.Lab, error) { return LabWith(path, "", ni
 
 // LabWith is Lab with one more file of that name and text, to try lines before they are written. With an empty text it is Lab.
 func LabWith(path, name string, text []byte, o Options) (*lab.Lab, error) {
+	l, _, err := read(path, name, text, o)
+	return l, err
+}
+
+// Check is Lab that returns the warnings of a lab with problems, too, as far as it could be resolved.
+func Check(path string, o Options) (*lab.Lab, lab.Problems, error) { return read(path, "", nil, o) }
+
+func read(path, name string, text []byte, o Options) (*lab.Lab, lab.Problems, error) {
 	names, err := labFiles(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d := newDecoder()
 	raw := new(rawLab)
 	for _, name := range names {
 		data, err := readLimited(name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		d.decodeFile(name, data, raw)
 	}
@@ -62,7 +68,8 @@ func Parse(name string, data []byte, o Options) (*lab.Lab, error) {
 	d := newDecoder()
 	raw := new(rawLab)
 	d.decodeFile(name, data, raw)
-	return finish(d, raw, o)
+	l, _, err := finish(d, raw, o)
+	return l, err
 }
 
 // labFiles returns the files that path stands for.
@@ -249,16 +256,21 @@ func Quote(problems lab.Problems) {
 	}
 }
 
-// finish resolves what was decoded. A lab with problems is not returned.
-func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, error) {
+// finish resolves what was decoded. A lab with problems is not returned, only its warnings, unless they may follow from lines that were
+// not understood.
+func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, lab.Problems, error) {
 	if d.broken || d.stopped {
-		return nil, d.problems.Err()
+		return nil, nil, d.problems.Err()
 	}
 	r := newResolver(d, raw, o)
-	if err := r.run(); err != nil {
-		return nil, d.onceEach(err)
+	switch err := r.run(); {
+	case err == nil:
+		return r.lab, r.lab.Warnings, nil
+	case len(d.unread) > 0:
+		return nil, nil, d.onceEach(err)
+	default:
+		return nil, r.lab.Warnings, err
 	}
-	return r.lab, nil
 }
 
 // onceEach removes the problems of lines that are not YAML, and those that refer to such a line: the same mistake causes them.

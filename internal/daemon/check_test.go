@@ -1,0 +1,96 @@
+package daemon_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// TestMissingFilesOfDNS: each file that DNS lacks is one warning, which says what it means; with strict an error.
+func TestMissingFilesOfDNS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFiles(t, dir, map[string]string{"lab.yaml": `version: 1
+domain: lab.example
+networks: {n: {subnet: 10.0.0.0/24, dhcp: off}}
+dns:
+  forward: [{address: 10.0.0.53, tls: dns.example, ca_file: gone.ca}]
+  keys: {ns: {secret_file: gone.key}}
+  zones: {gone.example: {file: gone.zone}}
+`})
+	want := []string{
+		"dns.forward: 10.0.0.53:853#dns.example is not asked: open " + dir + "/gone.ca: no such file or directory",
+		"dns.keys.ns.secret_file: requests with the key ns. are refused: open " + dir + "/gone.key: no such file or directory",
+		"dns.zones.gone.example.file: zone gone.example. answers SERVFAIL: open " + dir + "/gone.zone: no such file or directory",
+	}
+	_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), false)
+	if err != nil || len(found.Faults) > 0 {
+		t.Fatal(err, found.Faults)
+	}
+	wantEach(t, "warnings", found.Warnings.Error(), want)
+	if _, found, err = daemon.Check(filepath.Join(dir, "lab.yaml"), true); err != nil || len(found.Warnings) > 0 {
+		t.Errorf("strict: %v, warnings %v", err, found.Warnings)
+	}
+	wantEach(t, "errors", found.Faults.Error(), want)
+}
+
+// TestMissingZoneServed: a zone whose file is missing is shown as one that has an error, until it exists.
+func TestMissingZoneServed(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.125.3.1")
+	path := filepath.Join(filepath.Dir(r.lab), "gone.zone")
+	r.write(r.read() + "\ndns: {zones: {gone.example: {file: gone.zone}}}\n")
+	r.start()
+	all, failed := r.status().ConditionsOf(api.ConditionZone)
+	if len(all) != 1 || len(failed) != 1 || failed[0].Name != "gone.example." || !strings.Contains(failed[0].Problem, "no such file") {
+		t.Errorf("%+v", all)
+	}
+	if got := r.get("http://10.125.3.1:9680/readyz"); !strings.Contains(got, "zones: degraded: 1 of 1") {
+		t.Errorf("/readyz:\n%s", got)
+	}
+	r.until("one warning in the log", func() bool { return strings.Count(r.log.String(), "gone.zone") == 1 })
+	if err := os.WriteFile(path, []byte("@ NS ns\nns A 10.0.0.1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the zone to be served", func() bool { all, _ := r.status().ConditionsOf(api.ConditionZone); return len(all) == 0 })
+}
+
+// TestWarningsBesideErrors: an error of the lab hides no warning about another part of it.
+func TestWarningsBesideErrors(t *testing.T) {
+	t.Parallel()
+	const text = `version: 1
+domain: lab.example
+networks: {n: {subnet: 10.0.0.0/24, dhcp: off}}
+profiles: {p: {os: OS, tree: t}}
+hosts:
+  a: {mac: 52:54:00:00:00:01, ip: 10.0.0.11, cluster: k, role: control-plane}
+  b: {mac: 52:54:00:00:00:02, ip: 10.0.0.12, cluster: k, role: control-plane}
+clusters: {k: {kind: kubernetes, address: 10.0.0.10}}
+`
+	for _, tt := range []struct {
+		name, os, err string
+		strict        bool
+	}{
+		{"a wrong value", "debain", "profiles.p.os", false},
+		{"a missing file", "debian", "file not found", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			writeFiles(t, dir, map[string]string{"lab.yaml": strings.Replace(text, "OS", tt.os, 1)})
+			_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), tt.strict)
+			if errs := errors.Join(err, found.Faults.Err()); errs == nil || !strings.Contains(errs.Error(), tt.err) {
+				t.Errorf("%v, want %q", errs, tt.err)
+			}
+			if got := found.Warnings.Error(); !strings.Contains(got, "etcd with 2 members") {
+				t.Errorf("warnings: %q", got)
+			}
+		})
+	}
+}
