@@ -9,7 +9,7 @@ import (
 )
 
 // TestReceived: a script begins a boot once its client has acknowledged it, and never by a request alone, which anybody can send in the
-// machine's name.
+// machine's name: while no block was acknowledged, it is claimed.
 func TestReceived(t *testing.T) {
 	eachPort(t, func(t *testing.T, single bool) {
 		const script, long = "boot/52-54-00-00-02-01/boot.ipxe", "boot/52-54-00-00-02-da/boot.ipxe"
@@ -20,13 +20,14 @@ func TestReceived(t *testing.T) {
 			client   func(*client)
 			kind     event.Kind
 			received bool
+			claimed  bool
 		}{
-			{"whole", script, nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, true},
-			{"nobody", script, nil, func(*client) {}, event.TFTPFailed, false},
-			{"nobody, with options", script, []string{"blksize", "1024"}, func(*client) {}, event.TFTPFailed, false},
-			{"the port is closed", script, nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPFailed, false},
-			{"the options only", script, []string{"blksize", "1024"}, func(c *client) { c.receive(maxWait); c.ack(0); c.data(1) }, event.TFTPFailed, false},
-			{"a probe", script, []string{"tsize", "0"}, func(c *client) { c.receive(maxWait); c.send([]byte{0, 5, 0, 8, 0}) }, event.TFTPProbe, false},
+			{"whole", script, nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, true, false},
+			{"nobody", script, nil, func(*client) {}, event.TFTPFailed, false, true},
+			{"nobody, with options", script, []string{"blksize", "1024"}, func(*client) {}, event.TFTPFailed, false, true},
+			{"the port is closed", script, nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPFailed, false, true},
+			{"the options only", script, []string{"blksize", "1024"}, func(c *client) { c.receive(maxWait); c.ack(0); c.data(1) }, event.TFTPFailed, false, true},
+			{"a probe", script, []string{"tsize", "0"}, func(c *client) { c.receive(maxWait); c.send([]byte{0, 5, 0, 8, 0}) }, event.TFTPProbe, false, true},
 			{"no last acknowledgement", long, nil, func(c *client) {
 				for block := 1; block <= 2; block++ {
 					c.dataAtLast(block)
@@ -34,8 +35,8 @@ func TestReceived(t *testing.T) {
 				}
 				c.dataAtLast(3)
 				c.conn.Close()
-			}, event.TFTPServed, true},
-			{"half of it", long, nil, func(c *client) { c.data(1); c.ack(1); c.data(2); c.conn.Close() }, event.TFTPFailed, false},
+			}, event.TFTPServed, true, false},
+			{"half of it", long, nil, func(c *client) { c.data(1); c.ack(1); c.data(2); c.conn.Close() }, event.TFTPFailed, false, false},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
@@ -45,6 +46,8 @@ func TestReceived(t *testing.T) {
 				tt.client(c)
 				if e := s.events.next(t); e.Kind != tt.kind {
 					t.Errorf("event %v %s, want %v", e.Kind, e.Err, tt.kind)
+				} else if e.Claimed != tt.claimed || tt.claimed && e.Reason != event.Unacknowledged {
+					t.Errorf("claimed %v for reason %q, want %v", e.Claimed, e.Reason, tt.claimed)
 				}
 				if got := len(s.received) == 1; got != tt.received {
 					t.Errorf("received %v, want %v", got, tt.received)

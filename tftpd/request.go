@@ -185,7 +185,7 @@ func (s *Server) received(ctx context.Context, t *transfer) {
 	}
 }
 
-// prepare opens what was asked for and negotiates the options. The error is a *refusal.
+// prepare opens what was asked for and negotiates the options. The error is a *refusal, or why the transfer of a script was ended meanwhile.
 func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Request) error {
 	if !table.answers(t.client.Addr()) {
 		return &refusal{code: CodeAccess, reason: event.Outside, message: "not in the lab", err: errOutside}
@@ -200,8 +200,11 @@ func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Reque
 	if !ok {
 		return &refusal{code: CodeAccess, reason: event.NotServed, message: "access violation", err: errNoSuchPath}
 	}
+	t.script = target.kind == script
 	c, err := s.open(ctx, table, target, t.client.Addr())
-	if err != nil {
+	if gone := context.Cause(ctx); err != nil && t.script && gone != nil {
+		return gone // while the script was rendered
+	} else if err != nil {
 		return err
 	}
 	l := limits{window: s.cfg.MaxWindow, timeout: s.cfg.Timeout, size: c.size}
@@ -239,6 +242,9 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 		result, e.Kind, e.Err, e.Reason = resultRefused, event.TFTPRefused, redact(withoutPath(refused.err, e.Detail)), refused.reason
 	default:
 		e.Kind, e.Bytes, e.Size, e.Err, e.Reason = event.TFTPFailed, t.acked(), t.readAhead.content.size, err.Error(), reasonOf(err)
+	}
+	if t.script && !t.received() && result != resultRefused {
+		e.Claimed, e.Reason = true, event.Unacknowledged // anybody can send a request in the machine's name
 	}
 	s.stats.results[result].Inc()
 	s.stats.bytes.Add(float64(e.Bytes))

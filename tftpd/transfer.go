@@ -26,6 +26,7 @@ type transfer struct {
 	transport transport
 	shared    *sharedPort // the transport, if the port is shared
 
+	script     bool // a script was asked for
 	readAhead  readAhead
 	terms      terms
 	retries    int

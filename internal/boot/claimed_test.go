@@ -2,6 +2,7 @@ package boot_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/netip"
 	"path/filepath"
@@ -161,7 +162,8 @@ func TestNeighbours(t *testing.T) {
 					continue
 				}
 				e := r.events[len(r.events)-1]
-				if foreign := tt.found.User == neighbour.Foreign; e.Claimed != foreign || foreign && !strings.Contains(e.Err, thief.String()) {
+				foreign, forged := tt.found.User == neighbour.Foreign, (what == "script" || what == "report") && tt.found.User == neighbour.None
+				if e.Claimed != (foreign || forged) || foreign && !strings.Contains(e.Err, thief.String()) {
 					t.Errorf("%s: event %+v", what, e)
 				}
 				if (what == "config" || what == "done") && e.Kind != tt.kind {
@@ -200,6 +202,29 @@ func TestTakenMeanwhile(t *testing.T) {
 	r.found = neighbour.Found{User: neighbour.Foreign, MAC: lab.MAC{2, 0, 0, 0, 0, 0x66}}
 	if err := script.Received(t.Context()); statusOf(err) != 403 || r.count(event.InstallBooting)+r.count(event.ScriptServed) != 0 || r.count(event.AddressConflict) != 1 {
 		t.Errorf("%v, events %v", err, r.events)
+	}
+}
+
+// TestClientGone: a request whose client goes away while the store works is no refusal.
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, ask := range map[string]func(r *rig, token string) error{
+		"script": func(r *rig, _ string) error { _, err := r.Service.Script(gone, mac, addr, lab.ScriptName); return err },
+		"done":   func(r *rig, token string) error { return r.Done(gone, mac, token, addr) },
+	} {
+		r, token := newRig(t), ""
+		if what == "done" {
+			token = r.token(t)
+		}
+		before := len(r.events)
+		if err := ask(r, token); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want that the client went away", what, err)
+		}
+		if len(r.events) != before {
+			t.Errorf("%s: %+v", what, r.events[before:])
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 
@@ -174,7 +175,11 @@ func (s *Service) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
 }
 
 // recordRefusal records that a request was refused with err, and whether another machine may have made it. Without e.Err it is err's text.
+// That the client went away is no refusal. A request for a script from where no machine answers is one packet, which anybody can forge.
 func (s *Service) recordRefusal(t *Table, e event.Event, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
 	conflict := errors.Is(err, errConflict)
 	if conflict {
 		e.Kind = event.AddressConflict
@@ -183,6 +188,7 @@ func (s *Service) recordRefusal(t *Table, e event.Event, err error) {
 	if e.Err == "" {
 		e.Err = err.Error()
 	}
-	e.Claimed = conflict || errors.Is(err, errOther) || s.claimed(t, e.MAC, e.Addr)
+	forgeable := e.Kind == event.ScriptRefused && e.Reason == event.Silent
+	e.Claimed = conflict || forgeable || errors.Is(err, errOther) || s.claimed(t, e.MAC, e.Addr)
 	s.deps.Events.Record(e)
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
 
@@ -398,4 +399,63 @@ func TestNeighboursGetNothing(t *testing.T) {
 		t.Error("no warning in the log")
 	}
 	t.Logf("0 documents in %d tries of %d kinds, 0 installs disturbed; %v address conflicts", made, kinds, conflicts)
+}
+
+// TestForgedScriptRequests: requests for a script by TFTP that a neighbour forges, one or a flood, neither start nor fail a boot of the host,
+// while it installs or is off, and leave its own events on its timeline.
+func TestForgedScriptRequests(t *testing.T) {
+	t.Parallel()
+	n := newNeighbourhood(t, "10.93.18")
+	if status, _ := n.host.get(n.hostAddr(), n.config); status != http.StatusOK {
+		t.Fatalf("the document: status %d", status)
+	}
+	own := func() (events []string) {
+		boots, err := n.client.Boots(t.Context(), "w0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range boots {
+			for _, e := range b.Events {
+				if !e.Claimed {
+					events = append(events, e.Kind.String())
+				}
+			}
+			events = append(events, fmt.Sprint(b.Stage, " ", b.Outcome))
+		}
+		return events
+	}
+	var before []string
+	n.until("the install is on the timeline", func() bool { before = own(); return strings.HasSuffix(strings.Join(before, " "), "install booting") })
+	failed := func() float64 { return n.metric(`bootlab_events_total{kind="tftp_failed"}`) }
+	refused := func() float64 { return n.metric(`bootlab_events_total{kind="script_refused"}`) }
+	unchanged := func(after string) {
+		t.Helper()
+		if diff := cmp.Diff(before, own()); diff != "" {
+			t.Errorf("after %s, the host's own boots (-want +got):\n%s\n%s", after, diff, n.timeline())
+		}
+	}
+	n.forge(20000, 69, rrq(n.script))
+	n.until("a forged request has failed", func() bool { return failed() >= 1 })
+	unchanged("one request")
+	sent := uint16(0)
+	n.until("a flood of them has failed", func() bool {
+		for range 2000 {
+			n.forge(2000+sent%60000, 69, rrq(n.script))
+			sent++
+		}
+		return failed() >= 3000
+	})
+	unchanged("a flood")
+	n.reachable()
+	if status, _ := n.host.get(n.hostAddr(), n.done); status != http.StatusOK {
+		t.Fatalf("done: status %d\n%s", status, n.timeline())
+	}
+	n.until("the install is done", func() bool { before = own(); return strings.HasSuffix(strings.Join(before, " "), "install done") })
+	defer n.off()()
+	netns.Run(t, "ip", "neigh", "flush", "to", n.hostAddr(), "dev", n.seg.Bridge)
+	n.until("requests in the name of a host that is off are refused", func() bool { n.forge(20001, 69, rrq(n.script)); return refused() >= 2 })
+	unchanged("requests while it is off")
+	if strings.Contains(n.log.String(), "context canceled") {
+		t.Error("the log has clients that went away for errors of the store")
+	}
 }

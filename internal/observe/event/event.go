@@ -26,13 +26,19 @@ type Event struct {
 	Size   int64         `json:"size,omitempty"`   // of a transfer that ended early: what was to be sent, in bytes; 0: not known
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
 	Client Client        `json:"client,omitempty"` // of DHCP events: the program that asks; empty: of any other event
-	// Claimed marks a request in the machine's name from an address that is not known to be the machine's, or that another machine uses:
-	// Reason is OtherMachine then.
+	// Claimed marks a request in the machine's name from an address that is not known to be the machine's, or that another machine uses, or
+	// where nobody has shown that he receives: see Forgeable.
 	Claimed bool `json:"claimed,omitempty"`
 	// More is set in a summary of events like this one that were not recorded one by one: how many they are. The other fields are those
 	// of the last of them, but for At.
 	More int           `json:"more,omitempty"`
 	Over time.Duration `json:"over,omitempty"` // nanoseconds; of a summary: the time in which they came
+}
+
+// Forgeable reports whether e is claimed and shows nothing of the machine, from its own address either: another machine has the address, or
+// nobody has shown that he receives there.
+func (e Event) Forgeable() bool {
+	return e.Claimed && (e.Reason == OtherMachine || e.Reason == Silent || e.Reason == Unacknowledged)
 }
 
 // A Client is the kind of program that sends a machine's DHCP messages.

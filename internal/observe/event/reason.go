@@ -45,6 +45,8 @@ const (
 	Stalled     Reason = "stalled"      // the client stopped taking data
 	Closed      Reason = "closed"       // the client ended the transfer, or started over
 	FileChanged Reason = "file_changed" // on the appliance, while it was sent
+
+	Unacknowledged Reason = "unacknowledged" // of a script by TFTP, of TFTPProbe too: no block was acknowledged, and the request may be forged
 )
 
 // reasons describes each reason: a sentence about the request, the transfer or the machine.
@@ -81,6 +83,7 @@ var reasons = []struct {
 	{Stalled, "the client stopped taking data"},
 	{Closed, "the client ended it"},
 	{FileChanged, "the file changed while it was sent"},
+	{Unacknowledged, "nobody acknowledged a block: the request may be forged"},
 }
 
 // Reasons returns all reasons, in the order of the table.

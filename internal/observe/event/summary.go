@@ -34,6 +34,9 @@ func newLimiters() [classes]*repeats.Limiter[Event] {
 func classOf(e Event) class {
 	switch describe(e.Kind).by {
 	case request:
+		if e.Forgeable() {
+			return unknownClients
+		}
 		return answered
 	case refusal:
 		if e.Host == "" || e.Claimed {

@@ -110,9 +110,9 @@ func (h *head) addAddr(a netip.Addr) {
 }
 
 // own reports whether e can be the machine's own. A claimed request may come from another of its NICs, or by IPv6, whose addresses DHCP
-// does not assign; else another machine sent it, as it did where the MAC was seen to be another's.
+// does not assign; else another machine sent it, or may have forged it.
 func (h *head) own(e event.Event) bool {
-	return !e.Claimed || e.Reason != event.OtherMachine && (!e.Addr.Is4() || slices.Contains(h.Addrs, e.Addr))
+	return !e.Claimed || !e.Forgeable() && (!e.Addr.Is4() || slices.Contains(h.Addrs, e.Addr))
 }
 
 // ended returns the time of the last event, or of the first.

@@ -237,7 +237,7 @@ func TestAnothersRequest(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
-		kind  event.Kind // what is refused then; AddressConflict, FileMissing: another machine has the address
+		kind  event.Kind // what is refused then; AddressConflict, FileMissing: another machine has the address; TFTPFailed: unacknowledged
 		from  netip.Addr // other: only claimed
 		want  []string   // of each boot: events, stage, outcome
 	}{
@@ -250,6 +250,8 @@ func TestAnothersRequest(t *testing.T) {
 		{"by another machine that took its address", loaded, event.AddressConflict, own, []string{"4 files booting"}},
 		{"a file, by another machine that took its address", loaded, event.FileMissing, own, []string{"4 files booting"}},
 		{"a file, by another machine that took its IPv6 address", loaded, event.FileMissing, netip.MustParseAddr("fd00::21"), []string{"4 files booting"}},
+		{"a script by TFTP, which nobody acknowledged", loaded, event.TFTPFailed, own, []string{"4 files booting"}},
+		{"a script by TFTP after an install, which nobody acknowledged", install, event.TFTPFailed, own, []string{"18 install done"}},
 		{"from another of its NICs", append(loaded[:3:3], step{0, event.DHCPAck, "second"}), event.ConfigRefused, second, []string{"5 config failed"}},
 		{"by IPv6, whose addresses DHCP does not assign", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
 		{"its own, at an address that is not leased", nil, event.ConfigRefused, own, []string{"1 config failed"}},
@@ -275,6 +277,8 @@ func TestAnothersRequest(t *testing.T) {
 			e := event.Event{At: now, Kind: tt.kind, Host: "master-0", MAC: mac, Addr: tt.from, Claimed: tt.from != own, Err: "no"}
 			if tt.kind == event.AddressConflict || tt.kind == event.FileMissing {
 				e.Claimed, e.Reason = true, event.OtherMachine
+			} else if tt.kind == event.TFTPFailed {
+				e.Claimed, e.Reason = true, event.Unacknowledged
 			}
 			r.Record(e)
 			var got []string
