@@ -1,10 +1,8 @@
 package interop
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,7 +30,7 @@ const (
 )
 
 // parts are what this program is inside a machine's namespace.
-var parts = map[string]func() error{"machine-config": runMachineConfig, "router": runRouter, "client": runClient}
+var parts = map[string]func() error{"machine-config": runMachineConfig, "router": runRouter}
 
 // buildKubeapi builds the API server, which takes minutes.
 func buildKubeapi(path string) error {
@@ -88,7 +85,7 @@ func runRouter() error {
 	return (&http.Server{Addr: ":1936", Handler: mux, ReadHeaderTimeout: time.Minute}).ListenAndServe()
 }
 
-// A clientReport is what a client of the API saw.
+// A clientReport is what a client of the API saw: see test/kubeapi.
 type clientReport struct {
 	Requests, Retries, Failures int
 	Created, Watched, Rewatches int
@@ -96,98 +93,14 @@ type clientReport struct {
 	Last                        string
 }
 
-// runClient is a client of the API, as client-go is: it lists and creates objects all the time, each request with three retries a second
-// apart, and watches, from where the last watch ended. It reports when its standard input ends.
-func runClient() error {
-	url := os.Getenv("API") + "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders"
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	var r clientReport
-	created := map[string]bool{}
-	watched, rewatches, stop := make(chan string, 1<<16), atomic.Int64{}, atomic.Bool{}
-	go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop.Store(true) }()
-	go watchFlunders(url, watched, &rewatches, &stop)
-	for n := 0; !stop.Load(); n++ {
-		name := fmt.Sprintf("f%d", n)
-		body := fmt.Sprintf(`{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":%q},"spec":{"reference":"x"}}`, name)
-		start := time.Now()
-		ok := false
-		for try := range 4 {
-			if try > 0 {
-				r.Retries++
-				time.Sleep(time.Second)
-			}
-			resp, err := client.Post(url, "application/json", strings.NewReader(body))
-			if err != nil {
-				r.Last = err.Error()
-				continue
-			}
-			answer, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if ok = resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusConflict; ok {
-				break
-			}
-			r.Last = resp.Status + " " + string(answer)
-		}
-		r.Requests++
-		if r.Slowest = max(r.Slowest, time.Since(start)); ok {
-			created[name] = true
-		} else {
-			r.Failures++
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	r.Created, r.Rewatches = len(created), int(rewatches.Load())
-	for deadline := time.After(20 * time.Second); len(created) > 0; {
-		select {
-		case name := <-watched:
-			if created[name] {
-				delete(created, name)
-				r.Watched++
-			}
-			continue
-		case <-deadline:
-		}
-		break
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
-}
-
-// watchFlunders sends the name of every object that it sees added.
-func watchFlunders(url string, watched chan<- string, rewatches *atomic.Int64, _ *atomic.Bool) {
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	version := ""
-	for ; ; rewatches.Add(1) {
-		resp, err := client.Get(url + "?watch=1&resourceVersion=" + version)
-		if err != nil {
-			time.Sleep(200 * time.Millisecond)
-			continue
-		}
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			var e struct {
-				Type   string
-				Object struct {
-					Metadata struct{ Name, ResourceVersion string }
-				}
-			}
-			if json.Unmarshal(lines.Bytes(), &e) == nil && e.Type == "ADDED" {
-				version = e.Object.Metadata.ResourceVersion
-				watched <- e.Object.Metadata.Name
-			}
-		}
-		_ = resp.Body.Close()
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
 // part runs this program as a part of a cluster inside the machine.
-func (m *machine) part(t *testing.T, name string, env ...string) *exec.Cmd {
+func (m *machine) part(t *testing.T, name string) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.background(t, append(env, partVar+"="+name), program)
+	return m.background(t, []string{partVar + "=" + name}, program)
 }
 
 // background starts a program inside the machine, which asks the appliance for names. It ends with the test.
@@ -219,8 +132,8 @@ func begin(t *testing.T, cmd *exec.Cmd) {
 }
 
 // TestRealCluster brings a cluster of real parts up from one lab file: three etcd that find each other by our SRV records, Kubernetes' API
-// server behind the balancer on an address that the daemon holds, a machine-config server, a router. All the while a client writes, reads and
-// watches, through the end of the bootstrap, a reload and a restart. libvirt's dnsmasq and a resolver on 127.0.0.53 run beside it.
+// server behind the balancer on an address that the daemon holds, a machine-config server, a router. All the while a client of client-go writes
+// and watches, through the end of the bootstrap, a reload and a restart. libvirt's dnsmasq and a resolver on 127.0.0.53 run beside it.
 func TestRealCluster(t *testing.T) {
 	if os.Getenv("BOOTLAB_LONG") == "" {
 		t.Skip("builds Kubernetes' API server, which takes minutes: BOOTLAB_LONG=1")
@@ -259,7 +172,7 @@ func TestRealCluster(t *testing.T) {
 	begin(t, machines["boot"].part(t, "machine-config"))
 	d.until("the bootstrap serves", func() bool { return d.stage("boot") == "serving" })
 
-	client := machines["work"].part(t, "client", "API=https://api.prod.lab.test:6443")
+	client := machines["work"].background(t, nil, os.Getenv(kubeapiVar), "client", "https://api.prod.lab.test:6443")
 	var report bytes.Buffer
 	client.Stdout = &report
 	stdin, err := client.StdinPipe()

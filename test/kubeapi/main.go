@@ -3,6 +3,10 @@
 //
 //	kubeapi --etcd-servers http://… --bind-address 10.0.0.5 --secure-port 6443 --cert-dir DIR
 //
+// It is a client of such a server, too, with client-go, and reports what it saw when its standard input ends:
+//
+//	kubeapi client https://10.0.0.5:6443
+//
 // It is a module of its own: it takes minutes to build, and the product has none of its dependencies.
 package main
 
@@ -31,6 +35,9 @@ func main() {
 }
 
 func run() error {
+	if len(os.Args) == 3 && os.Args[1] == "client" {
+		return client(os.Args[2])
+	}
 	o := options.NewRecommendedOptions("/registry/lab.test", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
 	o.Etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: v1alpha1.GroupName})
 	o.Authentication, o.Authorization, o.CoreAPI, o.Admission = nil, nil, nil, nil // there is no other API server to ask
