@@ -1,11 +1,24 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestClusterCause: the table, the lines without a terminal and the error at the end name why a machine's boot stopped.
@@ -26,5 +39,172 @@ func TestClusterCause(t *testing.T) {
 	}
 	if err := stillUp(t.Context(), after, time.Minute); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "m1") {
 		t.Errorf("error: %v", err)
+	}
+}
+
+// ofMachines adds a cluster of virtual machines to the lab: the last one is made from an image.
+const ofMachines = `hypervisors:
+  one: {uri: %q, bridges: {n: %s}, domain_type: qemu}
+clusters:
+  prod: {kind: openshift, address: 10.88.0.5}
+hosts:
+  boot: {mac: "52:54:00:00:02:20", ip: 10.88.0.20, cluster: prod, role: bootstrap, profile: auto, vm: &vm {hypervisor: one, cpus: 1, memory: 64MiB, disks: [1GiB]}}
+  cp0: {mac: "52:54:00:00:02:21", ip: 10.88.0.21, cluster: prod, role: master, profile: p, vm: *vm}
+  w0: {mac: "52:54:00:00:02:24", ip: 10.88.0.24, cluster: prod, role: worker, profile: p, vm: *vm}
+  img: {mac: "52:54:00:00:02:25", ip: 10.88.0.25, cluster: prod, role: worker, profile: image, vm: *vm}
+`
+
+// serveAt answers every request at an address with 200 until stop.
+func serveAt(t *testing.T, addr string, secure bool) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	_ = s.Listener.Close()
+	s.Listener = l
+	if secure {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	stop = sync.OnceFunc(func() { s.CloseClientConnections(); s.Close() })
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestUpMachines brings a cluster of virtual machines up, on a real hypervisor: the control plane first, workers when it serves. The bootstrap
+// is switched off when it has left. An interrupt of the command ends nothing but the command. down shuts the control plane down last.
+// The machines have no system: the test serves in their place, and switches them off when they are asked to shut down.
+func TestUpMachines(t *testing.T) {
+	netns.Need(t, "udhcpc", "virsh")
+	one := startLibvirtd(t, 5900)
+	h := serve(t)
+	dir := filepath.Dir(h.lab)
+	disk := make([]byte, 1<<20)
+	copy(disk, "\xfa\xf4\xeb\xfd") // a boot sector that halts: cli, hlt, jmp
+	copy(disk[510:], "\x55\xaa")
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "files"), 0o755), os.WriteFile(filepath.Join(dir, "files", "disk.raw"), disk, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	h.edit("{p: {kernel: k, install_to: /dev/vda}}", "{p: {kernel: k, install_to: /dev/vda}, auto: {kernel: k, install: once}, image: {os: coreos, image: disk.raw}}")
+	h.edit("hosts:\n", fmt.Sprintf(ofMachines, one.URI, h.seg.Bridge))
+	for _, last := range []string{".20", ".21", ".24"} {
+		netns.Run(t, "ip", "addr", "add", "10.88.0"+last+"/24", "dev", h.seg.Bridge)
+	}
+	h.until("reload", func() bool { return strings.Contains(h.run("clusters").out, "prod (openshift) is down") })
+	shutdowns := newShutdowns(t, one.URI)
+
+	// Every disk that would be overwritten is named, also where the profile does not say which it is.
+	h.steps(step{args: "up prod", err: "nothing was changed", out: []string{"This installs 3 machines and overwrites their disks: boot its disk, cp0 /dev/vda, w0 /dev/vda."}})
+	running := func(want string) func() bool {
+		return func() bool {
+			out := strings.Fields(netns.Run(t, "virsh", "-q", "-c", one.URI, "list", "--name"))
+			slices.Sort(out)
+			return strings.Join(out, " ") == want
+		}
+	}
+	watch := bootlab(t.Context(), "up", "--yes", "--install", "prod", "--lab", h.lab)
+	var said bytes.Buffer
+	watch.Stderr = &said
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	h.until("the bootstrap and the control plane run", running("boot cp0"))
+	h.steps(step{args: "clusters", out: []string{"is bootstrapping", "0 of 1 machines serve", "w0 worker waiting", "img worker waiting"}})
+	if err := watch.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := watch.Wait(); err == nil || !strings.Contains(said.String(), "the daemon goes on") || !strings.Contains(said.String(), "Nothing installs these machines, and they are left as they are: img.") {
+		t.Errorf("after an interrupt: %v\n%s", err, said.String())
+	}
+
+	h.steps(step{args: "install --done boot cp0"})
+	stopBootstrap, _ := serveAt(t, "10.88.0.20:6443", true), serveAt(t, "10.88.0.20:22623", true)
+	h.until("the bootstrap serves", func() bool {
+		return strings.Contains(strings.Join(strings.Fields(h.run("clusters").out), " "), "boot bootstrap serving")
+	})
+	serveAt(t, "10.88.0.21:6443", true)
+	serveAt(t, "10.88.0.21:22623", true)
+	h.until("workers are created when the control plane serves", running("boot cp0 img w0"))
+	if all := shutdowns.all(); len(all) > 0 {
+		t.Errorf("the daemon shut %v down", all)
+	}
+	stopBootstrap()
+	h.until("the bootstrap is shut down", func() bool { return slices.Equal(shutdowns.all(), []string{"boot"}) })
+	shutdowns.obey("boot")
+	serveAt(t, "10.88.0.24:1936", false)
+	h.until("the cluster waits for the system of the machine that is made from an image", func() bool {
+		out := strings.Join(strings.Fields(h.run("clusters").out), " ")
+		return strings.Contains(out, "boot bootstrap gone") && strings.Contains(out, "w0 worker serving") && strings.Contains(out, "img worker booting")
+	})
+	script := filepath.Join(dir, "udhcpc.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	system := h.seg.NewClient(t, "52:54:00:00:02:25")
+	h.until("the cluster is ready", func() bool {
+		_ = system.Command(t.Context(), "udhcpc", "-i", "eth0", "-n", "-q", "-t", "3", "-s", script).Run()
+		return strings.Contains(h.run("clusters").out, "prod (openshift) is ready")
+	})
+	h.steps(step{args: "up --yes --timeout 1m prod"}) // it is ready: the command ends at once
+
+	ended := make(chan answer, 1)
+	go func() { ended <- h.run("down", "--yes", "prod") }()
+	h.until("the workers are shut down", func() bool { return len(shutdowns.all()) >= 3 })
+	if all := shutdowns.all(); slices.Contains(all, "cp0") {
+		t.Errorf("the control plane is shut down with the workers: %v", all)
+	}
+	shutdowns.obey("w0", "img")
+	h.until("the control plane is shut down", func() bool { return slices.Contains(shutdowns.all(), "cp0") })
+	shutdowns.obey("cp0")
+	step{args: "down", out: []string{"prod (openshift) is down", "cp0 control-plane off"}}.check(t, <-ended)
+	h.steps(step{args: "vm delete prod --disks --yes"})
+}
+
+// shutdowns are the machines that a hypervisor has asked to shut down.
+type shutdowns struct {
+	t   *testing.T
+	uri string
+	mu  sync.Mutex
+	of  []string
+}
+
+func newShutdowns(t *testing.T, uri string) *shutdowns {
+	t.Helper()
+	s := &shutdowns{t: t, uri: uri}
+	cmd := exec.CommandContext(t.Context(), "virsh", "-c", uri, "qemu-monitor-event", "--event", "POWERDOWN", "--loop")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if _, name, ok := strings.Cut(lines.Text(), "for domain '"); ok {
+				s.mu.Lock()
+				s.of = append(s.of, strings.Split(name, "'")[0])
+				s.mu.Unlock()
+			}
+		}
+	}()
+	return s
+}
+
+func (s *shutdowns) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.of)
+}
+
+// obey switches machines off, as their systems would.
+func (s *shutdowns) obey(names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		netns.Run(s.t, "virsh", "-c", s.uri, "destroy", name)
 	}
 }

@@ -39,6 +39,7 @@ balancers:
 // A harness is a daemon under `bootlab serve` in the test's own network namespace.
 type harness struct {
 	t    *testing.T
+	seg  *netns.Segment
 	lab  string // path of the lab file
 	ctx  context.Context
 	stop func() // ends the daemon; a second call does nothing
@@ -49,7 +50,7 @@ func serve(t *testing.T) *harness {
 	t.Helper()
 	netns.Need(t, "root")
 	seg := netns.NewSegment(t, "10.88.0.1/24")
-	h := &harness{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), ctx: t.Context()}
+	h := &harness{t: t, seg: seg, lab: filepath.Join(t.TempDir(), "lab.yaml"), ctx: t.Context()}
 	h.write(fmt.Sprintf(running, seg.Bridge))
 	t.Cleanup(func() { h.stop() })
 	h.start()
