@@ -131,7 +131,7 @@ type Backuper interface {
 
 // A Reloader reads the lab again. Its error is the reason why the lab was refused; the last good lab stays in force.
 type Reloader interface {
-	// Reload returns once the lab is in force or refused. Forced applies even one that drops more than half of the hosts.
+	// Reload returns once the lab is in force or refused. Forced applies even one that drops more than half of the contents.
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)
 }
 

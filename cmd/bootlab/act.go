@@ -25,7 +25,7 @@ func reloadCommand(o *options) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return reload(cmd, o, forced(force)) },
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "reload even if more than half of the hosts would go")
+	cmd.Flags().BoolVar(&force, "force", false, "reload even if more than half of the hosts, networks, clusters, balancers or zones would go")
 	return cmd
 }
 

@@ -288,7 +288,7 @@ func (c *Client) ClusterDown(ctx context.Context, name string) (cl Cluster, err 
 }
 
 // Reload makes the daemon read its lab again. A lab that is refused is an *Error with the reason. Forced applies even
-// a lab that drops more than half of the hosts.
+// a lab that drops more than half of the contents.
 func (c *Client) Reload(ctx context.Context, force Force) (r Reload, err error) {
 	q := url.Values{}
 	if force == Forced {
@@ -360,7 +360,7 @@ const (
 	Shown
 )
 
-// Force says whether a reload may drop more than half of the hosts.
+// Force says whether a reload may drop more than half of the contents.
 type Force int
 
 // The ways to reload.

@@ -187,7 +187,7 @@ func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults []string) {
 	return warnings, faults
 }
 
-// reloadBecause reloads, but refuses a lab that lost half of its hosts. The outcome is an event.
+// reloadBecause reloads, but refuses a lab that lost more than half of its contents. The outcome is an event.
 func (d *Daemon) reloadBecause(why string) {
 	d.log.Debug("reloading the lab", "because", why)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReloading)
@@ -266,8 +266,10 @@ func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, e
 }
 
 // errHalved protects against a truncated lab file.
-var errHalved = errors.New("the new lab file drops more than half of the hosts; bootlab reload --force applies it anyway")
+var errHalved = errors.New("bootlab reload --force applies it anyway")
 
+// halved refuses a lab without most of what was there before. Hosts count by their names; of the other kinds, of which a lab may have a
+// single one that is renamed, only the number counts.
 func halved(before, after *lab.Lab) error {
 	kept := 0
 	for _, h := range before.Hosts {
@@ -275,8 +277,29 @@ func halved(before, after *lab.Lab) error {
 			kept++
 		}
 	}
-	if 2*kept < len(before.Hosts) {
-		return fmt.Errorf("%w (%d of %d are left)", errHalved, kept, len(before.Hosts))
+	for _, kind := range []struct {
+		name string
+		were int
+		left int
+	}{
+		{"hosts", len(before.Hosts), kept},
+		{"networks", len(before.Networks), len(after.Networks)},
+		{"clusters", len(before.Clusters), len(after.Clusters)},
+		{"balancers", len(before.Balancers), len(after.Balancers)},
+		{"zones", authoredZones(before), authoredZones(after)},
+	} {
+		if 2*kind.left < kind.were {
+			return fmt.Errorf("the new lab file drops more than half of the %s (%d of %d are left); %w", kind.name, kind.left, kind.were, errHalved)
+		}
 	}
 	return nil
+}
+
+func authoredZones(l *lab.Lab) (n int) {
+	for _, z := range l.Zones {
+		if !z.Derived {
+			n++
+		}
+	}
+	return n
 }

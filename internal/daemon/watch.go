@@ -12,18 +12,24 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 )
 
-// settle is how long a lab file must be left alone before it is read: editors write in several steps.
-const settle = 200 * time.Millisecond
+const (
+	// settle is how long a lab file must be left alone before it is read: editors write in several steps.
+	settle = 200 * time.Millisecond
+
+	// maxOpen is for how long after the last write a file that is not closed may still be half written.
+	maxOpen = 10 * time.Second
+)
 
 // A watcher reports when the lab may have changed: a file was written, or SIGHUP came.
 type watcher struct {
 	path    string
 	others  func() []string // files that belong to the lab beside the lab file: zone files
 	targets []string        // of those of them that are links: a resolv.conf is often one, and its target is what changes
-	files   *fsnotify.Watcher
+	files   *folderWatch
+	written map[string]time.Time // files that are open and were written, and when last
 	hup     chan os.Signal
 	dirs    map[string]os.FileInfo // what is watched
 	ofLab   func(name string) bool // whether a file is the lab file, or one of its folder
@@ -37,11 +43,11 @@ func newWatcher(path string, others func() []string, log *slog.Logger) (*watcher
 	if err != nil {
 		return nil, fmt.Errorf("watch the lab file: %w", err)
 	}
-	files, err := fsnotify.NewWatcher()
+	files, err := newFolderWatch()
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", path, err)
 	}
-	w := &watcher{path: path, others: others, files: files, hup: make(chan os.Signal, 1), log: log}
+	w := &watcher{path: path, others: others, files: files, written: map[string]time.Time{}, hup: make(chan os.Signal, 1), log: log}
 	signal.Notify(w.hup, syscall.SIGHUP)
 	if err := w.watch(); err != nil {
 		w.close()
@@ -57,10 +63,9 @@ func (w *watcher) watch() error {
 	labDirs, w.ofLab = where(w.path)
 	w.dirs = map[string]os.FileInfo{}
 	for i, dir := range w.folders(labDirs) {
-		_ = w.files.Remove(dir) // what had this name before, if anything
 		info, err := os.Stat(dir)
 		if err == nil {
-			err = w.files.Add(dir)
+			err = w.files.add(dir)
 		}
 		w.dirs[dir] = info
 		switch {
@@ -96,6 +101,40 @@ func (w *watcher) folders(dirs []string) []string {
 // changed reports whether a file belongs to the lab. It asks the kernel nothing: other files of the folder may be written all the time.
 func (w *watcher) changed(name string) bool {
 	return w.ofLab(name) || slices.Contains(w.others(), name) || slices.Contains(w.targets, name)
+}
+
+// note takes a notification, and reports whether the lab may have changed. A file that is written is of no use until it is closed;
+// one that was moved here, or linked, is whole.
+func (w *watcher) note(e notification) bool {
+	switch {
+	case e.what&unix.IN_Q_OVERFLOW != 0:
+		w.log.Warn("notifications of changed files were lost: reading the lab, since it may have changed")
+	case !w.changed(e.name):
+		return false
+	case e.what&unix.IN_MODIFY != 0 || e.what&unix.IN_CREATE != 0 && isNewFile(e.name):
+		w.written[e.name] = time.Now()
+	default:
+		delete(w.written, e.name)
+	}
+	return true
+}
+
+// isNewFile reports whether what was created is a file that somebody will write and close, and no link.
+func isNewFile(name string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1
+}
+
+// halfWritten returns for how long a file of the lab may still be half written; 0: none is.
+func (w *watcher) halfWritten() (left time.Duration) {
+	for name, at := range w.written {
+		if rest := maxOpen - time.Since(at); rest > 0 {
+			left = max(left, rest)
+		} else {
+			delete(w.written, name)
+		}
+	}
+	return left
 }
 
 // where returns the folders in which a change of the lab file shows, and which files there belong to it.
@@ -161,14 +200,14 @@ func (w *watcher) replaced() bool {
 
 func (w *watcher) close() {
 	signal.Stop(w.hup)
-	_ = w.files.Close()
+	w.files.close()
 }
 
 // lookEvery is how often the lab's folders and the interfaces are checked, beside notifications. To look costs a few system calls,
 // and, unlike notifications, misses nothing when the kernel's queue overflows.
 const lookEvery = time.Second
 
-// run calls reload after every change, one at a time, until ctx ends. found reports whether an interface has its address now; it is
+// run calls reload after every change, one at a time, until ctx ends. Only SIGHUP does not wait until what is written was closed. found reports whether an interface has its address now; it is
 // called every lookEvery, and when changed has a value: interfaces have changed.
 func (w *watcher) run(ctx context.Context, reload func(why string), found func() bool, changed <-chan struct{}) error {
 	defer w.close()
@@ -179,6 +218,13 @@ func (w *watcher) run(ctx context.Context, reload func(why string), found func()
 		<-timer.C
 	}
 	defer timer.Stop()
+	readWhole := func(why string) {
+		if left := w.halfWritten(); left > 0 {
+			timer.Reset(left)
+			return
+		}
+		reload(why)
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -190,22 +236,18 @@ func (w *watcher) run(ctx context.Context, reload func(why string), found func()
 				timer.Reset(settle)
 			}
 			if found() {
-				reload("an interface has got its address")
+				readWhole("an interface has got its address")
 			}
 		case <-changed:
 			if found() {
-				reload("an interface has got its address")
+				readWhole("an interface has got its address")
 			}
-		case e := <-w.files.Events:
-			if w.changed(e.Name) && e.Op != fsnotify.Chmod {
+		case e := <-w.files.events:
+			if w.note(e) {
 				timer.Reset(settle)
 			}
-		case err := <-w.files.Errors:
-			// Events were lost: read the lab, since it may have changed.
-			w.log.Warn("watch the lab file", "err", err)
-			timer.Reset(settle)
 		case <-timer.C:
-			reload("the lab file changed")
+			readWhole("the lab file changed")
 		}
 	}
 }

@@ -99,6 +99,72 @@ func TestLinkedLab(t *testing.T) {
 	}
 }
 
+// TestHalfWrittenLab: a file that somebody writes is read when it is closed, whatever else of the lab is written meanwhile. One that
+// replaces it by its name alone is read at once.
+func TestHalfWrittenLab(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, zone := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "a.zone")
+	must(t, os.WriteFile(path, []byte("whole"), 0o644))
+	must(t, os.WriteFile(zone, nil, 0o644))
+	reloads := watched(t, path, zone)
+	quiet := func(what string) {
+		t.Helper()
+		select {
+		case <-reloads:
+			t.Errorf("reloaded though %s", what)
+		case <-time.After(5 * settle): // less than the bound for a file that stays open
+		}
+	}
+	for _, step := range []struct {
+		what string
+		open func() (*os.File, error)
+	}{
+		{"the lab file is written again", func() (*os.File, error) { return os.Create(path) }},
+		{"it is appended to", func() (*os.File, error) { return os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0) }},
+		{"it is a new file", func() (*os.File, error) {
+			must(t, os.Remove(path))
+			return os.Create(path)
+		}},
+	} {
+		f, err := step.open()
+		must(t, err)
+		_, err = f.WriteString("half")
+		must(t, err)
+		quiet(step.what)
+		must(t, os.WriteFile(zone, []byte("another"), 0o644))
+		quiet(step.what + ", and a zone file is whole")
+		_, err = f.WriteString("half")
+		must(t, err)
+		must(t, f.Close())
+		within(t, step.what+", and was closed", reloads)
+	}
+	must(t, os.WriteFile(path+".new", []byte("whole"), 0o644))
+	must(t, os.Rename(path+".new", path))
+	within(t, "the lab file was replaced", reloads)
+	must(t, os.Remove(path))
+	must(t, os.Link(zone, path))
+	within(t, "it was replaced by a link", reloads)
+}
+
+// TestLabFileStaysOpen: a program that never closes the file that it writes holds up the reload for a while only.
+func TestLabFileStaysOpen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lab.yaml")
+	must(t, os.WriteFile(path, nil, 0o644))
+	reloads := watched(t, path)
+	f, err := os.Create(path)
+	must(t, err)
+	defer f.Close()
+	_, err = f.WriteString("whole")
+	must(t, err)
+	select {
+	case <-reloads:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing is reloaded")
+	}
+}
+
 // TestZoneFileChanges: a zone file, also in a folder of its own that comes later, is watched as the lab file is.
 func TestZoneFileChanges(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// TestHalvedLab: a lab that lost more than half of its hosts, balancers, zones, networks or clusters is refused, each of them counted alone.
+func TestHalvedLab(t *testing.T) {
+	t.Parallel()
+	of := func(hosts, balancers, zones, networks, clusters int) *lab.Lab {
+		l := &lab.Lab{}
+		for i := range hosts {
+			l.Hosts = append(l.Hosts, &lab.Host{Name: fmt.Sprint("h", i)})
+		}
+		l.Index()
+		l.Balancers, l.Networks, l.Clusters = make([]*lab.Balancer, balancers), make([]*lab.Network, networks), make([]*lab.Cluster, clusters)
+		for range zones {
+			l.Zones = append(l.Zones, &lab.Zone{})
+		}
+		l.Zones = append(l.Zones, &lab.Zone{Derived: true}, &lab.Zone{Derived: true}, &lab.Zone{Derived: true})
+		return l
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after *lab.Lab
+		want          string // in the error
+	}{
+		{"the same", of(4, 4, 4, 4, 4), of(4, 4, 4, 4, 4), ""},
+		{"half of each", of(4, 4, 4, 4, 4), of(2, 2, 2, 2, 2), ""},
+		{"none before", of(0, 0, 0, 0, 0), of(4, 4, 4, 4, 4), ""},
+		{"hosts", of(4, 4, 4, 4, 4), of(1, 4, 4, 4, 4), "hosts (1 of 4 are left)"},
+		{"balancers", of(4, 4, 4, 4, 4), of(4, 0, 4, 4, 4), "balancers (0 of 4 are left)"},
+		{"zones", of(4, 4, 4, 4, 4), of(4, 4, 1, 4, 4), "zones (1 of 4 are left)"},
+		{"networks", of(4, 4, 4, 3, 4), of(4, 4, 4, 1, 4), "networks (1 of 3 are left)"},
+		{"clusters", of(4, 4, 4, 4, 1), of(4, 4, 4, 4, 0), "clusters (0 of 1 are left)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := halved(tt.before, tt.after)
+			if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, errHalved) || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+}
