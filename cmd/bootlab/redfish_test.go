@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -41,7 +42,7 @@ func TestRedfishClients(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(filepath.Dir(h.lab), "redfish-password"), []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	files := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		size := 64 << 10
 		if strings.Contains(r.URL.Path, "large") {
 			size = 2 << 20
@@ -49,6 +50,11 @@ func TestRedfishClients(t *testing.T) {
 		w.Header().Set("Content-Length", fmt.Sprint(size))
 		_, _ = w.Write(bytes.Repeat([]byte{0}, size))
 	}))
+	_ = files.Listener.Close()
+	if files.Listener, err = net.Listen("tcp", "10.88.0.1:0"); err != nil { // loopback is refused
+		t.Fatal(err)
+	}
+	files.Start()
 	defer files.Close()
 	h.write(strings.Replace(string(text), "hosts:\n", fmt.Sprintf(withRedfish, one.URI, bridge), 1))
 	h.until("reload", func() bool { return strings.Contains(h.run("status").out, "10.88.0.1:8443") })

@@ -7,8 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
@@ -56,13 +59,10 @@ func (i *insertion) outdated() bool {
 	}
 }
 
-func newMediaLoader(v *virt.Server, p *panics.Server) *mediaLoader {
+// newMediaLoader returns a loader that connects to no address for which allowed returns an error.
+func newMediaLoader(v *virt.Server, p *panics.Server, allowed func(netip.AddrPort) error) *mediaLoader {
 	return &mediaLoader{virt: v, panics: p, flying: map[string]*insertion{}, http: &http.Client{
-		Transport: &http.Transport{
-			Proxy:       http.ProxyFromEnvironment,
-			DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: mediaStall,
-			DisableKeepAlives: true, DisableCompression: true,
-		},
+		Transport: newMediaTransport(allowed),
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > mediaRedirects {
 				return fmt.Errorf("more than %d redirects", mediaRedirects)
@@ -70,6 +70,57 @@ func newMediaLoader(v *virt.Server, p *panics.Server) *mediaLoader {
 			return nil
 		},
 	}}
+}
+
+// A mediaTransport sends requests to servers themselves, whose addresses it checks, or to the proxy of the environment, whose address
+// may be any.
+type mediaTransport struct{ direct, proxied *http.Transport }
+
+func newMediaTransport(allowed func(netip.AddrPort) error) *mediaTransport {
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	proxied := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: mediaStall,
+		DisableKeepAlives: true, DisableCompression: true,
+	}
+	checked := *dialer
+	checked.Control = func(_, addr string, _ syscall.RawConn) error { // after names were resolved
+		at, err := netip.ParseAddrPort(addr)
+		if err != nil {
+			return err
+		}
+		return allowed(at)
+	}
+	direct := proxied.Clone()
+	direct.Proxy, direct.DialContext = nil, checked.DialContext
+	return &mediaTransport{direct: direct, proxied: proxied}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *mediaTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if proxy, err := t.proxied.Proxy(r); err != nil || proxy != nil {
+		return t.proxied.RoundTrip(r)
+	}
+	return t.direct.RoundTrip(r)
+}
+
+// mediaAddress returns why media may not be downloaded from an address: who may insert them shall not reach what only this machine, or its
+// neighbours, may.
+func mediaAddress(l *lab.Lab, at netip.AddrPort) error {
+	addr := at.Addr().Unmap().WithZone("")
+	what := ""
+	switch {
+	case addr.IsLoopback(), addr.IsUnspecified():
+		what = "loopback"
+	case addr.IsLinkLocalUnicast():
+		what = "a link-local address"
+	case slices.ContainsFunc(l.Appliance.Admin, func(a netip.AddrPort) bool {
+		return a.Port() == at.Port() && (a.Addr() == addr || ownAddr(l, addr))
+	}):
+		what = "the admin API of the appliance"
+	default:
+		return nil
+	}
+	return fmt.Errorf("media may not be downloaded from %s (%s)", what, at)
 }
 
 // insert downloads an image into the CD drive of a host. It goes on when the client does not wait any longer, and a client that asks

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
@@ -20,8 +21,10 @@ const (
 // newRedfish makes the Redfish service, which serves where the lab says so.
 func (d *Daemon) newRedfish(s *servers) (*redfish.Service, error) {
 	contained := d.panics.Server(serverRedfish)
+	inForce := func() *lab.Lab { return d.current.Load().Lab }
+	media := newMediaLoader(s.virt, contained, func(at netip.AddrPort) error { return mediaAddress(inForce(), at) })
 	return redfish.New(redfish.Config{Connections: redfishConnections}, redfish.Deps{
-		Lab: func() *lab.Lab { return d.current.Load().Lab }, Machines: &metal{d: d, virt: s.virt, media: newMediaLoader(s.virt, contained)},
+		Lab: inForce, Machines: &metal{d: d, virt: s.virt, media: media},
 		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Certificate: d.redfishCertificate, Panics: contained,
 	})
 }
