@@ -185,8 +185,10 @@ type AdminDeps struct {
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
 	Now        func() time.Time
-	Panics     *panics.Server         // counts contained panics; nil: they are only logged
-	Own        func(host string) bool // whether a Host header means this appliance: a name in lower case, or an address
+	Panics     *panics.Server // counts contained panics; nil: they are only logged
+
+	// Own reports whether a Host header means this appliance: a name in lower case, or an address, and a port; 0: none.
+	Own func(host string, port uint16) bool
 }
 
 func (d AdminDeps) mustBeComplete() {
@@ -328,7 +330,7 @@ func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, wh
 	switch {
 	case why == byToken && where != areaHealth && !a.addressed(r):
 		a.misdirected(w, r)
-	case a.cross.Check(r) != nil:
+	case a.cross.Check(r) != nil, fromOtherPage(r):
 		a.refuse(w, r, &api.Error{Status: http.StatusForbidden, Message: "this request comes from another site",
 			Hint: "open the dashboard itself and try again"})
 	case why == bySocket, where.open(), r.URL.Path == "/login", a.open.known(a.keys.session(r)):
@@ -347,7 +349,7 @@ func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, wh
 
 // misdirected refuses a request whose Host header is not ours. A page would show the name to the client that chose it.
 func (a *Admin) misdirected(w http.ResponseWriter, r *http.Request) {
-	e := &api.Error{Status: http.StatusMisdirectedRequest, Message: fmt.Sprintf("%.100q is no name or address of this appliance", hostname(r.Host)),
+	e := &api.Error{Status: http.StatusMisdirectedRequest, Message: fmt.Sprintf("%.100q is no name or address of this appliance, or has another port", r.Host),
 		Hint: "use an address of the appliance, or add the name to appliance.admin_hosts"}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.HTTPStatus())

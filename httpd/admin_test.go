@@ -225,6 +225,7 @@ func TestLogin(t *testing.T) {
 	}
 	crossings := map[string]string{
 		"Sec-Fetch-Site: cross-site": "403", "Sec-Fetch-Site: same-site": "403", "Origin: http://127.0.0.1:8080": "403",
+		"Referer: http://evil.example/": "403", "Referer: http://127.0.0.1:8080/": "403", "Referer: evil": "403", "Referer: " + h.url + "/": "303",
 		"Origin: null": "403", "Sec-Fetch-Site: same-origin": "303", "Origin: " + h.url: "303",
 	}
 	for from, status := range crossings {
@@ -232,7 +233,7 @@ func TestLogin(t *testing.T) {
 			t.Errorf("POST with %s: want %s, got %s", from, status, header)
 		}
 	}
-	if told := h.told(); !slices.Equal(told, []string{"reload 0", "reload 0"}) {
+	if told := h.told(); !slices.Equal(told, []string{"reload 0", "reload 0", "reload 0"}) {
 		t.Errorf("told %q", told)
 	}
 	curl(t, "-b", jar, "-c", jar, "-X", "POST", h.url+"/logout")

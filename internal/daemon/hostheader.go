@@ -10,12 +10,16 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// own reports whether a Host header means this appliance: a name in lower case, or an address. They are those of its interfaces and
-// networks, its host name, its names in the lab, and appliance.admin_hosts.
-func (d *Daemon) own(host string) bool {
+// own reports whether a Host header means this appliance: a name in lower case, or an address, and a port; 0: none. They are those of its
+// interfaces and networks, its host name and its names in the lab, with a port of the admin API, and appliance.admin_hosts with any port,
+// which a proxy may have.
+func (d *Daemon) own(host string, port uint16) bool {
 	l := d.current.Load().Lab
 	if slices.Contains(l.Appliance.AdminHosts, host) {
 		return true
+	}
+	if port != 0 && !slices.ContainsFunc(l.Appliance.Admin, func(a netip.AddrPort) bool { return a.Port() == port }) {
+		return false
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return ownAddr(l, addr)

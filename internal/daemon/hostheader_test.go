@@ -23,6 +23,9 @@ func TestNamesOfTheAdminAPI(t *testing.T) {
 	for host, want := range map[string]int{ // without the token
 		"10.57.0.1:9680": http.StatusUnauthorized, "localhost": http.StatusUnauthorized, name: http.StatusUnauthorized, "boot.lab.test:9680": http.StatusUnauthorized,
 		"boot": http.StatusUnauthorized, "proxy.example": http.StatusUnauthorized,
+		"boot:9680": http.StatusUnauthorized, "proxy.example:8443": http.StatusUnauthorized, "localhost:8000": http.StatusUnauthorized, // ssh -L
+		"10.57.0.1:9681": http.StatusMisdirectedRequest, "boot.lab.test:80": http.StatusMisdirectedRequest, "boot:": http.StatusUnauthorized,
+		"127.0.0.1:9680.evil": http.StatusMisdirectedRequest, "localhost:evil": http.StatusMisdirectedRequest, "proxy.example:99999": http.StatusMisdirectedRequest,
 		"a.lab.test": http.StatusMisdirectedRequest, "10.57.0.11": http.StatusMisdirectedRequest, "evil.example": http.StatusMisdirectedRequest,
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://10.57.0.1:9680/api/v1/status", nil)
