@@ -36,6 +36,9 @@ type cacheEntry struct {
 	server  upstream // that sent it; invalid: none did
 	why     string   // no server answered, and why
 
+	targets [][]byte // of its CNAMEs, in order and lower case, if the question is not for them
+	endless bool     // it ends in a CNAME, and nothing says that its target has no such record
+
 	referral *delegation // it is no answer, but says whom to ask; never cached
 
 	refreshed atomic.Bool // another answer was asked for, because this one is about to expire
@@ -48,11 +51,18 @@ func (e *cacheEntry) expiring(now time.Time) bool {
 	return e.ttl >= minRefreshed && !e.stale && e.code != servFail && now.Sub(e.at) >= e.ttl-e.ttl/refreshFraction
 }
 
-func (e *cacheEntry) size() int { return len(e.key) + len(e.rest) + len(e.why) + entryOverhead }
+func (e *cacheEntry) size() int {
+	size := len(e.key) + len(e.rest) + len(e.why) + entryOverhead
+	for _, target := range e.targets {
+		size += len(target) + 24
+	}
+	return size
+}
 
 // again returns an expired entry as one that is good for staleTTL.
 func (e *cacheEntry) again() *cacheEntry {
-	return &cacheEntry{code: e.code, count: e.count, rest: e.rest, ttl: staleTTL, stale: true, learned: e.learned, server: e.server}
+	return &cacheEntry{code: e.code, count: e.count, rest: e.rest, ttl: staleTTL, stale: true, learned: e.learned, server: e.server,
+		targets: e.targets, endless: e.endless}
 }
 
 // A cache keeps the entries that were used last.

@@ -177,36 +177,3 @@ func addressIn(rr dns.RR) (netip.Addr, bool) {
 	}
 	return netip.Addr{}, false
 }
-
-// lastCNAME returns where the target of the last CNAME of the answer section stands in the message, if nothing follows it that
-// answers the question; 0: there is none.
-func (r *request) lastCNAME() int {
-	at, off := 0, r.q.end
-	for range r.w.count[answers] {
-		h, ok := parseHeader(r.w.b, off)
-		if !ok {
-			return 0
-		}
-		switch h.rtype {
-		case typeCNAME:
-			at = h.data
-		case r.q.qtype:
-			at = 0
-		}
-		off = h.end
-	}
-	return at
-}
-
-// dropAuthority takes the authority section away again.
-func (r *request) dropAuthority() {
-	off := r.q.end
-	for range r.w.count[answers] {
-		h, ok := parseHeader(r.w.b, off)
-		if !ok {
-			return
-		}
-		off = h.end
-	}
-	r.w.b, r.w.count[authority] = r.w.b[:off], 0
-}

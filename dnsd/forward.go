@@ -68,12 +68,12 @@ type upstreamQuery struct {
 // key is the question's key in the cache.
 func (q *upstreamQuery) key() string { return string(appendKey(nil, q.name, q.qtype, q.do, q.cd)) }
 
-// cached makes the cached answer to r's question, if there is one, the reply.
+// cached makes the cached answer to r's question, if there is one and it is complete, the reply.
 func (f *forwarder) cached(r *request) bool {
 	var buf [maxName + 3]byte
 	now := f.now()
 	e := f.cache.get(r.t.forwardHash, appendKey(buf[:0], r.cur, r.q.qtype, r.q.do, r.q.flags&flagCD != 0), now)
-	if e == nil {
+	if e == nil || r.toFollow(e) >= 0 {
 		return false
 	}
 	f.metrics.hits.Inc()
@@ -236,6 +236,7 @@ func (q *upstreamQuery) newEntry(m *dns.Msg) (*cacheEntry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("repack the reply: %w", err)
 	}
+	e.setTargets(out, q.qtype)
 	// A record without data (as in updates, RFC 2136) is read as empty fields, and those are written as less than its type has.
 	if err := new(dns.Msg).Unpack(packed); err != nil {
 		return nil, fmt.Errorf("the reply has a broken record: %w", err)
@@ -336,6 +337,83 @@ func (e *cacheEntry) unpack(n *name, qtype uint16, now time.Time) (*dns.Msg, err
 		return nil, fmt.Errorf("unpack a cached answer: %w", err)
 	}
 	return m, nil
+}
+
+// setTargets notes where the CNAMEs of an answer lead.
+func (e *cacheEntry) setTargets(m *dns.Msg, qtype uint16) {
+	if qtype == typeCNAME || qtype == typeANY {
+		return
+	}
+	for _, rr := range m.Answer {
+		if cname, ok := rr.(*dns.CNAME); ok {
+			wire := make([]byte, maxName)
+			n, err := dns.PackDomainName(dns.CanonicalName(cname.Target), wire, 0, nil, false)
+			if err != nil {
+				return // the rest cannot be followed
+			}
+			e.targets = append(e.targets, slices.Clone(wire[:n]))
+		}
+	}
+	e.endless = len(e.targets) > 0 && m.Rcode != dns.RcodeNameError && len(m.Ns) == 0 && endsInCNAME(m.Answer, qtype)
+}
+
+// toFollow returns which CNAME of an answer is to be followed, whatever comes behind it: the first one that leads into a zone of ours, or
+// the last one that the other server did not follow itself; -1: none. A server of a delegated zone follows none that leads elsewhere.
+func (r *request) toFollow(e *cacheEntry) int {
+	for i, target := range e.targets {
+		if _, err := r.scratch.parse(target); err == nil && r.t.answersFor(&r.scratch, r.delegated) {
+			return i
+		}
+	}
+	if e.endless {
+		return len(e.targets) - 1
+	}
+	return -1
+}
+
+// answersFor reports whether a zone of ours, and no other server, has the say about a name. Those of a zone that we delegate have it there,
+// so that one of them, which was asked, is believed.
+func (t *Table) answersFor(n *name, delegated bool) bool {
+	m := t.match(n)
+	if m.zone == nil || delegated && m.cut >= 0 {
+		return false
+	}
+	servers, at := t.upstreams(n)
+	return len(servers) == 0 || at >= m.at
+}
+
+// appendChain appends an answer about r.cur as far as its CNAME i, and makes that one's target what is looked for.
+func (r *request) appendChain(e *cacheEntry, i int, now time.Time) error {
+	m, err := e.unpack(r.cur, r.q.qtype, now)
+	if err != nil {
+		return err
+	}
+	at := 0
+	for _, rr := range m.Answer {
+		if i < 0 && rr.Header().Rrtype != dns.TypeRRSIG {
+			break
+		}
+		start := len(r.w.b)
+		if err := r.w.raw(answers, rr); err != nil {
+			return err
+		}
+		if rr.Header().Rrtype != typeCNAME || r.w.full {
+			continue
+		}
+		if i--; i < 0 {
+			h, _ := parseHeader(r.w.b, start)
+			at = h.data
+		}
+	}
+	if r.w.full {
+		return nil
+	}
+	if _, err := r.next.parse(r.w.b[at:]); err != nil {
+		return err
+	}
+	r.code = noError
+	r.cur, r.owner, r.chained, r.chainEnd = &r.next, at, true, r.w.mark()
+	return nil
 }
 
 // appendCached appends the cached answer about r.cur to a chain of CNAMEs.

@@ -238,7 +238,7 @@ func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 	}
 	r.flags &^= flagAA
 	r.kind, r.zone = kindForward, nil
-	if r.trace != nil || !s.forward.cached(r) || r.delegated && r.lastCNAME() > 0 {
+	if r.trace != nil || !s.forward.cached(r) {
 		r.w.rewind(r.chainEnd)
 		return pending
 	}
@@ -256,8 +256,11 @@ func (s *Server) answerForwarded(ctx context.Context, r *request) {
 		if r.trace != nil {
 			r.traceReply(e, err, s.deps.Now())
 		}
+		more := false
 		switch {
 		case err != nil:
+		case r.toFollow(e) >= 0:
+			more, err = s.chase(r, e)
 		case r.chained || r.delegated:
 			err = r.appendCached(e, s.deps.Now())
 		default:
@@ -268,36 +271,30 @@ func (s *Server) answerForwarded(ctx context.Context, r *request) {
 			r.code = servFail
 			break
 		}
-		if !s.chase(r) {
+		if !more {
 			break
 		}
 	}
 	s.finish(r)
 }
 
-// chase goes on with the target of a CNAME that a delegated zone's server answered, which is none of its own. It reports whether
-// the forwarder has to be asked about it.
-func (s *Server) chase(r *request) bool {
-	at := r.lastCNAME()
-	if !r.delegated || r.code != noError || at == 0 || r.q.qtype == typeCNAME || r.q.qtype == typeANY || r.w.full {
-		return false
+// chase goes on with the target of the CNAME that is to be followed of another server's answer. It reports whether the forwarder has to be
+// asked about it.
+func (s *Server) chase(r *request, e *cacheEntry) (more bool, err error) {
+	if err := r.appendChain(e, r.toFollow(e), s.deps.Now()); err != nil || r.w.full {
+		return false, err
 	}
-	r.dropAuthority()
-	if _, err := r.next.parse(r.w.b[at:]); err != nil {
-		return false
-	}
-	r.cur, r.owner, r.chained, r.chainEnd = &r.next, at, true, r.w.mark()
 	out := r.answer(s.deps.Leases)
 	if out == answered {
-		return false
+		return false, nil
 	}
 	servers, _ := r.t.upstreams(r.cur)
 	if r.delegated = out == delegated; !r.delegated && len(servers) == 0 {
-		return false
+		return false, nil
 	}
 	r.w.rewind(r.chainEnd)
 	r.code = noError
-	return true
+	return true, nil
 }
 
 func (s *Server) finish(r *request) result {
