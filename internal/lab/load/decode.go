@@ -274,6 +274,9 @@ func (d *decoder) unknown(k *yaml.Node, known []string) {
 		d.problem(k, "unknown key %q: want %[2]s without -, or a space between them", k.Value, word)
 		return
 	}
+	if word, _, _ := strings.Cut(k.Value, " "); strings.Contains(word, ":") && d.almostKey(k, known) {
+		return
+	}
 	hint := didYouMean(k.Value, known)
 	if hint == "" {
 		hint = ": want " + orList(slices.Sorted(slices.Values(known)))

@@ -253,18 +253,28 @@ func unmatched(body, end string, open []int, quote int) (all []repair) {
 // indented returns the repairs of line i that give it the indentation of a line around it.
 func indented(lines []string, i int) (all []repair) {
 	text := strings.TrimLeft(lines[i], " ")
-	own := len(lines[i]) - len(text)
+	own := indentOf(lines[i])
 	if strings.TrimSpace(text) == "" || text[0] == '#' {
 		return nil
 	}
 	seen := []int{own}
-	for _, step := range [...]int{-1, 1, -2, 2, -3, -4, -5} {
-		j := i + step
+	below := 0 // the indentation of what belongs to the line; 0: nothing does
+	if i+1 < len(lines) && strings.HasSuffix(strings.TrimSpace(text), ":") && indentOf(lines[i+1]) > own {
+		below = indentOf(lines[i+1])
+	}
+	near := []int{i - 1, i + 1, i - 2, i + 2, i - 3, i - 4, i - 5}
+	for j := i - 1; j >= 0; j-- { // the entry that the line is in
+		if strings.TrimSpace(lines[j]) != "" && indentOf(lines[j]) < own {
+			near = append(near, j)
+			break
+		}
+	}
+	for _, j := range near {
 		if j < 0 || j >= len(lines) || strings.TrimSpace(lines[j]) == "" {
 			continue
 		}
-		indent := len(lines[j]) - len(strings.TrimLeft(lines[j], " "))
-		if slices.Contains(seen, indent) {
+		indent := indentOf(lines[j])
+		if slices.Contains(seen, indent) || below > 0 && indent >= below {
 			continue
 		}
 		seen = append(seen, indent)
@@ -273,11 +283,15 @@ func indented(lines []string, i int) (all []repair) {
 	return all
 }
 
+func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
 // plainReasons say in words of the file what the parser says in words of YAML's grammar.
 var plainReasons = []struct{ from, to string }{
 	{"mapping values are not allowed", "a colon is not possible here: is one missing in the line above, is the indentation wrong, or does a value need quotes?"},
 	{"could not find expected ':'", "a colon is missing here or in the line above"},
 	{"did not find expected key", "a key is expected here: check the indentation, and the quotes and brackets of the lines above"},
+	{"did not find expected ',' or '}'", "a comma or } is expected here: is one missing in this line or the one above, or does a value need quotes?"},
+	{"did not find expected ',' or ']'", "a comma or ] is expected here: is one missing in this line or the one above, or does a value need quotes?"},
 	{"did not find expected '-' indicator", "an item of the list above is expected here: want - in front, with the same indentation, or fewer spaces"},
 	{"found character that cannot start any token", "a value cannot begin with this character without quotes, and YAML is indented with spaces, not tabs"},
 	{"found unexpected end of stream", "the file ends inside a quoted value: a quote is not closed"},

@@ -91,6 +91,7 @@ func (r *resolver) profileMakesSense(e *entry[rawProfile], key string) {
 		r.fail(raw.Initrd.spot, key+".initrd", "needs kernel: want both")
 	case !raw.Kernel.set() && raw.Rootfs.set():
 		r.fail(raw.Rootfs.spot, key+".rootfs", "needs kernel: want both")
+	case raw.OS.set() && !raw.OS.ok() && raw.Tree.set(): // it may be on the medium of the system that was meant
 	case !raw.Kernel.set() && !raw.Image.set():
 		r.fail(e.spot, key, "boots nothing: want kernel, image or ipxe%s", mediumHint(raw.OS.V))
 	case raw.ConfigReads.ok() && raw.ConfigReads.V == 0:

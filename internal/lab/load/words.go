@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -160,8 +161,10 @@ func (m balanceMode) parse(s string) error {
 
 // meant returns the allowed word that s probably is; empty: none.
 func (e enum[T]) meant(s string, names []string) string {
-	if also := otherWords[strings.ToLower(s)]; slices.Contains(names, also) {
-		return also
+	for _, word := range []string{strings.ToLower(s), strings.TrimRight(strings.ToLower(s), "0123456789.-_ ")} { // and without a version
+		if also := cmp.Or(otherWords[word], word); slices.Contains(names, also) {
+			return also
+		}
 	}
 	return lab.Nearest(s, names)
 }
