@@ -190,7 +190,7 @@ func (s *Server) authenticate(r *request, code rcode) rcode {
 	if r.sig, failed = r.t.verify(r.w.b, r.q.tsig, nil, s.deps.Now()); failed != noError {
 		s.metrics.unauthentic.Inc()
 		if r.sig != nil {
-			s.log.Info("TSIG is not valid", keyAddr, r.from, "key", nameText(r.sig.record[:len(r.sig.record)-8]), keyErr, r.sig.err)
+			s.log.Info("TSIG is not valid", keyAddr, r.from, "key", nameText(r.sig.record[:len(r.sig.record)-8]), keyErr, r.sig.why())
 		}
 		return max(code, failed)
 	}

@@ -35,19 +35,20 @@ func (s *Server) transfer(r *request, send func([]byte) error) error {
 	failed := s.authenticate(r, noError)
 	r.begin(nil)
 	z, at := r.t.zoneOf(&r.q.name, 0)
+	why := ""
 	switch {
 	case failed != noError:
-		r.code = failed
+		r.code, why = failed, "its TSIG record is not valid"
 	case !r.t.mayTransfer(r.from, r.sig):
-		r.code = refused
+		r.code, why = refused, "dns.transfer does not list the client or its key"
 	case z == nil || at != 0:
-		r.code = notAuth
+		r.code, why = notAuth, "the lab has no such zone"
 	case z.broken:
-		r.code = servFail
+		r.code, why = servFail, "the zone's file has an error or is missing"
 	}
 	if r.code != noError {
 		s.metrics.refused.Inc()
-		s.log.Info("zone transfer refused", keyAddr, r.from, keyZone, nameText(r.q.name.bytes()))
+		s.log.Info("zone transfer refused", keyAddr, r.from, keyZone, nameText(r.q.name.bytes()), keyErr, why)
 		s.finish(r)
 		return send(r.w.b)
 	}

@@ -188,6 +188,19 @@ func (t *Table) verify(b []byte, at int, before []byte, now time.Time) (*signatu
 	return s, notAuth
 }
 
+// why says what is wrong with a request's TSIG record.
+func (s *signature) why() string {
+	switch s.err {
+	case badKey:
+		return "the key is not in dns.keys with this algorithm (BADKEY)"
+	case badSig:
+		return "the secret is another one (BADSIG)"
+	case badTime:
+		return "the clocks differ (BADTIME)"
+	}
+	return "its MAC is too short (BADTRUNC)"
+}
+
 // sum returns the MAC of a message and the variables of its TSIG record (RFC 8945 section 4.3).
 func (s *signature) sum(before, msg []byte, at uint64, code rcode, other []byte) []byte {
 	h := hmac.New(s.key.hash, s.key.secret)

@@ -5,12 +5,14 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/miekg/dns"
 )
@@ -187,14 +189,18 @@ func TestTransferByKey(t *testing.T) {
 	for i := range 3000 {
 		l.Zones[0].Lines = append(l.Zones[0].Lines, lab.Line{Text: fmt.Sprintf("h%d A 192.0.2.1", i)})
 	}
-	ap := serve(t, newServer(t, compileFiles(t, l), nil), "127.0.0.1")
-	for _, tt := range []struct{ name, key, algorithm, secret, want string }{
-		{"right", testKey, dns.HmacSHA512, testSecret, ""},
-		{"none", "", "", "", "REFUSED"},
-		{"unknown", "other.", dns.HmacSHA512, testSecret, "NOTAUTH"},
-		{"wrong", testKey, dns.HmacSHA512, "d3Jvbmc=", "NOTAUTH"},
+	log := &logBuffer{}
+	s := newServer(t, compileFiles(t, l), nil)
+	s.log = slog.New(slog.NewTextHandler(log, nil))
+	ap := serve(t, s, "127.0.0.1")
+	for _, tt := range []struct{ name, key, algorithm, secret, zone, want, log string }{
+		{"right", testKey, dns.HmacSHA512, testSecret, "z.test.", "", `msg="zone transfer"`},
+		{"none", "", "", "", "z.test.", "REFUSED", `err="dns.transfer does not list the client or its key"`},
+		{"no such zone", testKey, dns.HmacSHA512, testSecret, "y.test.", "NOTAUTH", `zone=y.test. err="the lab has no such zone"`},
+		{"unknown", "other.", dns.HmacSHA512, testSecret, "z.test.", "NOTAUTH", `key=other. err="the key is not in dns.keys with this algorithm (BADKEY)"`},
+		{"wrong", testKey, dns.HmacSHA512, "d3Jvbmc=", "z.test.", "NOTAUTH", `err="the secret is another one (BADSIG)"`},
 	} {
-		m := new(dns.Msg).SetAxfr("z.test.")
+		m := new(dns.Msg).SetAxfr(tt.zone)
 		tr := new(dns.Transfer)
 		if tt.key != "" {
 			m.SetTsig(tt.key, tt.algorithm, 300, time.Now().Unix())
@@ -210,6 +216,7 @@ func TestTransferByKey(t *testing.T) {
 				got += len(e.RR)
 			}
 		}
+		netns.WaitFor(t, tt.log, func() bool { return log.count(tt.log) == 1 })
 		if tt.want == "" && (err != nil || got != 3000+4) {
 			t.Errorf("%s: %d records, %v", tt.name, got, err)
 		}

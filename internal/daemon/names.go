@@ -27,7 +27,7 @@ func (c *adminBackend) Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSA
 	for _, s := range e.Steps {
 		a.Steps = append(a.Steps, api.DNSStep(s))
 	}
-	if h := c.current.Load().Lab.Find(q.Name); h != nil && a.Code == "REFUSED" && strings.EqualFold(strings.TrimSuffix(q.Name, "."), h.Name) && h.FQDN != "" && len(a.Steps) > 0 {
+	if h := c.current.Load().Lab.Find(q.Name); h != nil && (a.Code == "REFUSED" || a.Code == "NXDOMAIN") && strings.EqualFold(strings.TrimSuffix(q.Name, "."), h.Name) && h.FQDN != "" && len(a.Steps) > 0 {
 		a.Steps[len(a.Steps)-1].Text += ": did you mean " + h.FQDN + "?"
 	}
 	return a, nil
