@@ -219,7 +219,7 @@ func (h *fakeDaemon) Reload(_ context.Context, force api.Force) (api.Reload, err
 }
 
 func (h *fakeDaemon) State(context.Context) api.State {
-	return api.State{Folder: "/var/lib/bootlab", Database: "ABC", Condition: api.StateKnown, Unknown: []string{}, Install: []string{}, Pools: []string{}, Markers: []api.StateMarker{}}
+	return api.State{Folder: "/var/lib/bootlab", Database: "ABC", Condition: api.StateKnown, Unknown: []string{}, Held: []string{}, Install: []string{}, Pools: []string{}, Markers: []api.StateMarker{}}
 }
 
 func (h *fakeDaemon) AcceptState(_ context.Context, database string) (api.State, error) {

@@ -90,9 +90,14 @@ func TestRestoreOfLostState(t *testing.T) {
 	h.start()
 	h.steps(
 		step{args: "hosts", out: []string{"p installed", "p held"}},
+		step{args: "why d", err: "not booted: d", out: []string{"d: stopped at stage install", "a restore holds it", "bootlab install d installs it", "bootlab install d --done"}, not: []string{"too often", "profile"}},
+		step{args: "status", out: []string{"warning: a restore holds d:", "bootlab install HOST --done"}},
+		step{args: "state", out: []string{"held by a restore, 1: d", "bootlab install HOST --done"}},
 		step{args: "hosts --json", json: true, out: []string{"not installed in the backup of", "to install it: bootlab install d"}},
 		step{args: "install d", out: []string{"armed"}},
 		step{args: "hosts", out: []string{"p armed"}},
+		step{args: "state", not: []string{"held"}},
+		step{args: "status", not: []string{"a restore holds"}},
 	)
 	h.stop()
 	if err := os.WriteFile(state, []byte("this was a state file once"), 0o600); err != nil {

@@ -82,6 +82,10 @@ func stateText(cmd *cobra.Command, s api.State) error {
 	default:
 		installText(w, "install themselves at their next network boot", s)
 	}
+	if len(s.Held) > 0 {
+		fmt.Fprintf(w, "held by a restore, %d: %s; they start from their own disks until an admin says so: bootlab install HOST, or bootlab install HOST --done for one that is installed\n",
+			len(s.Held), strings.Join(s.Held, ", "))
+	}
 	if s.Problem != "" {
 		fmt.Fprintln(w, "warning:", s.Problem)
 	}

@@ -21,7 +21,7 @@ type Status struct {
 	Addresses  []Address        `json:"addresses,omitempty"` // of clusters and balancers
 	Balancers  []BalancerHealth `json:"balancers,omitempty"`
 	Namespace  string           `json:"network_namespace,omitempty"` // of the daemon, as /proc/PID/ns/net names it
-	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates, forwarders; machines and zones that are refused
+	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers; machines and zones that are refused
 	Store      Store            `json:"store"`
 	Reload     Reload           `json:"reload"`               // the last one; zero At: none since the start
 	Warnings   []string         `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
@@ -210,6 +210,7 @@ type State struct {
 	Problem   string        `json:"problem,omitempty"` // the file was removed, replaced or unmounted while in use
 	Markers   []StateMarker `json:"markers"`
 	Unknown   []string      `json:"unknown"` // hosts whose install state is unknown
+	Held      []string      `json:"held"`    // hosts that a restore holds: they start from their own disks until an admin says what they are
 	// Install are the hosts that install themselves at their next network boot; after a loss, once it is accepted. Pools are pools,
 	// as network/pool, whose machines do, unless they are known to be installed.
 	Install []string `json:"install"`

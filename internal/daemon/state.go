@@ -171,12 +171,18 @@ func bootOwnDisks(hosts int) string {
 
 const (
 	adviceLost  = "bootlab install HOST installs one of them, bootlab state accept-new arms all whose state is unknown"
+	adviceHeld  = "bootlab install HOST installs one of them, bootlab install HOST --done says that it is installed"
 	adviceFirst = "for those that have a system: bootlab install HOST --done; then bootlab state accept-new ends this warning"
 )
 
 // unknownHosts returns the hosts whose install state was lost, sorted.
 func (d *Daemon) unknownHosts(l *lab.Lab) []string {
 	return d.hostsThat(l, func(h *lab.Host) bool { return d.installs.Status(h).State == install.Unknown })
+}
+
+// restoredHosts returns the hosts that a restore holds, sorted.
+func (d *Daemon) restoredHosts(l *lab.Lab) []string {
+	return d.hostsThat(l, func(h *lab.Host) bool { return d.installs.Status(h).HeldByRestore() })
 }
 
 // wouldInstall returns the hosts that install themselves at their next network boot, once a loss is accepted, and the pools whose
@@ -225,6 +231,9 @@ func (d *Daemon) stateWarnings() (ws []string) {
 	if text := d.lossText(); text != "" {
 		ws = append(ws, text)
 	}
+	if hosts := d.restoredHosts(d.current.Load().Lab); len(hosts) > 0 {
+		ws = append(ws, "a restore holds "+some(hosts)+": they start from their own disks, as they may have been installed after the backup was made; "+adviceHeld)
+	}
 	if hosts, pools := d.unaccepted(d.current.Load().Lab); len(hosts)+len(pools) > 0 {
 		ws = append(ws, fmt.Sprintf("first start of this lab: at their next network boot, these install themselves: %s; %s", some(slices.Concat(hosts, inPools(pools))), adviceFirst))
 	}
@@ -264,7 +273,7 @@ func some(names []string) string {
 // State implements httpd.Stater.
 func (c *adminBackend) State(context.Context) api.State {
 	l := c.current.Load().Lab
-	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Markers: []api.StateMarker{}}
+	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), Markers: []api.StateMarker{}}
 	s.Install, s.Pools = c.wouldInstall(l)
 	if err := c.state.problem(); err != nil {
 		s.Problem = err.Error()

@@ -84,8 +84,9 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnos
 
 // machine returns what is known of h beside its boots and the servers.
 func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
+	status := c.installs.Status(h)
 	m := diagnosis.Machine{
-		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), Install: installState(c.installs.Status(h)),
+		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), Install: installState(status), Restored: status.HeldByRestore(),
 	}
 	if p := h.Profile; p != nil && p.NetBoots() {
 		m.Profile, m.OwnScript, m.Document = p.Name, p.IPXE != "", p.Config != ""

@@ -117,7 +117,7 @@ func (s Status) unknownText(host string) string {
 }
 
 // Note returns what people should know of the status of a host: why it counts as installed without a callback, or why its state is
-// unknown and what to do. Empty: nothing.
+// unknown or a restore holds it, and what to do. Empty: nothing.
 func (s Status) Note(host string) string {
 	if s.State == Unknown {
 		return s.unknownText(host) + " (" + s.Why + ")"

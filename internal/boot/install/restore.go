@@ -64,7 +64,7 @@ func Merge(name string, h *lab.Host, saved, now []byte, made time.Time, r Rearm)
 	case r == ArmHosts:
 		s = Status{State: Armed, Since: s.Since, Held: s.Held, Why: s.Why}
 	default:
-		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored; to install it: bootlab install %s",
+		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored; to install it: bootlab install %[2]s; if it is installed: bootlab install %[2]s --done",
 			made.Local().Format(time.DateTime), name)}
 	}
 	s.Tokens, s.Requested = nil, nil
@@ -87,6 +87,9 @@ func statusOf(host string, record []byte) (s Status, ok bool, err error) {
 	s, err = decode(host, record)
 	return s, err == nil, err
 }
+
+// HeldByRestore reports whether a restore holds the host, and not the limit of attempts: only a restore says why.
+func (s Status) HeldByRestore() bool { return s.Held && s.Why != "" }
 
 // label is the state for people.
 func (s Status) label() string {

@@ -99,10 +99,10 @@ type Status struct {
 	Since    time.Time `json:"since,omitzero"`
 	Attempts int       `json:"attempts,omitempty"` // scripts served since it was armed, one a boot
 	Reads    int       `json:"reads,omitempty"`    // complete reads of the config document in this boot
-	Held     bool      `json:"held,omitempty"`     // stopped after too many attempts
+	Held     bool      `json:"held,omitempty"`     // stopped after too many attempts, or by a restore
 	Signals  Signals   `json:"signals,omitempty"`  // of this boot
 	Assumed  bool      `json:"assumed,omitempty"`  // installed by install_timeout
-	Why      string    `json:"why,omitempty"`      // it counts as installed; empty: the installer called back
+	Why      string    `json:"why,omitempty"`      // it counts as installed, empty: the installer called back; or a restore holds it
 	Deadline time.Time `json:"deadline,omitzero"`  // of install_timeout; zero: none
 	Minted   time.Time `json:"minted,omitzero"`    // when the boot under way, or the last, got its token
 	NIC      lab.MAC   `json:"nic,omitzero"`       // that requested its script

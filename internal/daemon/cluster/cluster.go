@@ -288,6 +288,8 @@ func (a *assessment) act(v Verb, h *lab.Host) {
 func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, stuck bool) {
 	seen := a.seen(h, o)
 	switch {
+	case o.Install.HeldByRestore():
+		return StageOff, "a restore holds it: bootlab install " + h.Name + ", or --done if it is installed", true
 	case o.Install.Held:
 		return StageBooting, "held after too many attempts: bootlab install " + h.Name, true
 	case o.Install.State == install.Unknown:

@@ -162,6 +162,7 @@ func TestStuck(t *testing.T) {
 	}{
 		"metal without a controller": {metal, "no bmc"},
 		"held":                       {cluster.Observed{Install: install.Status{State: install.Booting, Held: true}}, "bootlab install cp0"},
+		"held by a restore":          {cluster.Observed{Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}, "a restore holds it: bootlab install cp0, or --done if it is installed"},
 		"lost":                       {cluster.Observed{Install: install.Status{State: install.Unknown}}, "--done"},
 		"a failed boot":              {cluster.Observed{Install: install.Status{State: install.Booting}, Boot: cluster.Boot{Started: now, Failed: true, Reason: "no such file"}}, "no such file"},
 		"a silent hypervisor":        {cluster.Observed{VM: "unknown", Control: true, Install: metal.Install}, "hypervisor"},

@@ -26,6 +26,7 @@ type Machine struct {
 	OwnScript  bool   // the profile is an iPXE script of the admin's own: what it loads need not come from bootlab
 	Document   bool   // the profile has a config document
 	Install    string // armed, booting, installing, installed, held, unknown; empty: nothing to install
+	Restored   bool   // held by a restore, not after too many attempts
 	VM         string // running, stopped, absent, unknown; empty: no virtual machine
 	VMProblem  string // why VM is unknown
 	Image      bool   // its virtual machine is made from an image: nothing installs it, it starts from its disk

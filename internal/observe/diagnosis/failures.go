@@ -160,14 +160,18 @@ func makesGood(failed, later event.Event) bool {
 
 // held is a machine that bootlab itself keeps from booting.
 func (c *boot) held() (Diagnosis, bool) {
-	switch c.m.Install {
-	case "held":
+	decide := c.commands("bootlab install HOST installs it; bootlab install HOST --done says that it is installed")
+	switch {
+	case c.m.Restored:
+		d := stopped("a restore holds it: it starts from its own disk, as it may have been installed after the backup was made", decide)
+		d.Stage = event.StageInstall
+		return d, true
+	case c.m.Install == "held":
 		d := stopped("it booted too often without finishing, and is held", c.commands("fix its profile, then: bootlab install HOST"), c.seen(event.InstallLoop, event.ScriptLoop)...)
 		d.Stage = event.StageInstall
 		return d, true
-	case "unknown":
-		d := stopped("its install state was lost: it starts from its own disk until an admin says what it is",
-			c.commands("bootlab install HOST installs it; bootlab install HOST --done says that it is installed"), c.seen(event.InstallUnknown)...)
+	case c.m.Install == "unknown":
+		d := stopped("its install state was lost: it starts from its own disk until an admin says what it is", decide, c.seen(event.InstallUnknown)...)
 		d.Stage = event.StageInstall
 		return d, true
 	}
