@@ -65,6 +65,45 @@ func TestAddressConflicts(t *testing.T) {
 	}
 }
 
+// TestReservedAddressInUse: another machine that uses a reserved address is reported when it announces it, once, and when the host leases the
+// address; the host itself is not.
+func TestReservedAddressInUse(t *testing.T) {
+	netns.Need(t, "root", "udhcpc", "arping")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	user, host := seg.NewClient(t, "02:00:00:00:00:99"), seg.NewClient(t, master0)
+	user.Run(t, "ip", "addr", "add", "10.77.0.21/24", "dev", "eth0")
+	lease := func() {
+		host.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", "/bin/true")
+		host.Run(t, "ip", "addr", "replace", "10.77.0.21/24", "dev", "eth0")
+		host.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.21", "10.77.0.21")
+	}
+	conflicts := func() (n int) {
+		for _, e := range l.events.take() {
+			if e.Kind == event.AddressConflict {
+				n++
+			}
+		}
+		return n
+	}
+	lease()
+	for range 2 {
+		user.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.21", "10.77.0.21")
+	}
+	e := l.seen(t, event.AddressConflict)
+	if e.Addr != ip("10.77.0.21") || e.MAC != mac(t, master0) || e.Host != "master-0" || !e.Claimed || e.Reason != event.OtherMachine || !strings.HasPrefix(e.Err, "02:00:00:00:00:99 uses 10.77.0.21") {
+		t.Errorf("%+v", e)
+	}
+	if all := l.TakenReservations(); len(all) != 1 || all[0].Addr != ip("10.77.0.21") || all[0].MAC != mac(t, "02:00:00:00:00:99") || all[0].Host != "master-0" {
+		t.Errorf("%+v", all)
+	}
+	lease()
+	netns.WaitFor(t, "a conflict with the DHCPACK", func() bool { return conflicts() > 0 })
+	if n := conflicts(); n > 0 {
+		t.Errorf("%d conflicts more", n)
+	}
+}
+
 // agree checks that the numbers of the guests' pool, which status, metrics and the API show, are those of the last refusal. again makes
 // another one: at the time of the last, an address may still have been probed.
 func (l *live) agree(t *testing.T, want PoolUse, refusal string, again func()) {
@@ -200,6 +239,9 @@ func TestRogue(t *testing.T) {
 	e := l.seen(t, event.DHCPRogue)
 	if e.Addr != ip("10.77.0.66") || !strings.Contains(e.Detail, "02:00:00:00:00:66") {
 		t.Errorf("rogue %+v, want 10.77.0.66 with its MAC", e)
+	}
+	if all := l.OtherServers(); len(all) != 1 || all[0].Addr != ip("10.77.0.66") || all[0].MAC != mac(t, "02:00:00:00:00:66") || all[0].Interface != seg.Bridge || all[0].Since.IsZero() {
+		t.Errorf("other servers: %+v", all)
 	}
 }
 

@@ -68,6 +68,8 @@ type Server struct {
 	declines   probeLimiter  // of clients whose DHCPDECLINE changes nothing
 	unprobed   atomic.Uint64 // addresses offered without waiting for a probe
 	conflicts  addressConflicts
+	others     otherServers
+	taken      takenReservations
 	quarantine *declineQuarantine
 	floods     *floods
 	panics     *panics.Server
@@ -102,7 +104,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now), interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
-		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) },
+		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) }, Heard: s.heard,
 	})
 	var err error
 	s.m, err = newMetrics(deps.Registerer, s)

@@ -22,7 +22,8 @@ type Table struct {
 	scopes    []*scope // in the lab's order
 	byIface   map[string][]*scope
 	hosts     map[lab.MAC]*host
-	notPooled map[netip.Addr]struct{} // in no pool: reservations, and addresses of routers, servers, appliance and clusters
+	notPooled map[netip.Addr]struct{}  // in no pool: reservations, and addresses of routers, servers, appliance and clusters
+	reserved  map[netip.Addr]*lab.Host // where this server gives the addresses
 	machineOf func(lab.MAC, netip.Addr) *lab.Host
 }
 
@@ -63,6 +64,7 @@ func Compile(l *lab.Lab) *Table {
 		byIface:   map[string][]*scope{},
 		hosts:     make(map[lab.MAC]*host, len(l.Hosts)),
 		notPooled: make(map[netip.Addr]struct{}, len(l.Hosts)),
+		reserved:  make(map[netip.Addr]*lab.Host, len(l.Hosts)),
 		machineOf: l.MachineOf,
 	}
 	byNetwork := make(map[*lab.Network]*scope, len(l.Networks))
@@ -99,6 +101,10 @@ func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope) {
 	all := make([]host, len(hosts)) // one allocation for all
 	for i, h := range hosts {
 		t.addHost(&all[i], h, byNetwork)
+		t.reserve(h, h.IP, h.Network)
+		for _, n := range h.NICs {
+			t.reserve(h, n.IP, n.Network)
+		}
 		if len(h.NICs) == 0 {
 			continue
 		}
@@ -108,6 +114,16 @@ func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope) {
 		}
 	}
 }
+
+// reserve notes whose address a is: that of a machine with MACs, in a network whose addresses this server gives.
+func (t *Table) reserve(h *lab.Host, a netip.Addr, n *lab.Network) {
+	if a.IsValid() && len(h.MACs) > 0 && n != nil && n.DHCP == lab.DHCPServer {
+		t.reserved[a] = h
+	}
+}
+
+// reservedTo returns the host that an address is reserved for, or nil.
+func (t *Table) reservedTo(a netip.Addr) *lab.Host { return t.reserved[a] }
 
 func (t *Table) addHost(added *host, h *lab.Host, byNetwork map[*lab.Network]*scope) {
 	if len(h.MACs) == 0 {

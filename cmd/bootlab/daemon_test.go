@@ -106,6 +106,50 @@ func (h *harness) until(what string, ok func() bool) {
 	netns.WaitFor(h.t, what, ok)
 }
 
+// TestOtherDHCPServer: status and doctor name another DHCP server that the running daemon has seen.
+func TestOtherDHCPServer(t *testing.T) {
+	netns.Need(t, "root", "ip", "dnsmasq", "udhcpc")
+	h := serve(t)
+	rogue, dir := h.seg.NewClient(t, "02:00:00:00:00:66"), t.TempDir()
+	rogue.Run(t, "ip", "addr", "add", "10.88.0.66/24", "dev", "eth0")
+	cmd := rogue.Command(t.Context(), "dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--bind-interfaces", "--except-interface=lo", "--user=root", "--no-ping",
+		"--dhcp-broadcast", "--dhcp-range=10.88.0.70,10.88.0.80", "--pid-file=", "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--log-facility="+filepath.Join(dir, "log"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	client := h.seg.NewClient(t, "02:00:00:00:00:07")
+	h.until("status names the other server", func() bool {
+		_ = client.Command(t.Context(), "udhcpc", "-i", "eth0", "-f", "-n", "-q", "-t", "1", "-T", "1", "-B", "-s", "/bin/true").Run()
+		a := h.run("status", "--json")
+		return a.err == nil && strings.Contains(a.out, "dhcp-server")
+	})
+	h.steps(
+		step{args: "status", out: []string{"dhcp-server " + h.seg.Bridge + " FAILED 10.88.0.66 (02:00:00:00:00:66) 2", "another DHCP server answers"}},
+		step{args: "doctor", err: "found", out: []string{"fail dhcp " + h.seg.Bridge + " 10.88.0.66 (02:00:00:00:00:66), seen by the daemon since 2", "-> stop it, or set networks.n.dhcp: proxy"}, not: []string{"watches for other", "fail daemon dhcp-server"}},
+	)
+}
+
+// TestReservedAddressInUse: status, timeline and doctor name another machine that has announced a reserved address.
+func TestReservedAddressInUse(t *testing.T) {
+	netns.Need(t, "root", "arping")
+	h := serve(t)
+	spy := h.seg.NewClient(t, "02:00:00:00:00:66")
+	spy.Run(t, "ip", "addr", "add", "10.88.0.11/24", "dev", "eth0")
+	h.until("status names the address", func() bool {
+		spy.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.88.0.11", "10.88.0.11")
+		a := h.run("status")
+		return a.err == nil && strings.Contains(a.out, "reservation")
+	})
+	h.until("it is on the timeline", func() bool { return strings.Contains(h.run("timeline", "a").out, "address conflict") })
+	h.steps(
+		step{args: "status", out: []string{"reservation 10.88.0.11 FAILED host a 2", "switch off 02:00:00:00:00:66"}},
+		step{args: "timeline a", out: []string{"02:00:00:00:00:66 uses 10.88.0.11, which is reserved for a", "requests of other machines in its name: 1"}},
+		step{args: "doctor", err: "found", out: []string{"fail daemon reservation 10.88.0.11 another machine uses it"}},
+		step{args: "why a", err: "not booted", out: []string{"another machine uses its address"}},
+	)
+}
+
 // TestDaemon asks a running daemon everything that there is a command for.
 func TestDaemon(t *testing.T) {
 	h := serve(t)

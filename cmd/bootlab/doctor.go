@@ -50,6 +50,7 @@ func examine(cmd *cobra.Command, o *options) error {
 		r.Serving = serving
 		r.Findings = append(r.Findings, daemonFindings(status)...)
 		m := daemon.Examined(l, found.Warnings, serving)
+		m.OtherServers = otherServers(status)
 		m.Elsewhere = status.Namespace != "" && status.Namespace != daemon.Namespace()
 		r.Findings = append(r.Findings, doctor.Run(cmd.Context(), m)...)
 	}
@@ -83,7 +84,7 @@ func daemonFindings(s api.Status) (all []doctor.Finding) {
 		all = append(all, doctor.Finding{Check: "daemon", Subject: a.Addr.String(), Level: doctor.Fail, Text: "clients do not reach this machine at the address", Fix: "bootlab status says why"})
 	}
 	for _, c := range s.Conditions {
-		if !c.OK {
+		if !c.OK && c.Kind != api.ConditionDHCPServer { // a check of its own
 			all = append(all, doctor.Finding{Check: "daemon", Subject: c.Kind + " " + c.Name, Level: doctor.Fail, Text: c.Problem})
 		}
 	}
@@ -91,6 +92,16 @@ func daemonFindings(s api.Status) (all []doctor.Finding) {
 		all = append(all, doctor.Finding{Check: "daemon", Subject: "warning", Level: doctor.Warn, Text: w})
 	}
 	return all
+}
+
+// otherServers returns the other DHCP servers that the daemon has seen, by interface.
+func otherServers(s api.Status) map[string]string {
+	seen := map[string]string{}
+	all, _ := s.ConditionsOf(api.ConditionDHCPServer)
+	for _, c := range all {
+		seen[c.Name] = c.Detail + ", seen by the daemon since " + localTime(c.Since) + ","
+	}
+	return seen
 }
 
 func doctorText(out io.Writer, r doctorResult) error {

@@ -16,6 +16,9 @@ func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 	buf := make([]byte, arp.Size)
 	received := func(n int) {
 		if addr, mac, _, ok := arp.Parse(buf[:n]); ok && mac != s.MAC() {
+			if p.deps.Heard != nil {
+				p.deps.Heard(addr, mac)
+			}
 			p.observe(addr, mac)
 		}
 	}

@@ -56,12 +56,14 @@ func (c ProberConfig) withDefaults() ProberConfig {
 	}
 }
 
-// ProberDeps are what a prober works with. All are required.
+// ProberDeps are what a prober works with. All but Heard are required.
 type ProberDeps struct {
 	Now func() time.Time
 	// Relevant reports whether an address is to be observed: one that a pool may give. It is called for each ARP packet that
 	// is received, by several goroutines.
 	Relevant func(netip.Addr) bool
+	// Heard is called with the sender of each ARP packet that is received, by several goroutines; nil: nobody asks.
+	Heard func(netip.Addr, lab.MAC)
 }
 
 // ProberStats are the counters of a prober.

@@ -13,17 +13,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, and the machines
-// and zones that are refused.
+// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, other
+// DHCP servers, reserved addresses that others use, and the machines and zones that are refused.
 func (d *Daemon) conditions() []api.Condition {
 	s := d.current.Load()
-	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()), refusedConditions(s))
+	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()),
+		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenReservations()), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and has the address from which machines boot.
@@ -90,6 +92,33 @@ func forwarderConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
 			c.Problem = "clients get SERVFAIL: " + r.Err.Error()
 		}
 		all = append(all, c)
+	}
+	return all
+}
+
+// otherServerConditions has one condition for each interface on which other DHCP servers answer; they are sorted by it.
+func otherServerConditions(others []dhcpd.OtherServer) (all []api.Condition) {
+	for _, o := range others {
+		who := fmt.Sprintf("%s (%s)", o.Addr, o.MAC)
+		if n := len(all); n > 0 && all[n-1].Name == o.Interface {
+			last := &all[n-1]
+			last.Detail += ", " + who
+			if o.Since.Before(last.Since) {
+				last.Since = o.Since
+			}
+			continue
+		}
+		all = append(all, api.Condition{Kind: api.ConditionDHCPServer, Name: o.Interface, Since: o.Since, Detail: who,
+			Problem: "another DHCP server answers: machines get its addresses or ours, by chance: stop it, or set dhcp: proxy for this network"})
+	}
+	return all
+}
+
+// takenConditions has one condition for each reserved address that another machine uses.
+func takenConditions(taken []dhcpd.TakenReservation) (all []api.Condition) {
+	for _, x := range taken {
+		all = append(all, api.Condition{Kind: api.ConditionReserved, Name: x.Addr.String(), Since: x.Since, Detail: "host " + x.Host,
+			Problem: fmt.Sprintf("another machine uses it: switch off %s, or add that MAC to the host's line if it is a NIC of it", x.MAC)})
 	}
 	return all
 }
@@ -183,7 +212,7 @@ type conditionCollector struct {
 
 func newConditionCollector(conditions func() []api.Condition) *conditionCollector {
 	return &conditionCollector{conditions, prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)}
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved addresses that others use, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)}
 }
 
 // Describe implements prometheus.Collector.

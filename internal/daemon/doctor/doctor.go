@@ -42,6 +42,8 @@ type Machine struct {
 	// Serving says that the daemon runs here: it has the ports, and reports itself what it measures of interfaces, hypervisors and
 	// other DHCP servers.
 	Serving bool
+	// OtherServers are other DHCP servers that the daemon has seen, for people, by interface.
+	OtherServers map[string]string
 	// Warnings are what the loader says of the lab.
 	Warnings lab.Problems
 	// NoSpace is how many bytes the file system of the state folder has to have free; the daemon reports less as a problem.

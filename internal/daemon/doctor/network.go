@@ -183,8 +183,11 @@ func otherServers(ctx context.Context, m *Machine) (all []Finding) {
 
 // serversBeside says which other servers answer on the interface of n.
 func serversBeside(ctx context.Context, m *Machine, n *lab.Network, within time.Duration) Finding {
+	if seen := m.OtherServers[n.Interface]; seen != "" {
+		return tooMany(n, seen)
+	}
 	if m.Serving {
-		return ok(n.Interface, "the daemon watches for other DHCP servers")
+		return ok(n.Interface, "the daemon watches for other DHCP servers, and has seen none within an hour")
 	}
 	offers, err := segment.Discover(ctx, n.Interface, within)
 	switch {
@@ -217,6 +220,11 @@ func offersOf(n *lab.Network, offers []segment.Rogue) Finding {
 	case len(servers) == 0:
 		return ok(n.Interface, "no other DHCP server answers")
 	}
+	return tooMany(n, who)
+}
+
+// tooMany is that servers answer where this one gives the addresses.
+func tooMany(n *lab.Network, who string) Finding {
 	return fail(n.Interface, who+" answers DHCP too: machines get its addresses or ours, by chance", "stop it, or set networks."+n.Name+".dhcp: proxy")
 }
 

@@ -191,6 +191,9 @@ func (c *boot) reached() event.Stage {
 	furthest := 0
 	for _, e := range c.own {
 		r := rank(e)
+		if e.Claimed {
+			continue // a conflict about its address
+		}
 		if r == 6 {
 			r = 2
 		}

@@ -149,6 +149,9 @@ func makesGood(failed, later event.Event) bool {
 	if _, bad := failings[later.Kind]; bad || later.Kind == event.DHCPDiscover {
 		return false
 	}
+	if failed.Kind == event.AddressConflict {
+		return rank(later) >= 3 // it got an answer at its address
+	}
 	if failed.Kind == event.FileMissing || failed.Kind == event.FileAborted {
 		return later.Kind == event.FileServed && later.Detail == failed.Detail || rank(later) > rank(failed)
 	}
