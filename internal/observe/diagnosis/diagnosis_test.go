@@ -145,6 +145,7 @@ func TestOf(t *testing.T) {
 		{name: "document refused", machine: host, outcome: timeline.Failed, events: toKernel(because(event.ConfigRefused, event.AlreadyRead, "config", "not for this boot of a: x")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "config: this boot has read the document as often", do: "config_reads"},
 		{name: "document does not exist", machine: host, outcome: timeline.Failed, events: toKernel(because(event.ConfigRefused, event.NotFound, "config", "x")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "config: it does not exist", do: "write the document"},
 		{name: "address conflict", machine: host, outcome: timeline.Failed, events: toKernel(event.Event{Kind: event.AddressConflict, Claimed: true, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "another machine uses its address: 02:00:00:00:00:09"},
+		{name: "address conflict, and it goes on", machine: host, events: append(leased(event.ClientPXE), event.Event{Kind: event.AddressConflict, Claimed: true, Err: "02:00:00:00:00:09 uses it"}, ev(event.TFTPServed)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "it did not start"},
 		{name: "others in its name", machine: host, events: toKernel(ev(event.ConfigServed), event.Event{Kind: event.ConfigRefused, Claimed: true, Err: "wrong address"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "has not reported that it is done"},
 		{name: "held", machine: with(func(m *diagnosis.Machine) { m.Install = "held" }), outcome: timeline.Failed, events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "is held", do: "bootlab install a"},
 		{name: "held by a restore", machine: with(func(m *diagnosis.Machine) { m.Install, m.Restored = "held", true }), events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "a restore holds it", do: "--done"},
@@ -207,6 +208,32 @@ func TestEverySilence(t *testing.T) {
 		soon, late := diagnosis.Of(b, m, b[0].Ended.Add(time.Second)), diagnosis.Of(b, m, b[0].Ended.Add(3*time.Hour))
 		if soon.State != diagnosis.Booting || late.State != diagnosis.Stopped || late.Cause == "" || !late.Since.Equal(b[0].Ended) {
 			t.Errorf("after %v: %s, then %s since %v: %s", all[n-1].Kind, soon.State, late.State, late.Since, late.Cause)
+		}
+	}
+}
+
+// TestCheckOfANewSystem: the check of a balancer that failed while the machine was installed says nothing of the new system at first, and
+// later no more than since it was started. One that failed after that says since when.
+func TestCheckOfANewSystem(t *testing.T) {
+	t.Parallel()
+	b := boot(timeline.Done, start, toKernel(ev(event.ConfigServed), ev(event.InstallStarted), ev(event.InstallDone))...)
+	for _, tt := range []struct {
+		name         string
+		failed, look time.Duration // after the end of the boot
+		state        string
+		since        time.Duration
+	}{
+		{"it has just been installed", -10 * time.Minute, 0, diagnosis.Booting, 0},
+		{"it starts", -10 * time.Minute, 4 * time.Minute, diagnosis.Booting, 0},
+		{"it has never served", -10 * time.Minute, 2 * time.Hour, diagnosis.Stopped, 0},
+		{"it served", time.Hour, 2 * time.Hour, diagnosis.Stopped, time.Hour},
+		{"it served a minute ago", time.Minute, 2 * time.Minute, diagnosis.Stopped, time.Minute},
+	} {
+		m := diagnosis.Machine{Host: "a", Known: true, Profile: "p", Document: true, Install: "installed",
+			Checks: []diagnosis.Check{{Balancer: "api", Reason: "refused", Since: b.Ended.Add(tt.failed)}}}
+		d := diagnosis.Of([]timeline.Boot{b}, m, b.Ended.Add(tt.look))
+		if d.State != tt.state || d.Stage != event.StageBalancer || !d.Since.Equal(b.Ended.Add(tt.since)) || !strings.Contains(d.Cause, "balancer api") || !strings.Contains(d.Cause, "refused") {
+			t.Errorf("%s: %s at %s since %v: %s", tt.name, d.State, d.Stage, d.Since.Sub(b.Ended), d.Cause)
 		}
 	}
 }

@@ -71,7 +71,12 @@ func (c *boot) finished() (Diagnosis, bool) {
 	}
 	if len(c.m.Checks) > 0 {
 		first := c.m.Checks[0]
-		d.State, d.Stage, d.Since = Stopped, event.StageBalancer, first.Since
+		if first.Since.Before(d.Since) && c.now.Sub(d.Since) < kernelPatience { // it failed while another system was there, or none
+			d.State, d.Stage = Booting, event.StageBalancer
+			d.Cause = fmt.Sprintf("its system was started, and does not pass the check of balancer %s yet: %s", first.Balancer, first.Reason)
+			return d, true
+		}
+		d.State, d.Stage, d.Since = Stopped, event.StageBalancer, latest(d.Since, first.Since)
 		d.Cause = fmt.Sprintf("its system was started, and fails the check of balancer %s: %s", first.Balancer, first.Reason)
 		d.Do = c.commands("look at the service on the machine; bootlab backend list shows all checks")
 		for _, e := range c.Events {
