@@ -268,8 +268,12 @@ func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, e
 // errHalved protects against a truncated lab file.
 var errHalved = errors.New("bootlab reload --force applies it anyway")
 
-// halved refuses a lab without most of what was there before. Hosts count by their names; of the other kinds, of which a lab may have a
-// single one that is renamed, only the number counts.
+// fewToLose is how many a lab has at least of a kind, other than hosts, of which it cannot lose more than half unnoticed: to remove one or
+// two is a change like any other.
+const fewToLose = 3
+
+// halved refuses a lab without most of what was there before. Hosts count by their names; of the other kinds, which may be renamed, what the
+// lab file lists is counted, not what is derived from it.
 func halved(before, after *lab.Lab) error {
 	kept := 0
 	for _, h := range before.Hosts {
@@ -285,14 +289,23 @@ func halved(before, after *lab.Lab) error {
 		{"hosts", len(before.Hosts), kept},
 		{"networks", len(before.Networks), len(after.Networks)},
 		{"clusters", len(before.Clusters), len(after.Clusters)},
-		{"balancers", len(before.Balancers), len(after.Balancers)},
+		{"balancers", authoredBalancers(before), authoredBalancers(after)},
 		{"zones", authoredZones(before), authoredZones(after)},
 	} {
-		if 2*kind.left < kind.were {
+		if 2*kind.left < kind.were && (kind.name == "hosts" || kind.were >= fewToLose) {
 			return fmt.Errorf("the new lab file drops more than half of the %s (%d of %d are left); %w", kind.name, kind.left, kind.were, errHalved)
 		}
 	}
 	return nil
+}
+
+func authoredBalancers(l *lab.Lab) (n int) {
+	for _, b := range l.Balancers {
+		if b.Cluster == nil {
+			n++
+		}
+	}
+	return n
 }
 
 func authoredZones(l *lab.Lab) (n int) {

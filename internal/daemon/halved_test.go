@@ -18,7 +18,13 @@ func TestHalvedLab(t *testing.T) {
 			l.Hosts = append(l.Hosts, &lab.Host{Name: fmt.Sprint("h", i)})
 		}
 		l.Index()
-		l.Balancers, l.Networks, l.Clusters = make([]*lab.Balancer, balancers), make([]*lab.Network, networks), make([]*lab.Cluster, clusters)
+		for range balancers {
+			l.Balancers = append(l.Balancers, &lab.Balancer{})
+		}
+		l.Networks, l.Clusters = make([]*lab.Network, networks), make([]*lab.Cluster, clusters)
+		for range clusters { // derived ones do not count
+			l.Balancers = append(l.Balancers, &lab.Balancer{Cluster: &lab.Cluster{}}, &lab.Balancer{Cluster: &lab.Cluster{}})
+		}
 		for range zones {
 			l.Zones = append(l.Zones, &lab.Zone{})
 		}
@@ -37,7 +43,9 @@ func TestHalvedLab(t *testing.T) {
 		{"balancers", of(4, 4, 4, 4, 4), of(4, 0, 4, 4, 4), "balancers (0 of 4 are left)"},
 		{"zones", of(4, 4, 4, 4, 4), of(4, 4, 1, 4, 4), "zones (1 of 4 are left)"},
 		{"networks", of(4, 4, 4, 3, 4), of(4, 4, 4, 1, 4), "networks (1 of 3 are left)"},
-		{"clusters", of(4, 4, 4, 4, 1), of(4, 4, 4, 4, 0), "clusters (0 of 1 are left)"},
+		{"clusters", of(4, 4, 4, 4, 3), of(4, 4, 4, 4, 1), "clusters (1 of 3 are left)"},
+		{"one or two of a kind", of(4, 2, 2, 2, 2), of(4, 0, 0, 0, 0), ""},
+		{"the only host", of(1, 4, 4, 4, 4), of(0, 4, 4, 4, 4), "hosts (0 of 1 are left)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
