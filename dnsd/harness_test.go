@@ -177,18 +177,31 @@ func serve(t testing.TB, s *Server, host string) netip.AddrPort {
 	return serveAt(t, s, net.JoinHostPort(host, "0"))
 }
 
+// listenBoth listens at an address in TCP and UDP. Where the port is 0, both have the same free one: a port that is free in TCP may be
+// another test's in UDP.
+func listenBoth(t testing.TB, addr string) (*net.TCPListener, *net.UDPConn) {
+	t.Helper()
+	for try := 0; ; try++ {
+		tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(tcp.Addr().String())))
+		if err == nil {
+			return tcp, udp
+		}
+		_ = tcp.Close()
+		if try == 20 || !strings.HasSuffix(addr, ":0") {
+			t.Fatal(err)
+		}
+	}
+}
+
 // serveAt is serve with a port.
 func serveAt(t testing.TB, s *Server, addr string) netip.AddrPort {
 	t.Helper()
-	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp, udp := listenBoth(t, addr)
 	ap := netip.MustParseAddrPort(tcp.Addr().String())
-	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(ap))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- s.Serve(ctx, []*net.UDPConn{udp}, []*net.TCPListener{tcp}) }()

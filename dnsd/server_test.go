@@ -50,14 +50,7 @@ func newUpstreamAt(t testing.TB, addr string, handler func(m *dns.Msg, network s
 // serveDNS lets a handler serve UDP and TCP at an address, and returns it.
 func serveDNS(t testing.TB, addr string, h dns.HandlerFunc) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pc, err := net.ListenPacket("udp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, pc := listenBoth(t, addr)
 	for _, srv := range []*dns.Server{{Listener: l, Handler: h}, {PacketConn: pc, Handler: h, UDPSize: 1232}} {
 		started := make(chan struct{})
 		srv.NotifyStartedFunc = func() { close(started) }
