@@ -194,8 +194,8 @@ func (r *Refusal) Error() string {
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// storeWait is how long a machine that asks for its script or document waits for the disk. Then it is told to ask again: one that hangs may
-// do so for hours.
+// storeWait is how long a machine that asks for its script or document waits for the disk. Then the answer asks it to try again: a disk
+// that hangs may do so for hours.
 const storeWait = 10 * time.Second
 
 // notStored is the refusal of what could not be stored.

@@ -99,7 +99,7 @@ func (s *hungStore) Commit(ctx context.Context, txn store.Txn) error {
 	return s.Mem.Commit(ctx, txn)
 }
 
-// TestHungDisk: a machine whose boot cannot be stored, because the disk hangs, is told to ask again, and gets its script and document once
+// TestHungDisk: a machine whose boot cannot be stored, because the disk hangs, gets 503, and then its script and document once
 // the disk answers.
 func TestHungDisk(t *testing.T) {
 	t.Parallel()

@@ -275,42 +275,31 @@ const fewToLose = 3
 // halved refuses a lab without most of what was there before. Hosts count by their names; of the other kinds, which may be renamed, what the
 // lab file lists is counted, not what is derived from it.
 func halved(before, after *lab.Lab) error {
-	kept := 0
-	for _, h := range before.Hosts {
-		if after.Host(h.Name) != nil {
-			kept++
-		}
-	}
+	kept := countOf(before.Hosts, func(h *lab.Host) bool { return after.Host(h.Name) != nil })
+	byHand := func(b *lab.Balancer) bool { return b.Cluster == nil }
+	inFile := func(z *lab.Zone) bool { return !z.Derived }
 	for _, kind := range []struct {
-		name string
-		were int
-		left int
+		name       string
+		least      int // of the kind that were there
+		were, left int
 	}{
-		{"hosts", len(before.Hosts), kept},
-		{"networks", len(before.Networks), len(after.Networks)},
-		{"clusters", len(before.Clusters), len(after.Clusters)},
-		{"balancers", authoredBalancers(before), authoredBalancers(after)},
-		{"zones", authoredZones(before), authoredZones(after)},
+		{"hosts", 1, len(before.Hosts), kept},
+		{"networks", fewToLose, len(before.Networks), len(after.Networks)},
+		{"clusters", fewToLose, len(before.Clusters), len(after.Clusters)},
+		{"balancers", fewToLose, countOf(before.Balancers, byHand), countOf(after.Balancers, byHand)},
+		{"zones", fewToLose, countOf(before.Zones, inFile), countOf(after.Zones, inFile)},
 	} {
-		if 2*kind.left < kind.were && (kind.name == "hosts" || kind.were >= fewToLose) {
+		if kind.were >= kind.least && 2*kind.left < kind.were {
 			return fmt.Errorf("the new lab file drops more than half of the %s (%d of %d are left); %w", kind.name, kind.left, kind.were, errHalved)
 		}
 	}
 	return nil
 }
 
-func authoredBalancers(l *lab.Lab) (n int) {
-	for _, b := range l.Balancers {
-		if b.Cluster == nil {
-			n++
-		}
-	}
-	return n
-}
-
-func authoredZones(l *lab.Lab) (n int) {
-	for _, z := range l.Zones {
-		if !z.Derived {
+// countOf returns how many of all are counted.
+func countOf[T any](all []T, counts func(T) bool) (n int) {
+	for _, x := range all {
+		if counts(x) {
 			n++
 		}
 	}

@@ -107,7 +107,7 @@ func TestUnknownMachines(t *testing.T) {
 	}
 }
 
-// TestNaksOfMadeUpMachines: whoever requests addresses of a pool under made-up MACs is refused each time, and is no machine of that pool: the
+// TestNaksOfMadeUpMachines: who requests an address of a pool under a made-up MAC is refused, and counts as a stranger: the
 // log has a few lines, and the timeline of a machine that holds an address of the pool has its own refusal.
 func TestNaksOfMadeUpMachines(t *testing.T) {
 	t.Parallel()
