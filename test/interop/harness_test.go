@@ -264,6 +264,12 @@ func (d *daemon) until(what string, ok func() bool) {
 	waitUntil(d.t, what, ok, d.log)
 }
 
+// logged waits until the daemon's log holds text. A line comes through a pipe: it may be read after other signs of what it reports.
+func (d *daemon) logged(text string) {
+	d.t.Helper()
+	d.until(fmt.Sprintf("%q is logged", text), func() bool { return strings.Contains(d.log.String(), text) })
+}
+
 // waitUntil waits until ok, or fails the test with the end of the logs.
 func waitUntil(t *testing.T, what string, ok func() bool, logs ...*output) {
 	t.Helper()
