@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -41,12 +42,14 @@ func (s *Server) connect(ctx context.Context, f *frontend, c *clientConn) (net.C
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.connectPort(ctx, f, e, client, c.socket.addr.Port())
+	return s.connectFrom(ctx, f, e, dialing{client: client, port: c.socket.addr.Port()})
 }
 
-// connectFrom is connect that begins with e, which pick has chosen, and where every backend has a port.
-func (s *Server) connectFrom(ctx context.Context, f *frontend, e *endpoint, client netip.Addr) (net.Conn, *endpoint, error) {
-	return s.connectPort(ctx, f, e, client, 0)
+// dialing is whom a backend is dialed for.
+type dialing struct {
+	client netip.Addr
+	port   uint16      // to which the client has connected; 0: every backend has a port
+	failed []*endpoint // that accepted for it before, and failed in the handshake: none is dialed beside another
 }
 
 // at returns the address of the backend for a client that has connected to port.
@@ -60,20 +63,21 @@ func (b *Backend) at(port uint16) netip.AddrPort {
 // hasClientPort reports whether clients reach the backend at the port to which they have connected.
 func (b *Backend) hasClientPort() bool { return b.Addr.Addr().IsValid() && b.Addr.Port() == 0 }
 
-func (s *Server) connectPort(ctx context.Context, f *frontend, e *endpoint, client netip.Addr, port uint16) (net.Conn, *endpoint, error) {
+// connectFrom is connect that begins with e, which pick has chosen.
+func (s *Server) connectFrom(ctx context.Context, f *frontend, e *endpoint, d dialing) (net.Conn, *endpoint, error) {
 	start := time.Now()
 	first, cancel := context.WithTimeout(ctx, min(e.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
-	conn, err := s.deps.Dial(first, e.at(port))
+	conn, err := s.deps.Dial(first, e.at(d.port))
 	cancel()
 	if err == nil {
 		s.dialed(e, time.Since(start))
 		return conn, e, nil
 	}
-	return s.connectAfter(ctx, f, e, client, port, start, err)
+	return s.connectAfter(ctx, f, e, d, start, err)
 }
 
 // connectAfter goes on after the first connect to e, at start, ended with an error.
-func (s *Server) connectAfter(ctx context.Context, f *frontend, e *endpoint, client netip.Addr, port uint16, start time.Time, err error) (net.Conn, *endpoint, error) {
+func (s *Server) connectAfter(ctx context.Context, f *frontend, e *endpoint, d dialing, start time.Time, err error) (net.Conn, *endpoint, error) {
 	if ctx.Err() != nil {
 		e.state.release()
 		return nil, nil, ctx.Err()
@@ -87,7 +91,7 @@ func (s *Server) connectAfter(ctx context.Context, f *frontend, e *endpoint, cli
 	}
 	limit, cancel := context.WithDeadline(ctx, start.Add(f.Timeouts.Connect))
 	defer cancel()
-	r := &race{s: s, f: f, client: client, port: port, tried: []*endpoint{e}, err: err, results: make(chan dialResult, maxDials)}
+	r := &race{s: s, f: f, dialing: d, tried: append(slices.Clone(d.failed), e), err: err, results: make(chan dialResult, maxDials)}
 	if isSilence(err) {
 		s.connectFailed(e, err)
 		r.dial(limit, e) // again, in parallel to the next
@@ -109,11 +113,10 @@ type dialResult struct {
 
 // A race dials endpoints for one client, each a hedgeDelay after the one before, until one answers.
 type race struct {
-	s       *Server
-	f       *frontend
-	client  netip.Addr
-	port    uint16      // to which the client has connected
-	tried   []*endpoint // in this round
+	s *Server
+	f *frontend
+	dialing
+	tried   []*endpoint // in this round, after those that failed
 	last    *endpoint   // that was dialed and has not refused
 	round   int
 	err     error // of the last dial; nil: one succeeded
@@ -158,10 +161,10 @@ func (r *race) run(ctx context.Context) dialResult {
 func (r *race) next(ctx context.Context) time.Duration {
 	e := r.f.pick(r.client, r.tried)
 	if e == nil {
-		r.tried = r.tried[:0]
+		r.tried = r.tried[:len(r.failed)]
 		r.round++
 		if r.dials > 0 {
-			e = r.f.pick(r.client, nil)
+			e = r.f.pick(r.client, r.tried)
 		}
 	}
 	if e == nil {

@@ -99,7 +99,7 @@ func (s *Server) connectDirect(ctx context.Context, f *frontend, c *clientConn) 
 		s.work(func() {
 			s.guard(c, func() {
 				s.proxy(f, c, func() (net.Conn, *endpoint, error) {
-					return s.connectAfter(ctx, f, e, c.src.Addr(), c.socket.addr.Port(), connect.start, err)
+					return s.connectAfter(ctx, f, e, dialing{client: c.src.Addr(), port: c.socket.addr.Port()}, connect.start, err)
 				})
 			})
 		})

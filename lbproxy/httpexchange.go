@@ -173,7 +173,7 @@ func (x *exchange) connect(fresh *endpoint) (*memberConn, error) {
 				return member, nil
 			}
 		}
-		conn, e, err := s.connectFrom(x.proxy.ctx, f, e, x.src.Addr())
+		conn, e, err := s.connectFrom(x.proxy.ctx, f, e, dialing{client: x.src.Addr(), failed: tried})
 		if err != nil && x.proxy.ctx.Err() != nil {
 			return nil, errClientGone
 		}

@@ -2,6 +2,7 @@ package lbproxy
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -14,8 +15,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/host/freshfile"
+	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -111,6 +114,34 @@ func TestBackendTLS(t *testing.T) {
 	_ = os.WriteFile(good, old, 0o600)
 	authority := cases[5].b // its CA file now has the certificate of the other
 	netns.WaitFor(t, "the new CA", func() bool { status, _ := fetch(t, httpClient(t), authority.Listen, "a.test"); return status == 200 })
+}
+
+// TestBackendTLSSlowAccept: a backend that is slow to accept gets the client of one that accepts at once and fails in the handshake, though
+// the latter is tried beside the former.
+func TestBackendTLSSlowAccept(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "openssl")
+	dir := t.TempDir()
+	good, other := filepath.Join(dir, "good.pem"), filepath.Join(dir, "other.pem")
+	writeCertificate(t, good, "web.lab", false)
+	writeCertificate(t, other, "web.lab", false)
+	wrong, _ := serveTLS(t, other, respond("wrong"))
+	slow, _ := serveTLS(t, good, respond("slow"))
+	deps := Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		if to == slow {
+			if err := pause.For(ctx, 500*time.Millisecond); err != nil {
+				return nil, err
+			}
+		}
+		return dialTCP(ctx, to)
+	}}
+	b := with(httpBalancer("web", addr(t), slow, wrong), func(b *lab.Balancer) {
+		b.BackendTLS = lab.BackendTLS{On: true, CAFile: good, Name: "web.lab"}
+	})
+	newTestServerWith(t, Config{Hedge: 20 * time.Millisecond}, deps, b)
+	if status, body := fetch(t, httpClient(t), b.Listen, "a.test"); status != http.StatusOK || body != "slow" {
+		t.Errorf("%d %q, want the answer of the slow backend", status, body)
+	}
 }
 
 // TestBackendTLSStreams: an upgrade, a large response and a response that is cut pass TLS to the backend.
