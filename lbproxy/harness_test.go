@@ -157,6 +157,22 @@ func (r *testServer) waitCondition(t testing.TB, backend netip.AddrPort, want Co
 	})
 }
 
+// waitEnded waits until no request and no connection is in progress at the backends of a balancer: a client has its answer before the
+// connection to the backend is idle.
+func (r *testServer) waitEnded(t testing.TB, balancer string) {
+	t.Helper()
+	netns.WaitFor(t, "the end of all requests of "+balancer, func() bool {
+		for _, b := range r.States() {
+			for _, m := range b.Backends {
+				if b.Name == balancer && m.Connections > 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
 // balancer returns a balancer with backends that are not checked.
 func balancer(name string, listen netip.AddrPort, backends ...netip.AddrPort) *lab.Balancer {
 	b := &lab.Balancer{

@@ -320,11 +320,12 @@ func TestHTTP2Failures(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	hang := h2cServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	short := func(b *lab.Balancer) { b.Timeouts.Server, b.Timeouts.Connect = time.Second, 300*time.Millisecond }
-	gone := with(httpBalancer("gone", addr(t), addr(t)), short)
-	silent := with(httpBalancer("silent", addr(t), hang), short)
-	silent2 := with(httpBalancer("silent2", addr(t), hang), func(b *lab.Balancer) { short(b); b.Protocol = lab.BackendH2C })
-	gone2 := with(httpBalancer("gone2", addr(t), addr(t)), func(b *lab.Balancer) { short(b); b.Protocol = lab.BackendH2C })
+	refused := func(b *lab.Balancer) { b.Timeouts.Connect = 300 * time.Millisecond }
+	late := func(b *lab.Balancer) { b.Timeouts.Server = time.Second }
+	gone := with(httpBalancer("gone", addr(t), addr(t)), refused)
+	silent := with(httpBalancer("silent", addr(t), hang), late)
+	silent2 := with(httpBalancer("silent2", addr(t), hang), func(b *lab.Balancer) { late(b); b.Protocol = lab.BackendH2C })
+	gone2 := with(httpBalancer("gone2", addr(t), addr(t)), func(b *lab.Balancer) { refused(b); b.Protocol = lab.BackendH2C })
 	part := httpBalancer("part", addr(t), broken)
 	newTestServer(t, Config{}, gone, gone2, silent, silent2, part)
 	for b, want := range map[*lab.Balancer]int{gone: 503, gone2: 503, silent: 504, silent2: 504} {
@@ -353,7 +354,7 @@ func TestHTTP2Retries(t *testing.T) {
 	t.Parallel()
 	alive := h2cServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alive") })
 	b := with(httpBalancer("web", addr(t), addr(t), alive), func(b *lab.Balancer) { b.Protocol = lab.BackendH2C })
-	r := newTestServer(t, Config{Ejection: time.Hour}, b)
+	r := newTestServer(t, Config{Ejection: time.Hour, Hedge: time.Minute}, b)
 	for range 2 * ejectRefused {
 		if status, got := fetch(t, httpClient(t), b.Listen, "x"); status != http.StatusOK || got != "alive" {
 			t.Errorf("%d %q", status, got)
@@ -457,7 +458,7 @@ func TestHTTP2Stalled(t *testing.T) {
 			return
 		}
 		_, _ = io.WriteString(w, long)
-	})), func(b *lab.Balancer) { b.Timeouts.Body = 5 * time.Second })
+	})), func(b *lab.Balancer) { b.Timeouts.Body = 10 * time.Second }) // in which hundreds of requests begin
 	s := newTestServer(t, Config{}, b)
 	var head bytes.Buffer
 	enc := hpack.NewEncoder(&head)

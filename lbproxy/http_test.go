@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -30,7 +31,7 @@ func serveHTTP(t testing.TB, h http.HandlerFunc) netip.AddrPort {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: h}
+	server := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close(); <-done })
@@ -116,6 +117,7 @@ func TestHTTPBalancesRequestsAndKeepsConnections(t *testing.T) {
 	for range 20 {
 		_, body := fetch(t, c, b.Listen, "x")
 		count[body]++
+		r.waitEnded(t, "web")
 	}
 	if diff := cmp.Diff(map[string]int{"a": 10, "b": 10}, count); diff != "" {
 		t.Errorf("requests of one connection (-want +got):\n%s", diff)

@@ -85,7 +85,7 @@ func startNginx(t testing.TB, at netip.AddrPort, server string) {
 func startHAProxy(t testing.TB, at netip.AddrPort, sections string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "haproxy.cfg")
-	conf := "global\n  maxconn 2000\ndefaults\n  timeout connect 20s\n  timeout client 60s\n  timeout server 60s\n" + sections
+	conf := "global\n  maxconn 2000\n  nbthread 1\ndefaults\n  timeout connect 20s\n  timeout client 60s\n  timeout server 60s\n  timeout check 20s\n" + sections
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestOnDown(t *testing.T) {
 	keeping := with(balancer("keep", addr(t), back), func(b *lab.Balancer) { b.Check = check })
 	r := newTestServer(t, Config{}, closing, keeping)
 	r.waitCondition(t, back, Up)
-	startHAProxy(t, hap, fmt.Sprintf("listen l\n  mode tcp\n  bind %s\n  server s %s check port %d inter 100ms fall 2 on-marked-down shutdown-sessions\n", hap, back, status.Port()))
+	startHAProxy(t, hap, fmt.Sprintf("listen l\n  mode tcp\n  bind %s\n  server s %s check port %d inter 1s fall 2 on-marked-down shutdown-sessions\n", hap, back, status.Port()))
 	open := map[string]*net.TCPConn{"close": dial(t, closing.Listen), "HAProxy": dial(t, hap), "keep": dial(t, keeping.Listen)}
 	for _, c := range open {
 		readLine(t, c)

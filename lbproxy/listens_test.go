@@ -87,7 +87,7 @@ func TestSamePort(t *testing.T) {
 	b := with(balancer("nodeports", netip.AddrPort{}, netip.AddrPortFrom(node, 0)), func(b *lab.Balancer) {
 		b.Listen, b.Timeouts.Connect = lab.Binds{on}, 300*time.Millisecond
 	})
-	r := newTestServer(t, Config{}, b)
+	r := newTestServer(t, Config{Hedge: time.Minute}, b)
 	for range 3 {
 		if got, err := readAll(netip.AddrPortFrom(on.Addr, 30002)); err == nil {
 			t.Errorf("the port where nothing listens answers %q", got)
@@ -96,6 +96,8 @@ func TestSamePort(t *testing.T) {
 	if s := r.States()[0].Backends[0]; s.Condition == Down {
 		t.Errorf("refused connections to one port ejected the backend: %s", s.Reason)
 	}
+	b.Timeouts.Connect = 0 // the default
+	r.apply(t, b)
 	for i := range served {
 		if got := readLine(t, dial(t, netip.AddrPortFrom(on.Addr, 30000+uint16(i)))); got != "node" || served[i].Load() != 1 {
 			t.Errorf("port %d: %q, %d connections there", 30000+i, got, served[i].Load())

@@ -82,7 +82,7 @@ func TestNamedBackend(t *testing.T) {
 	b := with(balancer("b", addr(t)), func(b *lab.Balancer) {
 		b.Backends = []lab.Backend{{Name: "registry.example.com", Addr: netip.AddrPortFrom(netip.Addr{}, 8000)}}
 	})
-	r := newTestServerWith(t, Config{}, Deps{Addresses: names}, b)
+	r := newTestServerWith(t, Config{Hedge: time.Minute}, Deps{Addresses: names}, b)
 	netns.WaitFor(t, "the second lookup", func() bool { return names.lookups("registry.example.com") >= 2 })
 	m := r.States()[0].Backends[0]
 	if m.Condition != Unchecked || m.Addr.IsValid() || !strings.Contains(m.Reason, "look up registry.example.com: the name server answers SERVFAIL") {

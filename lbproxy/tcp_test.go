@@ -487,16 +487,18 @@ func TestRestartRefusesNobody(t *testing.T) {
 	readLine(t, long)
 	stop := make(chan struct{})
 	var clients tally
-	clients.tasks.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(5 * time.Millisecond):
+	for range 8 { // a few at one time: those that come while a server stops have a second from when it accepts no more
+		clients.tasks.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+				clients.note(exchangeLine(listenOf(b)))
 			}
-			clients.tasks.Go(func() { clients.note(exchangeLine(listenOf(b))) })
-		}
-	})
+		})
+	}
 	for range 3 {
 		old := long
 		time.AfterFunc(500*time.Millisecond, func() { _ = old.Close() })
