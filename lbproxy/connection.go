@@ -270,9 +270,11 @@ func addrPort(a net.Addr) netip.AddrPort {
 	if !ok {
 		return netip.AddrPort{}
 	}
-	ap := t.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	return unmap(t.AddrPort())
 }
+
+// unmap returns an IPv4 address as such, though its socket has both families.
+func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
 // abort closes a connection with a reset, so that the other side does not take it for a regular end.
 func abort(c net.Conn) {

@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,16 +20,13 @@ func (s *Server) acceptStream(sock *socket) (st *stream, from netip.AddrPort, er
 		return nil, from, err
 	}
 	for {
-		fd, peer := -1, syscall.Sockaddr(nil)
-		closed := sock.raw.Control(func(listener uintptr) {
-			// That of package unix asks for the protocol, with another system call.
-			fd, peer, err = syscall.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-		})
+		fd := -1
+		closed := sock.raw.Control(func(listener uintptr) { fd, from, err = acceptSocket(int(listener)) })
 		switch {
 		case closed != nil:
 			return nil, from, closed
 		case err == nil:
-			return &stream{fd: fd}, sockaddr(peer), nil
+			return &stream{fd: fd}, from, nil
 		case err == unix.EAGAIN:
 			select {
 			case <-sock.readable:
@@ -56,25 +51,6 @@ func (s *Server) watch(sock *socket) error {
 	closed := sock.raw.Control(func(fd uintptr) { err = l.add(&stream{fd: int(fd), socket: sock}) })
 	sock.watched = closed == nil && err == nil
 	return errors.Join(closed, err)
-}
-
-// sockaddr returns the address of a TCP connection, an IPv4 one as such.
-func sockaddr(of syscall.Sockaddr) netip.AddrPort {
-	switch a := of.(type) {
-	case *syscall.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
-	case *syscall.SockaddrInet6:
-		addr := netip.AddrFrom16(a.Addr).Unmap()
-		if a.ZoneId != 0 {
-			zone := strconv.Itoa(int(a.ZoneId))
-			if i, err := net.InterfaceByIndex(int(a.ZoneId)); err == nil {
-				zone = i.Name
-			}
-			addr = addr.WithZone(zone)
-		}
-		return netip.AddrPortFrom(addr, uint16(a.Port))
-	}
-	return netip.AddrPort{}
 }
 
 // A directConnect is a connect that a loop waits for.

@@ -144,8 +144,8 @@ func (l *loop) forget(fd int) {
 func (l *loop) run() {
 	_ = l.raw.Read(func(epoll uintptr) bool {
 		for {
-			n, _ := retry(func() (int, error) { return unix.EpollWait(int(epoll), l.events[:], 0) })
-			l.dispatch(l.events[:max(n, 0)])
+			n := pollEvents(epoll, l.events[:])
+			l.dispatch(l.events[:n])
 			if n < len(l.events) && len(l.again) == 0 {
 				return false // the next event comes as an edge
 			}

@@ -2,7 +2,6 @@ package lbproxy
 
 import (
 	"encoding/binary"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,13 +19,12 @@ type readBuffer struct {
 	message unix.Msghdr
 }
 
-// read reads from a socket that does not block. Therefore it keeps its thread: no other goroutine needs it meanwhile. With
-// TCP_INQ the kernel says how much is left (linux/tcp.h, TCP_CM_INQ); after a FIN it says that there is more.
+// read reads from a socket that does not block. With TCP_INQ the kernel says how much is left (linux/tcp.h, TCP_CM_INQ);
+// after a FIN it says that there is more.
 func (b *readBuffer) read(fd int, inquire bool) (int, error) {
 	b.last = false
 	if !inquire {
-		n, _, err := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b.bytes)), readSize)
-		return result(n, err)
+		return readSocket(fd, b.bytes[:])
 	}
 	b.iov.Base = &b.bytes[0]
 	b.iov.SetLen(readSize)
@@ -38,17 +36,4 @@ func (b *readBuffer) read(fd int, inquire bool) (int, error) {
 		b.last = binary.NativeEndian.Uint32(b.control[unix.SizeofCmsghdr:]) == 0
 	}
 	return result(n, err)
-}
-
-// writeSocket writes to a socket that does not block.
-func writeSocket(fd int, p []byte) (int, error) {
-	n, _, err := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
-	return result(n, err)
-}
-
-func result(n uintptr, err syscall.Errno) (int, error) {
-	if err != 0 {
-		return -1, err
-	}
-	return int(n), nil
 }

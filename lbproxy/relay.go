@@ -213,7 +213,7 @@ func (d *direction) end(err error) {
 	switch {
 	case d.discards: // the backend has closed
 	case err == nil && r.left.Load() > 1:
-		_ = unix.Shutdown(d.dst.fd, unix.SHUT_WR)
+		shutdownSocket(d.dst.fd, unix.SHUT_WR)
 	case err == nil: // finish closes both
 	case d == &r.up && isClosed(d.dst) && !isClosed(d.src):
 		d.discard()
@@ -237,7 +237,7 @@ func (d *direction) discard() {
 	d.discards, d.readable, d.mover.err, d.mover.eof = true, true, nil, false
 	d.relay.until = time.Now().Add(uploadTimeout)
 	time.AfterFunc(uploadTimeout, func() { // an event for a client that sends nothing
-		d.src.control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
+		d.src.control(func(fd uintptr) { shutdownSocket(int(fd), unix.SHUT_RD) })
 	})
 	d.relay.loop.again = append(d.relay.loop.again, d)
 }

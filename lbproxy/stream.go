@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -31,19 +30,13 @@ type stream struct {
 
 // connectStream begins to connect. An error of the backend may come now or later.
 func connectStream(to netip.AddrPort) (*stream, error) {
-	family, at := unix.AF_INET, unix.Sockaddr(nil)
-	if addr := to.Addr().Unmap(); addr.Is4() {
-		at = &unix.SockaddrInet4{Port: int(to.Port()), Addr: addr.As4()}
-	} else {
-		family, at = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: addr.As16()}
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := openSocket(to, unix.SOCK_STREAM)
 	if err != nil {
-		return nil, dialFailure(to, os.NewSyscallError("socket", err))
+		return nil, dialFailure(to, err)
 	}
-	if err := unix.Connect(fd, at); err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
-		_ = unix.Close(fd)
-		return nil, dialFailure(to, os.NewSyscallError("connect", err))
+	if err := connectSocket(fd, to); err != nil {
+		_ = closeSocket(fd)
+		return nil, dialFailure(to, err)
 	}
 	return &stream{fd: fd}, nil
 }
@@ -100,11 +93,7 @@ func (st *stream) netConn() (net.Conn, error) {
 }
 
 func (st *stream) localAddr() (addr netip.AddrPort) {
-	st.control(func(fd uintptr) {
-		if at, err := syscall.Getsockname(int(fd)); err == nil {
-			addr = sockaddr(at)
-		}
-	})
+	st.control(func(fd uintptr) { addr = socketAddr(int(fd)) })
 	return addr
 }
 
@@ -140,7 +129,7 @@ func (st *stream) Close() error {
 	}
 	fd := st.fd
 	st.fd = -1
-	return os.NewSyscallError("close", unix.Close(fd))
+	return os.NewSyscallError("close", closeSocket(fd))
 }
 
 // abort closes the stream with a reset. Only the owner may call it.

@@ -181,11 +181,11 @@ func (p *udpProxy) watch(fd fileDescriptor) (err error) {
 func (p *udpProxy) wait() {
 	n := 0
 	_ = p.epollRaw.Read(func(fd uintptr) bool {
-		n, _ = retry(func() (int, error) { return unix.EpollWait(int(fd), p.events, 0) })
+		n = pollEvents(fd, p.events)
 		return n > 0
 	})
 	p.now = time.Now()
-	for _, e := range p.events[:max(n, 0)] {
+	for _, e := range p.events[:n] {
 		fd := fileDescriptor(e.Fd)
 		if ses := p.byFD[fd]; ses != nil {
 			p.answer(ses)

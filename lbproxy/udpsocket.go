@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"syscall"
 
 	"github.com/bootlab/bootlab/internal/host/datagram"
@@ -59,18 +58,13 @@ func newUDPSocket(conn PacketConn, addr netip.AddrPort) (*udpSocket, error) {
 
 // connectUDP returns a socket that receives from a backend alone, and its ICMP errors.
 func connectUDP(to netip.AddrPort) (fileDescriptor, error) {
-	family := unix.AF_INET
-	var at unix.Sockaddr = &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().Unmap().As4()}
-	if to.Addr().Is6() && !to.Addr().Is4In6() {
-		family, at = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := openSocket(to, unix.SOCK_DGRAM)
 	if err != nil {
-		return 0, os.NewSyscallError("socket", err)
+		return 0, err
 	}
-	if err := unix.Connect(fd, at); err != nil {
-		_ = unix.Close(fd)
-		return 0, os.NewSyscallError("connect", err)
+	if err := connectSocket(fd, to); err != nil {
+		_ = closeSocket(fd)
+		return 0, err
 	}
 	return fileDescriptor(fd), nil
 }
@@ -95,4 +89,4 @@ func (fd fileDescriptor) Read(f func(uintptr) bool) error {
 // Write implements syscall.RawConn. It fails with errWouldBlock instead of waiting.
 func (fd fileDescriptor) Write(f func(uintptr) bool) error { return fd.Read(f) }
 
-func (fd fileDescriptor) close() { _ = unix.Close(int(fd)) }
+func (fd fileDescriptor) close() { _ = closeSocket(int(fd)) }

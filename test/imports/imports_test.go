@@ -32,7 +32,7 @@ var rules = []rule{
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/logins", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
-	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freshfile", "internal/host/pause", "internal/host/regular", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
+	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freshfile", "internal/host/pause", "internal/host/regular", "internal/host/sockaddr", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
 	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init"},
 
@@ -66,7 +66,7 @@ var rules = []rule{
 	{"internal/host/confine", nil, "asks the operating system alone"},
 	{"internal/host/arp", []string{"internal/lab"}, "packets; of the lab only what a MAC is"},
 	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
-	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
+	{"internal/host/datagram", []string{"internal/host/sockaddr"}, "system calls for batches of datagrams"},
 	{"internal/host/dnsprobe", nil, "one question; knows no server of ours"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
@@ -80,6 +80,7 @@ var rules = []rule{
 	{"internal/host/privilege", nil, "asks the operating system alone"},
 	{"internal/host/regular", nil, "reads files that an admin names"},
 	{"internal/host/rtnetlink", nil, "asks the operating system alone"},
+	{"internal/host/sockaddr", nil, "the layout of addresses in system calls"},
 	{"internal/host/vip", []string{"internal/host/arp", "internal/host/links", "internal/host/packet", "internal/host/privilege", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},

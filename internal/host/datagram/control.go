@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/bootlab/bootlab/internal/host/sockaddr"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -61,7 +63,7 @@ func (c *control) destination(n int) (local netip.Addr, index int) {
 		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
 			index = int(binary.NativeEndian.Uint32(data[16:]))
 			if a := netip.AddrFrom16([16]byte(data)); !a.IsMulticast() {
-				local = withZone(a, index).Unmap()
+				local = sockaddr.WithZone(a, index).Unmap()
 			}
 		}
 		b = b[min(unix.CmsgSpace(len(data)), len(b)):]
@@ -83,7 +85,7 @@ func AppendSource(b []byte, source netip.Addr) []byte {
 		b, data := appendMessage(b, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
 		a := source.As16()
 		copy(data, a[:])
-		binary.NativeEndian.PutUint32(data[16:], uint32(zoneIndex(source.Zone())))
+		binary.NativeEndian.PutUint32(data[16:], uint32(sockaddr.ZoneIndex(source.Zone())))
 		return b
 	}
 	return b

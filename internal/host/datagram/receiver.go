@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/bootlab/bootlab/internal/host/sockaddr"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +34,7 @@ func mmsg(call, fd uintptr, msgs []mmsghdr) (n int, errno syscall.Errno) {
 type Receiver struct {
 	msgs     []mmsghdr
 	iovs     []unix.Iovec
-	names    []sockaddr
+	names    []sockaddr.Raw
 	controls []control
 	bufs     []byte
 	space    int
@@ -45,14 +47,14 @@ type Receiver struct {
 // NewReceiver returns a Receiver of up to size datagrams at a time, each of at most space bytes.
 func NewReceiver(size, space int) *Receiver {
 	r := &Receiver{
-		msgs: make([]mmsghdr, size), iovs: make([]unix.Iovec, size), names: make([]sockaddr, size),
+		msgs: make([]mmsghdr, size), iovs: make([]unix.Iovec, size), names: make([]sockaddr.Raw, size),
 		controls: make([]control, size), bufs: make([]byte, size*space), space: space, used: size,
 	}
 	for i := range r.msgs {
 		r.iovs[i].Base = &r.bufs[i*space]
 		r.iovs[i].SetLen(space)
 		h := &r.msgs[i].hdr
-		h.Name, h.Control, h.Iov = r.names[i].pointer(), &r.controls[i][0], &r.iovs[i]
+		h.Name, h.Control, h.Iov = r.names[i].Pointer(), &r.controls[i][0], &r.iovs[i]
 		h.SetIovlen(1)
 	}
 	r.read = r.recvmmsg
@@ -65,7 +67,7 @@ func NewReceiver(size, space int) *Receiver {
 func (r *Receiver) Receive(conn syscall.RawConn) (n int, err error) {
 	for i := range r.msgs[:r.used] { // the kernel has changed these
 		h := &r.msgs[i].hdr
-		h.Namelen, h.Flags = sockaddrSize, 0
+		h.Namelen, h.Flags = sockaddr.Size, 0
 		h.SetControllen(len(control{}))
 	}
 	r.used = 0
@@ -104,7 +106,7 @@ type Message struct {
 // Message returns datagram i of the last Receive.
 func (r *Receiver) Message(i int) Message {
 	m := &r.msgs[i]
-	msg := Message{Data: r.bufs[i*r.space:][:m.n:r.space], From: r.names[i].addrPort()}
+	msg := Message{Data: r.bufs[i*r.space:][:m.n:r.space], From: r.names[i].AddrPort()}
 	if m.hdr.Flags&unix.MSG_TRUNC != 0 {
 		msg.Data = nil
 	}

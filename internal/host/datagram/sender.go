@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/bootlab/bootlab/internal/host/sockaddr"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -13,7 +15,7 @@ import (
 type Sender struct {
 	msgs     []mmsghdr
 	iovs     []unix.Iovec
-	names    []sockaddr
+	names    []sockaddr.Raw
 	controls []control
 
 	queued int
@@ -25,11 +27,11 @@ type Sender struct {
 // NewSender returns a Sender of up to size datagrams at a time.
 func NewSender(size int) *Sender {
 	s := &Sender{
-		msgs: make([]mmsghdr, size), iovs: make([]unix.Iovec, size), names: make([]sockaddr, size), controls: make([]control, size),
+		msgs: make([]mmsghdr, size), iovs: make([]unix.Iovec, size), names: make([]sockaddr.Raw, size), controls: make([]control, size),
 	}
 	for i := range s.msgs {
 		h := &s.msgs[i].hdr
-		h.Name, h.Iov = s.names[i].pointer(), &s.iovs[i]
+		h.Name, h.Iov = s.names[i].Pointer(), &s.iovs[i]
 		h.SetIovlen(1)
 	}
 	s.write = s.sendmmsg
@@ -54,7 +56,7 @@ func (s *Sender) AddConnected(data []byte) {
 // AddSegments is like Add, but the kernel splits data into datagrams of that many bytes (UDP_SEGMENT).
 func (s *Sender) AddSegments(data []byte, size int, to netip.AddrPort, source netip.Addr) {
 	h := s.add(data)
-	h.Namelen = s.names[s.queued].set(to)
+	h.Namelen = s.names[s.queued].Set(to)
 	c := AppendSource(s.controls[s.queued][:0], source)
 	if size > 0 {
 		c = appendSegmentSize(c, size)
@@ -69,7 +71,7 @@ func (s *Sender) AddSegments(data []byte, size int, to netip.AddrPort, source ne
 // AddFrame queues a whole frame for a packet socket (AF_PACKET), to leave by the interface of that index.
 func (s *Sender) AddFrame(frame []byte, index int, mac [6]byte) {
 	h := s.add(frame)
-	h.Namelen = s.names[s.queued].setLink(index, mac)
+	h.Namelen = s.names[s.queued].SetLink(index, mac)
 	s.queued++
 }
 

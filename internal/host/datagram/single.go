@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/bootlab/bootlab/internal/host/sockaddr"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -14,13 +16,13 @@ import (
 type Single struct {
 	conn      syscall.RawConn
 	fd        uintptr // for as long as the owner does not close the socket
-	to        sockaddr
+	to        sockaddr.Raw
 	size      uint32 // of to
 	connected bool
 
 	in       []byte
 	n        int
-	from     sockaddr
+	from     sockaddr.Raw
 	fromSize uint32
 	out      []byte
 	errno    syscall.Errno
@@ -31,7 +33,7 @@ type Single struct {
 // NewSingle returns a Single that sends to a peer and receives datagrams of at most space bytes, from any sender.
 func NewSingle(conn syscall.RawConn, to netip.AddrPort, space int) *Single {
 	s := &Single{conn: conn, in: make([]byte, space)}
-	s.size = s.to.set(to)
+	s.size = s.to.Set(to)
 	_ = conn.Control(func(fd uintptr) { s.fd = fd }) // of a closed socket the fd is not used
 	s.wait, s.write = s.recvfrom, s.sendto
 	s.poll = func(fd uintptr) bool { s.recvfrom(fd); return true }
@@ -58,9 +60,9 @@ func (s *Single) Data() []byte { return s.in[:s.n] }
 // From returns the sender of the last datagram, as Message.From. After Connect it is the peer.
 func (s *Single) From() netip.AddrPort {
 	if s.connected {
-		return s.to.addrPort()
+		return s.to.AddrPort()
 	}
-	return s.from.addrPort()
+	return s.from.AddrPort()
 }
 
 // Connect connects the socket to the peer, which saves the kernel a tenth of its work for each datagram. Other senders get an
@@ -70,7 +72,7 @@ func (s *Single) Connect() error {
 		return nil
 	}
 	err := s.conn.Control(func(fd uintptr) {
-		_, _, s.errno = unix.RawSyscall(unix.SYS_CONNECT, fd, uintptr(unsafe.Pointer(s.to.pointer())), uintptr(s.size))
+		_, _, s.errno = unix.RawSyscall(unix.SYS_CONNECT, fd, uintptr(unsafe.Pointer(s.to.Pointer())), uintptr(s.size))
 	})
 	err = s.call(err, "connect")
 	s.connected = err == nil
@@ -97,8 +99,8 @@ func (s *Single) call(err error, name string) error {
 func (s *Single) recvfrom(fd uintptr) bool {
 	var from, size unsafe.Pointer
 	if !s.connected {
-		s.fromSize = sockaddrSize
-		from, size = unsafe.Pointer(s.from.pointer()), unsafe.Pointer(&s.fromSize)
+		s.fromSize = sockaddr.Size
+		from, size = unsafe.Pointer(s.from.Pointer()), unsafe.Pointer(&s.fromSize)
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(s.in))), uintptr(len(s.in)),
 		unix.MSG_DONTWAIT, uintptr(from), uintptr(size))
@@ -110,7 +112,7 @@ func (s *Single) recvfrom(fd uintptr) bool {
 }
 
 func (s *Single) sendto(fd uintptr) bool {
-	to, size := unsafe.Pointer(s.to.pointer()), s.size
+	to, size := unsafe.Pointer(s.to.Pointer()), s.size
 	if s.connected {
 		to, size = nil, 0
 	}

@@ -7,24 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSockaddr: an address survives the kernel's layout, a link-local one with its interface.
-func TestSockaddr(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"192.0.2.1:67", "[2001:db8::1]:53", "[fe80::1%3]:69", "[::ffff:192.0.2.1]:69"} {
-		want := netip.MustParseAddrPort(text)
-		var s sockaddr
-		s.set(netip.MustParseAddrPort("[fe80::2%9]:9")) // what stood there before
-		s.set(want)
-		if got := s.addrPort(); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-	var s sockaddr
-	if s.set(netip.MustParseAddrPort("[fe80::1%lo]:69")); s.raw.Scope_id != 1 {
-		t.Errorf("interface %d of zone lo, want 1", s.raw.Scope_id)
-	}
-}
-
 // TestDestination reads control messages as the kernel writes them.
 func TestDestination(t *testing.T) {
 	t.Parallel()
