@@ -71,10 +71,12 @@ func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, al
 
 // powerOn starts a machine that is off, and the networks that it needs.
 func (s *Server) powerOn(ctx context.Context, hv Hypervisor, m *machine) error {
-	if err := s.ensureNetworks(ctx, hv, m); err != nil {
-		return err
-	}
-	return s.boot(ctx, hv, m)
+	return s.starting(ctx, hv, m, func(ctx context.Context, hv Hypervisor, m *machine) error {
+		if err := s.ensureNetworks(ctx, hv, m); err != nil {
+			return err
+		}
+		return s.boot(ctx, hv, m)
+	})
 }
 
 // boot starts a machine that is off, as its NextBoot says. The definition stays as it is: a start with another is one of the

@@ -189,6 +189,7 @@ func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, u
 func (s *Server) place(ctx context.Context, hv *lab.Hypervisor) {
 	domains, _, _ := s.observe(hv).last()
 	s.consoles.see(hv, domains)
+	s.seeStarts(ctx, s.table(), domains)
 	if err := s.placements.see(ctx, s.deps.Table(), hv, domains, s.deps.Now()); err != nil {
 		s.deps.Log.Warn("where virtual machines are was not stored", "err", err)
 		return

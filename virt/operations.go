@@ -20,6 +20,23 @@ func (s *Server) Create(ctx context.Context, host string) error {
 	return s.run(ctx, host, s.defining("create", s.create))
 }
 
+// CreateAndStart creates the machine of a host, as Create does, and starts it. If anything between fails or is interrupted, Plan shows that
+// the machine was not started, and Apply starts it.
+func (s *Server) CreateAndStart(ctx context.Context, host string) error {
+	err := s.run(ctx, host, s.defining("create", func(ctx context.Context, hv Hypervisor, m *machine) (Domain, bool, error) {
+		s.wantStart(ctx, m)
+		old, changed, err := s.create(ctx, hv, m)
+		if err != nil {
+			s.startFailed(ctx, m, err)
+		}
+		return old, changed, err
+	}))
+	if err != nil {
+		return err
+	}
+	return s.Start(ctx, host)
+}
+
 // defining returns an operation whose do defines a domain, and returns the one before; its zero value: there was none.
 func (s *Server) defining(name string, do func(context.Context, Hypervisor, *machine) (before Domain, changed bool, err error)) operation {
 	var before Domain
@@ -175,6 +192,7 @@ func (s *Server) start(ctx context.Context, hv Hypervisor, m *machine) (bool, er
 		return false, err
 	}
 	if d.State.active() {
+		s.noteStart(ctx, m.host.Name, PendingStart{})
 		return false, nil
 	}
 	s.consoles.prepare(m.vm.Hypervisor)
@@ -207,6 +225,9 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time
 		timeout: func(*machine) time.Duration { return s.cfg.Timeout + wait },
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 			d, err := find(ctx, hv, m)
+			if err == nil {
+				s.noteStart(ctx, m.host.Name, PendingStart{}) // it is to be off
+			}
 			switch {
 			case err != nil:
 				return false, err
@@ -269,7 +290,9 @@ func (s *Server) Restart(ctx context.Context, host string) error {
 				return false, err
 			}
 			if d.State.active() {
+				s.wantStart(ctx, m)
 				if err := forceOff(ctx, hv, m); err != nil {
+					s.noteStart(ctx, m.host.Name, PendingStart{})
 					return false, err
 				}
 			}
@@ -298,6 +321,7 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 			err = nil // only its place was kept
 		}
 		if err == nil {
+			s.noteStart(ctx, host, PendingStart{})
 			err = s.forgetNextBoot(ctx, hv, m)
 		}
 		return changed, err

@@ -24,6 +24,7 @@ const (
 	ConditionMissing    Condition = "missing"    // not created yet
 	ConditionChanged    Condition = "changed"    // the lab file has changed since it was defined
 	ConditionDrifted    Condition = "drifted"    // its definition was edited on the hypervisor
+	ConditionUnstarted  Condition = "unstarted"  // defined as in the lab file, and the start that was asked for has not succeeded
 	ConditionRestart    Condition = "restart"    // defined as in the lab file, but it runs with an older definition, or without a link
 	ConditionOrphaned   Condition = "orphaned"   // created from this lab, but not in the lab file, or on another hypervisor there
 	ConditionDuplicated Condition = "duplicated" // it, or its MAC, is on another hypervisor or in another domain too
@@ -152,6 +153,12 @@ func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.H
 				c.Details = append(c.Details, err.Error())
 			}
 		}
+		if s.unstarted(st.Host, st.State) && !st.Orphan {
+			c.Details = append(c.Details, fmt.Sprintf("not started: %s; bootlab vm apply starts it, bootlab vm stop leaves it off", s.starts.of(st.Host).reason()))
+			if c.Condition == ConditionOK {
+				c.Condition = ConditionUnstarted
+			}
+		}
 		if isDisconnected(byUUID[st.UUID], networks) {
 			c.Details = append(c.Details, "a libvirt network was stopped while it ran, and its NIC there has had no link since: stop and start it (bootlab vm stop, start)")
 			if c.Condition == ConditionOK {
@@ -256,6 +263,11 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 	return c
 }
 
+// unstarted reports whether a machine in this state is off though it was to be started.
+func (s *Server) unstarted(host string, is State) bool {
+	return s.starts.of(host) != PendingStart{} && (is == StateOff || is == StateCrashed)
+}
+
 func yesNo(is bool) string {
 	if is {
 		return "yes"
@@ -296,28 +308,34 @@ func (s *Server) markDuplicates(t *Table, all []Comparison) {
 }
 
 // Apply makes a machine as it is in the lab file: it creates and starts it if it is missing, makes its disks larger, and redefines it
-// if its definition differs, also while it runs: that holds from its next start on. Called again after any interruption, it does the rest.
+// if its definition differs, also while it runs: that holds from its next start on. It starts a machine whose start failed or was
+// interrupted, and no other that is off: somebody switched that off. Called again after any interruption, it does the rest.
 func (s *Server) Apply(ctx context.Context, host string) error {
-	return s.run(ctx, host, s.defining("apply", func(ctx context.Context, hv Hypervisor, m *machine) (old Domain, changed bool, err error) {
+	err := s.run(ctx, host, s.defining("apply", func(ctx context.Context, hv Hypervisor, m *machine) (old Domain, changed bool, err error) {
 		if err := s.alone(ctx, s.table(), m); err != nil {
 			return old, false, err
 		}
 		old, err = find(ctx, hv, m)
 		switch {
 		case errors.Is(err, ErrAbsent):
-			if err := s.createMissing(ctx, hv, m, m.domain(), Domain{}); err != nil {
-				return old, false, err
+			s.wantStart(ctx, m)
+			if err = s.createMissing(ctx, hv, m, m.domain(), Domain{}); err != nil {
+				s.startFailed(ctx, m, err)
 			}
-			if err := s.boot(ctx, hv, m); err != nil {
-				return old, true, fmt.Errorf("it was created, and does not start (bootlab vm start %s tries again): %w", m.host.Name, err)
-			}
-			return old, true, nil
+			return old, err == nil, err
 		case err != nil:
 			return old, false, err
 		}
 		changed, err = s.applyTo(ctx, hv, m, old)
 		return old, changed, err
 	}))
+	if err != nil || s.starts.of(host) == (PendingStart{}) {
+		return err
+	}
+	if err := s.Start(ctx, host); err != nil {
+		return fmt.Errorf("%s is defined, and does not start (bootlab vm apply %[1]s tries again): %w", host, err)
+	}
+	return nil
 }
 
 // applyTo is Apply for a machine whose domain is old.

@@ -54,7 +54,7 @@ func TestPlanAndApply(t *testing.T) {
 	wantPlan(t, b, virt.ConditionOK)
 	check(t, b.Stop(ctx, "master-0", virt.StopForce, 0))
 	wantPlan(t, b, virt.ConditionOK)
-	b.wantEvents(t, event.VMCreated, event.VMStopped)
+	b.wantEvents(t, event.VMCreated, event.VMStarted, event.VMStopped)
 
 	for _, firmware := range []lab.Firmware{lab.FirmwareUEFI, lab.FirmwareUEFISecure} {
 		b.use(t, with(func(h *lab.Host) { h.VM.Firmware = firmware }))

@@ -34,12 +34,13 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
-	Driver     Driver           // nil: one that has no program for its processes, so that every operation fails
-	Images     Images           // nil: machines with an image cannot be created
-	Placements Store[Placement] // nil: kept in memory only
-	Seen       Store[Seen]      // by hypervisor; nil: kept in memory only. It must not outlive Placements
-	NextBoots  Store[NextBoot]  // nil: kept in memory only
-	Consoles   ConsoleLog       // nil: serial consoles are not opened
+	Driver     Driver              // nil: one that has no program for its processes, so that every operation fails
+	Images     Images              // nil: machines with an image cannot be created
+	Placements Store[Placement]    // nil: kept in memory only
+	Seen       Store[Seen]         // by hypervisor; nil: kept in memory only. It must not outlive Placements
+	NextBoots  Store[NextBoot]     // nil: kept in memory only
+	Starts     Store[PendingStart] // nil: kept in memory only
+	Consoles   ConsoleLog          // nil: serial consoles are not opened
 }
 
 // MetricOperationSeconds is the histogram of operations, by operation and result ("ok" or "failed").
@@ -59,6 +60,7 @@ type Server struct {
 	placements placements
 	seen       kept[Seen] // by hypervisor
 	nextBoots  kept[NextBoot]
+	starts     kept[PendingStart]
 	consoles   *consoles
 
 	placed   atomic.Pointer[placedTable]
@@ -114,6 +116,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	if err := s.nextBoots.load(context.Background(), deps.NextBoots); err != nil {
 		return nil, fmt.Errorf("load the next boots of virtual machines: %w", err)
+	}
+	if err := s.starts.load(context.Background(), deps.Starts); err != nil {
+		return nil, fmt.Errorf("load which virtual machines are to be started: %w", err)
 	}
 	metrics := []prometheus.Collector{s.seconds}
 	for _, state := range []string{"up", "down", "unknown"} {

@@ -252,13 +252,13 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// TestApplySaysThatAMachineDoesNotStart: it is created, and apply does not start it when it is called again.
+// TestApplySaysThatAMachineDoesNotStart: it is created all the same.
 func TestApplySaysThatAMachineDoesNotStart(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.fail["start"] = errors.New("Failed to connect socket to '/run/libvirt/virtlogd-sock': No such file or directory")
 	b := newTestServer(t, oneHost(), f, virt.Config{})
-	wantErr(t, b.Apply(t.Context(), "master-0"), "apply VM master-0 on hypervisor kvm1: it was created, and does not start (bootlab vm start master-0 tries again): Failed to connect",
+	wantErr(t, b.Apply(t.Context(), "master-0"), "master-0 is defined, and does not start (bootlab vm apply master-0 tries again): start VM master-0 on hypervisor kvm1: Failed to connect",
 		"(systemctl start virtlogd.socket)")
 	if st := b.List(t.Context())[0]; st.State != virt.StateOff {
 		t.Errorf("%+v, want off", st)

@@ -249,7 +249,7 @@ func vmPlan(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "plan [HOST|CLUSTER...]",
 		Args:  cobra.ArbitraryArgs,
-		Short: "Compare virtual machines with the lab file: missing, changed, drifted, restart, orphaned, duplicated",
+		Short: "Compare virtual machines with the lab file: missing, changed, drifted, unstarted, restart, orphaned, duplicated",
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) ([]api.VMPlan, error) {
 			return planOf(cmd.Context(), c, args)
 		}, vmPlanText),
@@ -294,13 +294,13 @@ func plannedName(p api.VMPlan) string {
 }
 
 // applied are the conditions that vm apply changes.
-var applied = []string{"missing", "changed", "drifted"}
+var applied = []string{"missing", "changed", "drifted", "unstarted"}
 
 func vmApply(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "apply [HOST|CLUSTER...]",
 		Args:  cobra.ArbitraryArgs,
-		Short: "Create the virtual machines that are missing and redefine those that differ from the lab file; nothing is stopped or deleted",
+		Short: "Create the virtual machines that are missing, redefine those that differ from the lab file, and start those whose start failed; nothing is stopped or deleted",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.client()
 			if err != nil {

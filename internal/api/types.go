@@ -170,7 +170,7 @@ type Boot struct {
 	Started time.Time     `json:"started"`
 	Ended   time.Time     `json:"ended,omitzero"`  // of the last event
 	Stage   event.Stage   `json:"stage,omitempty"` // the last one reached
-	Outcome string        `json:"outcome"`         // booting, done, failed
+	Outcome string        `json:"outcome"`         // booting, done, failed; none: its virtual machine was created or changed, and not started
 	Reason  string        `json:"reason,omitempty"`
 	Claimed int           `json:"claimed,omitempty"` // requests of other machines in this one's name; the first of them are among events
 	Events  []event.Event `json:"events"`
@@ -298,7 +298,7 @@ type VMPlan struct {
 	Network    string   `json:"network,omitempty"` // libvirt network
 	Hypervisor string   `json:"hypervisor"`
 	State      string   `json:"state"`             // as in VM
-	Condition  string   `json:"condition"`         // ok, missing, changed, drifted, restart, orphaned, duplicated, unknown
+	Condition  string   `json:"condition"`         // ok, missing, changed, drifted, unstarted, restart, orphaned, duplicated, unknown
 	Details    []string `json:"details,omitempty"` // what differs, or why it is unknown
 }
 

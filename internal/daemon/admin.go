@@ -215,9 +215,7 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction,
 	var err error
 	switch action {
 	case api.VMCreate:
-		if err = v.Create(ctx, host); err == nil {
-			err = v.Start(ctx, host)
-		}
+		err = v.CreateAndStart(ctx, host)
 	case api.VMStart:
 		err = v.Start(ctx, host)
 	case api.VMStop:

@@ -228,7 +228,7 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		if h.VM != nil {
 			o.VM = string(vmState(seen.vms[h.Name].State))
 		}
-		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer { // a check is no boot
+		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer && s.Outcome != timeline.None { // a check is no boot
 			o.Boot = cluster.Boot{Started: s.Started, Stage: string(s.Stage), Failed: s.Outcome == timeline.Failed, Reason: s.Reason}
 			o.Boot.System = fromImage(h) && s.Last.Kind == event.DHCPAck && s.Last.Client == event.ClientOS
 		}
@@ -326,14 +326,10 @@ func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) e
 	if err := c.noteSwitched(cl.Name, h.Name, time.Now()); err != nil {
 		return err
 	}
-	on := power.NetBoot
 	if h.VM != nil {
-		on = power.On
-		if err := c.servers.virt.Create(ctx, h.Name); err != nil {
-			return err
-		}
+		return c.servers.virt.CreateAndStart(ctx, h.Name)
 	}
-	_, err := c.switchPower(ctx, h, on, virt.StopThenForce)
+	_, err := c.switchMetal(ctx, h, power.NetBoot)
 	return err
 }
 

@@ -161,6 +161,7 @@ type byHost[T comparable] struct {
 const (
 	placementPrefix = "vm/"
 	nextBootPrefix  = "vmboot/"
+	startPrefix     = "vmstart/"
 	seenPrefix      = "vmseen/" // by hypervisor
 )
 

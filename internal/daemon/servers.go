@@ -137,6 +137,7 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Images:     images{d, unpack.New(d.inState("unpacked"))},
+		Starts:     byHost[virt.PendingStart]{d.store, d.saver, startPrefix},
 		Placements: byHost[virt.Placement]{d.store, d.saver, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, d.saver, nextBootPrefix},
 		Seen:     seenHypervisors{byHost[virt.Seen]{d.store, d.saver, seenPrefix}},
 		Consoles: consoles,

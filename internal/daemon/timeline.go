@@ -63,5 +63,8 @@ func (c *adminBackend) lastSeen(a *api.Host) {
 		return
 	}
 	last := s.Last
-	a.Stage, a.Last, a.Failed = s.Stage, &last, s.Outcome == timeline.Failed
+	a.Last = &last
+	if s.Outcome != timeline.None {
+		a.Stage, a.Failed = s.Stage, s.Outcome == timeline.Failed
+	}
 }

@@ -15,6 +15,7 @@ const (
 	Booting = "booting" // under way, or without an event since
 	Done    = "done"    // installed, sent to its disk, running, or serving
 	Failed  = "failed"  // its last event is an error
+	None    = "none"    // no boot: a virtual machine was created or changed, or should have been, and was not started
 )
 
 // A Boot is one boot of one machine, as it happened. It converts to api.Boot.
@@ -24,7 +25,7 @@ type Boot struct {
 	Started time.Time
 	Ended   time.Time   // of the last event
 	Stage   event.Stage // the furthest it reached
-	Outcome string      // Booting, Done or Failed
+	Outcome string      // Booting, Done, Failed or None
 	Reason  string      // why it failed
 	Claimed int         // requests of other machines in this one's name; the first of them are among Events
 	Events  []event.Event
@@ -128,6 +129,9 @@ func (s *bootSummary) ended() time.Time {
 func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting
+		if isNoBoot(e) {
+			s.Outcome = None
+		}
 	}
 	if s.MAC.IsZero() {
 		s.MAC = e.MAC
@@ -143,6 +147,16 @@ func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	}
 	s.Events++
 	return s.Events <= c.Events || matters(e) && s.Events <= 2*c.Events
+}
+
+// isNoBoot reports whether e is what was done to a virtual machine, or failed, and neither starts it nor is of a machine that runs.
+func isNoBoot(e event.Event) bool {
+	switch e.Kind {
+	case event.VMCreated, event.VMChanged, event.VMStopped, event.VMDeleted, event.VMMediaInserted, event.VMMediaEjected, event.VMSnapshot,
+		event.VMReverted, event.VMSnapshotDeleted, event.VMFailed:
+		return true
+	}
+	return false
 }
 
 // isCheck reports whether e is what a balancer saw or an admin did to it: it is no boot, nor anything that the machine itself did.
@@ -194,7 +208,7 @@ func (s *bootSummary) updateOutcome(e event.Event) {
 		s.Outcome, s.Reason = Done, ""
 	case failure(e):
 		s.Outcome, s.Reason = Failed, reason(e)
-	case order(reached(e)) > 0:
+	case order(reached(e)) > 0 && !isNoBoot(e):
 		s.Outcome, s.Reason = Booting, ""
 	}
 }
@@ -215,7 +229,7 @@ func finishes(e event.Event, s *bootSummary) bool {
 func failure(e event.Event) bool {
 	switch e.Kind {
 	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.ScriptLoop, event.FileAborted, event.FileMissing, event.ConfigRefused,
-		event.DHCPRefused, event.DHCPOtherServerChosen, event.DHCPDecline, event.DHCPNak, event.DHCPLoop, event.InstallLoop, event.InstallUnknown, event.VMFailed, event.PowerCycleFailed,
+		event.DHCPRefused, event.DHCPOtherServerChosen, event.DHCPDecline, event.DHCPNak, event.DHCPLoop, event.InstallLoop, event.InstallUnknown, event.PowerCycleFailed,
 		event.ConsolePanic, event.ConsoleEmergency, event.ConsoleNoBootDevice:
 		return true
 	}
@@ -256,5 +270,5 @@ func order(s event.Stage) int {
 
 // matters reports whether e is kept when a boot has more events than are kept of one.
 func matters(e event.Event) bool {
-	return failure(e) || e.Kind.Stage() == event.StageInstall || e.Kind == event.ScriptServed || e.Kind == event.ConfigServed || e.Kind == event.VMDeleted
+	return failure(e) || e.Kind == event.VMFailed || e.Kind.Stage() == event.StageInstall || e.Kind == event.ScriptServed || e.Kind == event.ConfigServed || e.Kind == event.VMDeleted
 }

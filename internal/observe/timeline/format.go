@@ -105,6 +105,9 @@ func title(b Boot, o Options) string {
 		colour = red
 	}
 	at := b.Started.In(o.location()).Format("2006-01-02 15:04:05 MST")
+	if b.Outcome == None {
+		return fmt.Sprintf("%s  %s  no boot: its virtual machine was not started", o.paint(bold, name), at)
+	}
 	where := "at stage " + string(b.Stage)
 	if b.Stage == "" { // armed or power-cycled only
 		where = "no request received yet"

@@ -178,8 +178,14 @@ func TestGrouping(t *testing.T) {
 			{{time.Second, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}, {time.Second, event.DHCPDiscover, "pxe"}}}, []string{"5 firmware booting", "3 address booting"}},
 		{"made again before it asked", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}, {0, event.VMDeleted, "kvm1"}},
 			{{time.Second, event.InstallArmed, ""}, {0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}}}, []string{"3 machine booting", "3 machine booting"}},
-		{"made again after virsh undefine", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}}, {{time.Second, event.VMCreated, "kvm1"}}}, []string{"2 machine booting", "1 machine booting"}},
-		{"of metal, after its virtual machine was deleted", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMDeleted, "kvm1"}}, {{time.Second, event.DHCPDiscover, "pxe"}}}, []string{"2 machine booting", "1 address booting"}},
+		{"made again after virsh undefine", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}}, {{time.Second, event.VMCreated, "kvm1"}}}, []string{"2 machine booting", "1 machine none"}},
+		{"of metal, after its virtual machine was deleted", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMDeleted, "kvm1"}}, {{time.Second, event.DHCPDiscover, "pxe"}}}, []string{"2 machine none", "1 address booting"}},
+		{"virtual machine that is not made", [][]step{{{0, event.VMFailed, "apply on kvm1"}}}, []string{"1 machine none"}},
+		{"virtual machine that does not start", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMFailed, "start on kvm1"}}}, []string{"2 machine none"}},
+		{"virtual machine that starts in the end", [][]step{{{0, event.VMFailed, "apply on kvm1"}, {0, event.VMCreated, "kvm1"}, {0, event.VMFailed, "start on kvm1"}, {0, event.VMStarted, "kvm1"}}}, []string{"4 machine booting"}},
+		{"virtual machine that virsh starts in the end", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMFailed, "start on kvm1"}, {time.Hour, event.DHCPDiscover, "pxe"}}}, []string{"3 address booting"}},
+		{"virtual machine that cannot be changed while it boots", [][]step{{{0, event.VMStarted, "kvm1"}, {0, event.VMFailed, "apply on kvm1"}}}, []string{"2 machine booting"}},
+		{"virtual machine that cannot be changed while it serves", [][]step{install, {{time.Hour, event.VMFailed, "apply on kvm1"}}}, []string{"18 install done"}},
 		{"fails, then goes on", [][]step{{{0, event.DHCPDiscover, "pxe"}, {0, event.TFTPRefused, "grub.cfg"}, {0, event.TFTPServed, "f"}}}, []string{"3 firmware booting"}},
 		{"fails", [][]step{firmware, {{0, event.TFTPFailed, "f"}}}, []string{"4 firmware failed"}},
 		{"an error after it was done", [][]step{install, {{time.Second, event.ConfigRefused, "second reader"}, {time.Hour, event.BackendDown, "api"}}}, []string{"19 install done"}},
@@ -333,6 +339,21 @@ func TestFormatWithoutStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "failed after 1.00 s no request received yet\n"; !strings.Contains(got.String(), want) {
+		t.Errorf("want %q in\n%s", want, &got)
+	}
+}
+
+// TestFormatWithoutBoot formats what was done to a virtual machine that never started.
+func TestFormatWithoutBoot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	r.record(0, "master-0", event.VMCreated, "kvm1")
+	r.record(time.Second, "master-0", event.VMFailed, "start on kvm1")
+	var got bytes.Buffer
+	if err := timeline.Format(&got, r.boots(t, "master-0")[0], timeline.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "UTC  no boot: its virtual machine was not started\n"; !strings.Contains(got.String(), want) || strings.Contains(got.String(), "failed:") {
 		t.Errorf("want %q in\n%s", want, &got)
 	}
 }
