@@ -39,7 +39,7 @@ func TestAddresses(t *testing.T) {
 	d := start(t, l)
 	m := d.machine(t, "52:54:00:00:00:10", "10.73.2.10")
 	answers := func(addr string) bool {
-		_, err := m.run("arping", "-c1", "-w2", "-I", "eth0", addr)
+		_, err := m.run("arping", "-c1", "-w30", "-I", "eth0", addr)
 		return err == nil
 	}
 	held := func(addr string) {
@@ -74,7 +74,7 @@ func TestAddresses(t *testing.T) {
 	held("10.73.2.7")
 
 	// Another machine announces it: duplicate address detection finds this one, and an announcement is answered.
-	if out, err := m.run("arping", "-D", "-c2", "-w5", "-I", "eth0", "10.73.2.7"); err == nil {
+	if out, err := m.run("arping", "-D", "-c2", "-w30", "-I", "eth0", "10.73.2.7"); err == nil {
 		t.Errorf("duplicate address detection finds nobody: %s", out)
 	}
 	if _, err := m.run("ip", "addr", "add", "10.73.2.7/24", "dev", "eth0"); err != nil {

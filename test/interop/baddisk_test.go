@@ -70,7 +70,7 @@ func (d *daemon) bounded(args ...string) (string, error) {
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		d.t.Fatalf("bootlab %v does not end\n%s", args, tail(d.log.String()))
+		d.t.Fatalf("bootlab %v does not end", args)
 	}
 	return string(out), err
 }
@@ -82,7 +82,7 @@ func (d *daemon) vmStates() map[string]string {
 	defer cancel()
 	vms, err := d.client.VMs(ctx)
 	if err != nil {
-		d.t.Fatalf("virtual machines: %v\n%s", err, tail(d.log.String()))
+		d.t.Fatalf("virtual machines: %v", err)
 	}
 	states := map[string]string{}
 	for _, vm := range vms {

@@ -55,10 +55,7 @@ func TestAddressConflicts(t *testing.T) {
 	d.until("the log names the addresses and the machine", func() bool {
 		return strings.Contains(regexpLine(d.log.String(), "dhcp_conflict"), "addr="+l.net+".10") && strings.Contains(d.log.String(), "02:00:00:00:ff:51")
 	})
-	out, err := d.bootlab("leases", "--state", "conflict")
-	if err != nil || !strings.Contains(out, l.net+".10") {
-		t.Errorf("bootlab leases does not show the addresses that cannot be given: %v\n%s", err, out)
-	}
+	d.shows(l.net+".10", "leases", "--state", "conflict")
 }
 
 // conflicts adds a machine that uses the addresses from first to last without a lease. Its kernel answers ARP requests for them, however
@@ -204,7 +201,7 @@ func TestRogue(t *testing.T) {
 		})
 		return ok
 	})
-	d.until("the other server is reported", func() bool { return strings.Contains(d.log.String(), "dhcp_rogue") })
+	d.logged("dhcp_rogue")
 	line := regexpLine(d.log.String(), "dhcp_rogue")
 	for _, want := range []string{l.net + ".9", "02:00:00:00:ff:54", l.seg.Bridge} {
 		if !strings.Contains(line, want) {
@@ -214,10 +211,7 @@ func TestRogue(t *testing.T) {
 	if n := d.metric("bootlab_dhcpd_rogue_replies_total"); n < 1 {
 		t.Errorf("bootlab_dhcpd_rogue_replies_total is %v", n)
 	}
-	out, err := d.bootlab("timeline", victim)
-	if err != nil || !strings.Contains(out, l.net+".9") {
-		t.Errorf("the timeline of the answered machine does not name it: %v\n%s", err, out)
-	}
+	d.shows(l.net+".9", "timeline", victim)
 	for range 20 {
 		mark := w.mark()
 		p := discover(mac(victim), dhcpv4.WithBroadcast(true))

@@ -46,10 +46,10 @@ func TestDescriptorShares(t *testing.T) {
 			missing := slices.DeleteFunc(m.unserved(l.addr()), func(what string) bool {
 				return strings.HasPrefix(what, flooded) // it may be busy, with those that came before
 			})
-			if out, _ := m.run("curl", "-sS", "-m", "5", "http://"+l.addr()+":7000/"); out != "from the backend" && flooded != "balancer" {
+			if out, _ := m.run("curl", "-sS", "-m", "20", "http://"+l.addr()+":7000/"); out != "from the backend" && flooded != "balancer" {
 				missing = append(missing, "balancer: "+out)
 			}
-			if out, _ := m.run("curl", "-sS", "-m", "5", "http://"+l.addr()+":9680/healthz"); out != "ok\n" && flooded != "admin" {
+			if out, _ := m.run("curl", "-sS", "-m", "20", "http://"+l.addr()+":9680/healthz"); out != "ok\n" && flooded != "admin" {
 				missing = append(missing, "admin: "+out)
 			}
 			if a := fresh.lease(t); a != l.net+".11" {
@@ -93,7 +93,7 @@ func TestDescriptorShares(t *testing.T) {
 // floodFrom opens 400 connections and leaves them open.
 func floodFrom(sources []net.IP, network, to, say string) (conns []net.Conn) {
 	for i := range 400 {
-		dialer := net.Dialer{Timeout: 2 * time.Second}
+		dialer := net.Dialer{Timeout: 10 * time.Second}
 		if ip := sources[i%len(sources)]; ip != nil {
 			dialer.LocalAddr = &net.TCPAddr{IP: ip}
 			if network == "udp" {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
@@ -72,7 +73,7 @@ func (s side) talk(card net.HardwareAddr, addr string, a clientKind) map[string]
 			p.GatewayIPAddr = net.ParseIP(a.from).To4()
 			from, to = netip.AddrPortFrom(netip.MustParseAddr(a.from), 67), netip.AddrPortFrom(s.server, 67)
 		}
-		h, ok := s.w.tryFrom(p, from, to, patience/4)
+		h, ok := s.w.tryFrom(p, from, to, 15*time.Second) // the time that silence costs
 		if ok {
 			said[name] = h
 		}

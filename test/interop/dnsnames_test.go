@@ -63,7 +63,7 @@ func (d *daemon) bind(t *testing.T, zones ...string) (ask func(args ...string) s
 		}
 	})
 	return func(args ...string) string {
-		b, _ := exec.Command("dig", append([]string{"@" + d.addr, "-p", "5353", "+short", "+tries=1", "+time=2"}, args...)...).Output()
+		b, _ := exec.Command("dig", append([]string{"@" + d.addr, "-p", "5353", "+short", "+tries=1", "+time=20"}, args...)...).Output()
 		return strings.TrimSpace(string(b))
 	}
 }

@@ -45,7 +45,7 @@ func TestDocumentOfEveryNIC(t *testing.T) {
 	if status, body := w2.get(self, "files/kernels/"+second); status != http.StatusOK || body != "kernel of "+second {
 		t.Errorf("the kernel in the script of the second NIC: %d %q", status, body)
 	}
-	if out, err := w2.run("curl", "-s", "-m", "10", "tftp://"+d.addr+"/kernels/"+second); err != nil || out != "kernel of "+second {
+	if out, err := w2.run("curl", "-s", "-m", "60", "tftp://"+d.addr+"/kernels/"+second); err != nil || out != "kernel of "+second {
 		t.Errorf("the same by TFTP: %q, %v", out, err)
 	}
 	for _, name := range []string{

@@ -54,13 +54,9 @@ func TestEtcdDiscovery(t *testing.T) {
 		return strings.TrimSpace(out)
 	}
 	d.until("three members", func() bool { return strings.Count(etcdctl(members[0], "member", "list"), ", started, ") == 3 })
-	if out := etcdctl(members[1], "put", "greeting", "hello"); out != "OK" {
-		t.Fatalf("put: %s", out)
-	}
+	d.until("the second takes a value", func() bool { return etcdctl(members[1], "put", "greeting", "hello") == "OK" })
 	for i, m := range members {
-		if out := etcdctl(m, "get", "greeting", "--print-value-only"); out != "hello" {
-			t.Errorf("member %d has %q", i, out)
-		}
+		d.until(fmt.Sprintf("member %d has it", i), func() bool { return etcdctl(m, "get", "greeting", "--print-value-only") == "hello" })
 	}
 	if _, err := exec.LookPath("dig"); err == nil && strings.Count(d.dig("_etcd-server-ssl._tcp.c.lab.test", "SRV"), "2380") != 3 {
 		t.Error("the SRV records are not three")

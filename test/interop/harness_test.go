@@ -163,8 +163,21 @@ type daemon struct {
 
 // An output is what a process writes.
 type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu    sync.Mutex
+	b     bytes.Buffer
+	shown bool
+}
+
+// show logs the end of the output, unless the test has it already.
+func (o *output) show(t *testing.T, whose string) {
+	t.Helper()
+	o.mu.Lock()
+	shown := o.shown
+	o.shown = true
+	o.mu.Unlock()
+	if !shown {
+		t.Logf("log of %s:\n%s", whose, tail(o.String()))
+	}
 }
 
 func (o *output) Write(p []byte) (int, error) { o.mu.Lock(); defer o.mu.Unlock(); return o.b.Write(p) }
@@ -181,7 +194,7 @@ func start(t *testing.T, l *labFile, wrap ...string) *daemon {
 	t.Cleanup(func() {
 		d.kill()
 		if t.Failed() {
-			t.Logf("log of the daemon:\n%s", tail(d.log.String()))
+			d.log.show(t, "the daemon")
 		}
 		if s := d.log.String(); strings.Contains(s, "panic") || strings.Contains(s, "goroutine ") {
 			t.Errorf("the daemon panicked:\n%s", tail(s))
@@ -191,7 +204,8 @@ func start(t *testing.T, l *labFile, wrap ...string) *daemon {
 	return d
 }
 
-func tail(s string) string { return s[max(0, len(s)-6000):] }
+// tail returns the last lines of a log: few, as the reason of a failure stands before them.
+func tail(s string) string { return s[max(0, len(s)-4000):] }
 
 // start runs the daemon, once more if it ended. wrap is a command to run it under.
 func (d *daemon) start(wrap ...string) {
@@ -200,7 +214,8 @@ func (d *daemon) start(wrap ...string) {
 	d.until("the daemon answers", func() bool {
 		select {
 		case <-d.ended:
-			d.t.Fatalf("the daemon ended at once: %v\n%s", d.cmd.ProcessState, tail(d.log.String()))
+			d.log.show(d.t, "the daemon")
+			d.t.Fatalf("the daemon ended at once: %v", d.cmd.ProcessState)
 		default:
 		}
 		_, err := d.client.Status(context.Background())
@@ -276,7 +291,7 @@ func waitUntil(t *testing.T, what string, ok func() bool, logs ...*output) {
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			for _, log := range logs {
-				t.Logf("log:\n%s", tail(log.String()))
+				log.show(t, "the process")
 			}
 			t.Fatalf("%s: not within %v", what, patience)
 		}
@@ -294,6 +309,15 @@ func writeFile(t *testing.T, path, text string) {
 func (d *daemon) bootlab(args ...string) (string, error) {
 	out, err := d.command(context.Background(), args...).CombinedOutput()
 	return string(out), err
+}
+
+// shows waits until what a command prints holds text.
+func (d *daemon) shows(text string, args ...string) {
+	d.t.Helper()
+	d.until(fmt.Sprintf("%q is what bootlab %s prints", text, strings.Join(args, " ")), func() bool {
+		out, err := d.bootlab(args...)
+		return err == nil && strings.Contains(out, text)
+	})
 }
 
 func (d *daemon) command(ctx context.Context, args ...string) *exec.Cmd {

@@ -312,9 +312,7 @@ func TestDecline(t *testing.T) {
 			if again.YourIPAddr.String() == first {
 				t.Errorf("%s is offered again", first)
 			}
-			if log := d.log.String(); !strings.Contains(log, "dhcp_decline") || !strings.Contains(log, "addr="+first) {
-				t.Error("the log does not name the declined address")
-			}
+			d.until("the declined address is logged", func() bool { return strings.Contains(regexpLine(d.log.String(), "dhcp_decline"), "addr="+first) })
 			d.until("the address is shown as quarantined, not as leased", func() bool { return d.holder(first) == "" })
 			// No machine gets it: the pool has no other.
 			probe := d.machine(t, "52:54:00:00:ff:26").wire(t)

@@ -103,7 +103,7 @@ func TestImportedDnsmasq(t *testing.T) {
 		"w0.lab.test A", "w0.lab.test AAAA", "nas.lab.test A", "files.lab.test A", "away.lab.test A", "apps.lab.test A", "console.apps.lab.test A", "a.b.apps.lab.test A",
 		"_etcd-server-ssl._tcp.lab.test SRV", "lab.test TXT", "lab.test MX", "none.lab.test A", "-x NET.10", "-x NET.5", "-x NET.60",
 	} {
-		args := append([]string{"@" + subnet + ".1", "+short", "+tries=3", "+time=3"}, strings.Fields(strings.ReplaceAll(q, "NET", subnet))...)
+		args := append([]string{"@" + subnet + ".1", "+short", "+tries=3", "+time=20"}, strings.Fields(strings.ReplaceAll(q, "NET", subnet))...)
 		ours, err := (&machine{Client: &netns.Client{Name: l.ns}}).run("dig", args...)
 		theirs, err2 := server.run("dig", args...)
 		if strings.HasPrefix(q, "files") { // an alias here, a CNAME there

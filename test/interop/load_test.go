@@ -195,10 +195,11 @@ func TestPoolExhaustion(t *testing.T) {
 			}
 		}
 	}
-	for madeUp < 1000 && !strings.Contains(d.log.String(), "is full") {
+	// Late answers are lost: what was offered becomes free again.
+	for end := time.Now().Add(patience); time.Now().Before(end) && (taken < 120 || !strings.Contains(d.log.String(), "is full")); {
 		take()
 	}
-	if taken < 120 { // late answers are lost
+	if taken < 120 {
 		t.Errorf("%d addresses of 148 taken: the test proves nothing", taken)
 	}
 	if lease == 0 || lease > 10*time.Minute {
@@ -232,9 +233,7 @@ func TestPoolExhaustion(t *testing.T) {
 	}
 	stop()
 	flooding.Wait()
-	if !strings.Contains(d.log.String(), "dhcp_flood") {
-		t.Error("the flood is not reported")
-	}
+	d.logged("dhcp_flood")
 	if again := w.bind(honest.ClientHWAddr); !again.YourIPAddr.Equal(honest.YourIPAddr) {
 		t.Errorf("the machine with %s gets %s", honest.YourIPAddr, again.YourIPAddr)
 	}

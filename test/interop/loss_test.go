@@ -35,21 +35,13 @@ func newLossLab(t *testing.T, subnet string, prepare func(l *labFile), wrap ...s
 	for i := range lab.ms {
 		lab.ms[i] = d.machine(t, fmt.Sprintf("52:54:00:00:00:1%d", i), fmt.Sprintf("%s.1%d", subnet, i))
 	}
-	lab.want("first start of this lab: machines install themselves at their next network boot\" hosts=\"[w0 w1 w2]\"")
+	lab.logged("first start of this lab: machines install themselves at their next network boot\" hosts=\"[w0 w1 w2]\"")
 	for _, host := range []string{"w0", "w1"} {
 		if out, err := d.bootlab("install", host, "--done"); err != nil {
 			t.Fatal(out)
 		}
 	}
 	return lab
-}
-
-// want checks that the log of the daemon has a text.
-func (l *lossLab) want(text string) {
-	l.t.Helper()
-	if !strings.Contains(l.log.String(), text) {
-		l.t.Errorf("the log lacks %q:\n%s", text, tail(l.log.String()))
-	}
 }
 
 // restart ends the daemon as a power cut does, and starts it again with an empty log.
@@ -82,8 +74,8 @@ func (l *lossLab) wantNoInstall(unknown, why string) {
 			l.t.Errorf("w%d would be wiped", host)
 		}
 	}
-	l.want("level=ERROR msg=state_lost")
-	l.want(why)
+	l.logged("level=ERROR msg=state_lost")
+	l.logged(why)
 	if s := l.status(); !strings.Contains(s.StateLost, why) || !strings.Contains(strings.Join(s.Warnings, "\n"), "No machine with install: once is installed until an admin says so") {
 		l.t.Errorf("status: %q, warnings %q", s.StateLost, s.Warnings)
 	}
@@ -188,7 +180,7 @@ func TestLostState(t *testing.T) {
 				}
 			})
 			if tt.prepare != nil {
-				l.want(`msg="state marker not written: without it, a lost state may not be noticed"`)
+				l.logged(`msg="state marker not written: without it, a lost state may not be noticed"`)
 			}
 			l.restart(nil)
 			if l.installs(0) || !l.installs(2) || l.status().StateLost != "" {
@@ -342,9 +334,7 @@ func TestUnmountedState(t *testing.T) {
 
 	// Under the running daemon.
 	run("umount", "--lazy", folder)
-	l.until("the daemon notices", func() bool {
-		return strings.Contains(l.log.String(), "was unmounted or replaced while in use: put it back")
-	})
+	l.logged("was unmounted or replaced while in use: put it back")
 	known()
 	l.wantOutput("was unmounted or replaced while in use", "state")
 	l.restart(nil, wrap...)
@@ -381,7 +371,7 @@ func TestRemovedState(t *testing.T) {
 		l.daemon.start()
 		removeAll(t, folder)
 		const advice = "was removed while in use: run bootlab backup FILE now, while bootlab runs, then stop it, run bootlab restore FILE, and start it"
-		l.until("the daemon notices", func() bool { return strings.Contains(l.log.String(), advice) })
+		l.logged(advice)
 		l.wantOutput(advice, "status")
 		l.wantOutput(advice, "state")
 	}
@@ -392,7 +382,7 @@ func TestRemovedState(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 		for _, text := range why {
-			l.want(text)
+			l.logged(text)
 		}
 	}
 	lost := []string{"was removed while in use, and cannot be written again",
@@ -427,9 +417,7 @@ func TestRemovedState(t *testing.T) {
 	}
 	l.restart(nil)
 	netns.Run(t, "mv", folder, folder+".moved")
-	l.until("the daemon notices", func() bool {
-		return strings.Contains(l.log.String(), "was unmounted or replaced while in use: put it back")
-	})
+	l.logged("was unmounted or replaced while in use: put it back")
 	stop("is no longer in its place, since it or its folder was moved or unmounted: nothing is lost: put it back before the next start")
 	netns.Run(t, "mv", folder+".moved", folder)
 	l.restart(nil)

@@ -388,16 +388,13 @@ func TestNeighboursGetNothing(t *testing.T) {
 	if kinds != 20 {
 		t.Errorf("%d kinds of tries, want 20", kinds)
 	}
-	if shown := n.timeline(); !strings.Contains(shown, "address conflict") || !strings.Contains(shown, spyMAC) {
-		t.Errorf("the timeline does not show who took the address:\n%s", shown)
-	}
+	n.shows("address conflict", "timeline", "w0", "--all")
+	n.shows(spyMAC, "timeline", "w0", "--all")
 	conflicts := n.metric(`bootlab_events_total{kind="address_conflict"}`)
 	if want := 6 * rounds; int(conflicts) < want {
 		t.Errorf("%v address conflicts are counted, want at least %d", conflicts, want)
 	}
-	if !strings.Contains(n.log.String(), "address_conflict") {
-		t.Error("no warning in the log")
-	}
+	n.logged("address_conflict")
 	t.Logf("0 documents in %d tries of %d kinds, 0 installs disturbed; %v address conflicts", made, kinds, conflicts)
 }
 

@@ -59,7 +59,7 @@ func TestSixAddresses(t *testing.T) {
 			t.Errorf("%s: got %s with routes %s, want %s with %s", tt.name, ack.YourIPAddr, routes(ack), tt.addr, tt.routes)
 		}
 	}
-	d.until("the refusal is logged", func() bool { return strings.Contains(d.log.String(), "dhcp_refused mac=52:54:00:12:34:06") })
+	d.logged("dhcp_refused mac=52:54:00:12:34:06")
 	t.Run("who has them", func(t *testing.T) {
 		_, line, _ := strings.Cut(d.log.String(), "dhcp_refused mac=52:54:00:12:34:06")
 		line, _, _ = strings.Cut(line, "\n")
@@ -137,7 +137,7 @@ func TestPoolCriteria(t *testing.T) {
 		second := w.exchange(m, mods, func() *dhcpv4.DHCPv4 { return discover(numbered(0x980), mods...) })
 		w.exchange(m, mods, func() *dhcpv4.DHCPv4 { return selecting(second, mods...) })
 		w.silent(discover(numbered(0x981), mods...), discover(mac("52:54:00:00:00:10")))
-		d.until("the limit of the port is logged", func() bool { return strings.Contains(d.log.String(), "(per_port)") })
+		d.logged("(per_port)")
 	})
 }
 

@@ -132,7 +132,7 @@ func (a *acknowledged) check(t *testing.T, d *daemon, m *machine) {
 		if status, body := m.get(addr, config); status != http.StatusOK {
 			t.Errorf("%s has the token of its boot and gets %d %s", host, status, body)
 		}
-		d.until(host+" installs", func() bool { return strings.Contains(d.log.String(), "install_started host="+host+" ") })
+		d.logged("install_started host=" + host + " ")
 		a.states[host] = "installing"
 	}
 }

@@ -168,7 +168,7 @@ func TestImageForRootAlone(t *testing.T) {
 	if out, err := exec.Command("curl", "-sfo", os.DevNull, "http://10.94.4.1:8080/files/images/k").CombinedOutput(); err == nil {
 		t.Errorf("fetched: %s", out)
 	}
-	d.until("the reason", func() bool { return strings.Contains(d.log.String(), "the daemon's user may not read it") })
+	d.logged("the daemon's user may not read it")
 	if err := os.Chmod(image, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -149,26 +149,22 @@ func TestStorm(t *testing.T) {
 	d.wantStages(t, "rack-0", event.DHCPAck, event.TFTPServed) // recorded when the last block is acknowledged: iPXE may be further then
 }
 
-// wantStages checks that the timeline of a host has these events, in this order.
+// wantStages waits until the timeline of a host has these events, in this order.
 func (d *daemon) wantStages(t *testing.T, host string, want ...event.Kind) {
 	t.Helper()
-	boots, err := d.client.Boots(t.Context(), host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var seen []event.Kind
-	for _, b := range boots {
-		for _, e := range b.Events {
-			seen = append(seen, e.Kind)
+	d.until(fmt.Sprintf("the timeline of %s has %v", host, want), func() bool {
+		boots, err := d.client.Boots(t.Context(), host)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	rest := want
-	for _, kind := range seen {
-		if len(rest) > 0 && kind == rest[0] {
-			rest = rest[1:]
+		rest := want
+		for _, b := range boots {
+			for _, e := range b.Events {
+				if len(rest) > 0 && e.Kind == rest[0] {
+					rest = rest[1:]
+				}
+			}
 		}
-	}
-	if len(rest) > 0 {
-		t.Errorf("the timeline of %s has %v; it lacks %v", host, seen, rest)
-	}
+		return len(rest) == 0
+	})
 }

@@ -50,7 +50,7 @@ func TestRaspberryPi(t *testing.T) {
 				}
 			}
 			for name, want := range map[string]string{"deadbeef/config.txt": "arm_64bit=1\n", "kernel8.img": "kernel"} {
-				if out, err := m.run("curl", "-sS", "-m", "10", "tftp://"+d.addr+"/"+name); err != nil || out != want {
+				if out, err := m.run("curl", "-sS", "-m", "60", "tftp://"+d.addr+"/"+name); err != nil || out != want {
 					t.Errorf("%s: %q, %v", name, out, err)
 				}
 			}

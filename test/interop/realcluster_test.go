@@ -266,7 +266,7 @@ func fetchIgnition(t *testing.T, m *machine) {
 	t.Helper()
 	accept := "Accept: application/vnd.coreos.ignition+json;version=3.4.0, */*;q=0.1"
 	waitUntil(t, "Ignition has its config", func() bool {
-		out, err := m.run("curl", "-sSk", "-m", "5", "-H", accept, "--resolve", "api-int.prod.lab.test:22623:"+m.d.net+".5", "https://api-int.prod.lab.test:22623/config/worker")
+		out, err := m.run("curl", "-sSk", "-m", "20", "-H", accept, "--resolve", "api-int.prod.lab.test:22623:"+m.d.net+".5", "https://api-int.prod.lab.test:22623/config/worker")
 		return err == nil && strings.Contains(out, `"version":"3.4.0"`)
 	}, m.d.log)
 }

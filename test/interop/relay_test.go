@@ -285,7 +285,7 @@ func TestVLAN(t *testing.T) {
 	if leases, err := m.d.client.Leases(t.Context()); err != nil || len(leases) != 2 {
 		t.Errorf("%d leases, %v; want one in each network", len(leases), err)
 	}
-	if out, err := m.run("sh", "-c", "arping -c1 -w2 -I eth0 "+m.d.addr+" && arping -c1 -w2 -I "+card+" 10.102.80.1"); err != nil {
+	if out, err := m.run("sh", "-c", "arping -c1 -w30 -I eth0 "+m.d.addr+" && arping -c1 -w30 -I "+card+" 10.102.80.1"); err != nil {
 		t.Errorf("the addresses are of no use: %v\n%s", err, out)
 	}
 }

@@ -271,5 +271,5 @@ func TestWarningsAtTheStart(t *testing.T) {
 	l.profiles = "  gone: {kernel: images/not-there}\n"
 	l.write()
 	d := start(t, l)
-	d.until("a warning is on the log", func() bool { return strings.Contains(d.log.String(), "images/not-there: file not found") })
+	d.logged("images/not-there: file not found")
 }

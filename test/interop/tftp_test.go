@@ -85,7 +85,7 @@ func (m *machine) fetches(t *testing.T, c tftpClient, server string, size int) e
 	}
 	file := filepath.Join(t.TempDir(), name)
 	argv := c.argv(server, "public/"+name, file)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // 80,000 small blocks, one at a time
 	defer cancel()
 	if out, err := m.Command(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, out)

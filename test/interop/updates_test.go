@@ -14,9 +14,9 @@ import (
 
 const updateSecret = "pRP5FapFoJ95JEL06sv4PQ=="
 
-// nsupdate sends a script that is signed with the key ed.
-func (d *daemon) nsupdate(lines ...string) (string, error) {
-	cmd := exec.Command("nsupdate", "-t", "3", "-y", "hmac-sha256:ed:"+updateSecret)
+// nsupdate sends a script that is signed with the key ed. It gives up after some seconds.
+func (d *daemon) nsupdate(seconds string, lines ...string) (string, error) {
+	cmd := exec.Command("nsupdate", "-t", seconds, "-y", "hmac-sha256:ed:"+updateSecret)
 	cmd.Stdin = strings.NewReader("server " + d.addr + "\n" + strings.Join(lines, "\n") + "\nsend\n")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -44,10 +44,10 @@ func TestDynamicUpdates(t *testing.T) {
 `
 	l.write()
 	d := start(t, l)
-	if out, err := d.nsupdate("update add w0.lab.test. 60 TXT x"); err == nil || !strings.Contains(out, "REFUSED") {
+	if out, err := d.nsupdate("60", "update add w0.lab.test. 60 TXT x"); err == nil || !strings.Contains(out, "REFUSED") {
 		t.Errorf("a host's name: %v %s", err, out)
 	}
-	if out, err := d.nsupdate("update add _acme-challenge.w0.lab.test. 60 TXT token"); err != nil {
+	if out, err := d.nsupdate("60", "update add _acme-challenge.w0.lab.test. 60 TXT token"); err != nil {
 		t.Errorf("a challenge: %v %s", err, out)
 	}
 	var mu sync.Mutex
@@ -58,7 +58,7 @@ func TestDynamicUpdates(t *testing.T) {
 			load.Go(func() {
 				for i := range 40 {
 					name, addr := fmt.Sprintf("n%d-%d-%d.dyn.example.", round, w, i), fmt.Sprintf("192.0.2.%d", i)
-					if _, err := d.nsupdate("prereq nxdomain "+name, "update add "+name+" 60 A "+addr); err != nil {
+					if _, err := d.nsupdate("3", "prereq nxdomain "+name, "update add "+name+" 60 A "+addr); err != nil {
 						return
 					}
 					mu.Lock()

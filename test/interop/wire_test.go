@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds every wait. It only ends what hangs.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // A wire is a packet socket on a machine's NIC. It sends with any MAC and any address, and receives all frames, those of the machine's
 // own programs included.
@@ -98,7 +98,7 @@ func (m *machine) wire(t testing.TB) *wire { t.Helper(); return newWire(t, m, "e
 func (w *wire) tail() string {
 	var b strings.Builder
 	all := w.all()
-	for _, h := range all[max(0, len(all)-40):] {
+	for _, h := range all[max(0, len(all)-20):] {
 		fmt.Fprintf(&b, "%s %s\n", h.At.Format("05.000"), h)
 	}
 	return b.String()
@@ -280,7 +280,7 @@ func (w *wire) ask(p *dhcpv4.DHCPv4) captured {
 // askFrom asks, and asks again as clients do: an interface that just came up may lose the first frame.
 func (w *wire) askFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort) captured {
 	w.t.Helper()
-	const tries = 6
+	const tries = 12
 	for range tries {
 		if h, ok := w.tryFrom(p, from, to, patience/tries); ok {
 			return h
