@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -130,6 +131,7 @@ func TestLife(t *testing.T) {
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30)})
 
 	m.Await(t, patience, "GUEST message node-sesame")
+	r.awaitInstall(t, "installing")
 	r.kill(t)
 	r.start(t)
 	r.wantInstall(t, "installing")
@@ -180,6 +182,17 @@ func (r *rig) wantInstall(t *testing.T, want string) {
 	if got := r.host(t, "node").Install; got != want {
 		t.Errorf("install state %q, want %q", got, want)
 	}
+}
+
+// awaitInstall waits for an install state: a document is read once its machine has acknowledged the end, and uses it already.
+func (r *rig) awaitInstall(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, patience, func() error {
+		if got := r.host(t, "node").Install; got != want {
+			return fmt.Errorf("install state %q, want %q", got, want)
+		}
+		return nil
+	})
 }
 
 func wantInstallations(t *testing.T, m *qemu.Machine, want int) {

@@ -140,9 +140,12 @@ func TestConsole(t *testing.T) {
 		}
 		return errors.New("no panic on the timeline")
 	})
-	if text := string(r.bootlab(t, "vm", "log", "node", "--raw")); !strings.Contains(text, "ls\x03") || !strings.Contains(text, "\x1b]0;title") {
-		t.Errorf("vm log --raw: %q", text)
-	}
+	eventually(t, patience, func() error {
+		if text := string(r.bootlab(t, "vm", "log", "node", "--raw")); !strings.Contains(text, "ls\x03") || !strings.Contains(text, "\x1b]0;title") {
+			return fmt.Errorf("vm log --raw: %q", text)
+		}
+		return nil
+	})
 	snapshots(t, r)
 	if text := string(r.bootlab(t, "vm", "log", "node")); !strings.Contains(text, "ready\n"+last+"\n") || strings.Contains(text, "\x1b") {
 		t.Errorf("vm log: %q", text)

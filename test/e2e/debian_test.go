@@ -76,9 +76,7 @@ func TestDebianInstaller(t *testing.T) {
 	if n := m.Said("Prompt:"); n > 0 {
 		t.Errorf("it asked %d questions before it had its preseed file", n)
 	}
-	if h := r.host(t, "node"); h.Install != "installing" {
-		t.Errorf("install state %q, want installing", h.Install)
-	}
+	r.awaitInstall(t, "installing")
 	r.wantKinds(t, "node", event.DHCPAck, event.ScriptServed, event.FileServed, event.FileServed, event.DHCPAck, event.ConfigServed, event.InstallStarted)
 	// It does not take our boot file for a preseed file, and reads its own once. Firmware and installer have one lease.
 	for kind, want := range map[event.Kind]int{event.ScriptServed: 1, event.ConfigServed: 1, event.ConfigRefused: 0, event.FileMissing: 0} {

@@ -60,6 +60,12 @@ func (d *daemon) text() string {
 	return d.log.String()
 }
 
+// tail returns the last lines of the log: few, as the reason of a failure stands before them.
+func (d *daemon) tail() string {
+	log := d.text()
+	return log[max(0, len(log)-4000):]
+}
+
 // start bounds the start of the daemon, which takes a fraction of a second.
 const start = time.Minute
 
@@ -184,7 +190,7 @@ func (r *rig) start(t testing.TB) {
 	for {
 		n, err := sock.Read(buf)
 		if err != nil {
-			t.Fatalf("no READY=1 from the daemon: %v\n%s", err, d.text())
+			t.Fatalf("%s\nno READY=1 from the daemon: %v", d.tail(), err)
 		}
 		if bytes.Contains(buf[:n], []byte("READY=1")) {
 			return
@@ -217,13 +223,13 @@ func (r *rig) stop(t testing.TB) {
 	}
 	log := d.text()
 	for _, bad := range []string{"DATA RACE", "panic:", "level=ERROR"} {
-		if strings.Contains(log, bad) {
-			t.Errorf("the daemon's log holds %q", bad)
+		if _, line, found := strings.Cut(log, bad); found {
+			line, _, _ = strings.Cut(line, "\n")
+			t.Errorf("the daemon's log holds %s%s", bad, line)
 		}
 	}
 	if t.Failed() {
-		const tail = 12000
-		t.Logf("the daemon's log, the end:\n%s", log[max(0, len(log)-tail):])
+		t.Logf("the daemon's log, the end:\n%s", d.tail())
 	}
 }
 
@@ -283,7 +289,7 @@ func (r *rig) host(t testing.TB, name string) api.Host {
 // received before the daemon knows that it did.
 func (r *rig) wantKinds(t testing.TB, host string, want ...event.Kind) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		seen := r.events(t, host)
 		missing, ok := lacks(seen, want)
 		if !ok {

@@ -44,10 +44,13 @@ func TestSilentHypervisor(t *testing.T) {
 		return nil
 	})
 	r.othersAnswer(t, "frozen")
-	ready := netns.Run(t, "curl", "-s", "http://127.0.0.1:9680/readyz")
-	if !strings.Contains(ready, "virt: ok, degraded: 1 of 1 hypervisors do not answer") {
-		t.Errorf("readyz does not count the hypervisor that is down: %s", ready)
-	}
+	eventually(t, patience, func() error {
+		ready := netns.Run(t, "curl", "-s", "http://127.0.0.1:9680/readyz")
+		if !strings.Contains(ready, "virt: ok, degraded: 1 of 1 hypervisors do not answer") {
+			return fmt.Errorf("readyz does not count the hypervisor that is down: %s", ready)
+		}
+		return nil
+	})
 	if err := libvirt.Thaw(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,17 +82,17 @@ func (r *rig) othersAnswer(t *testing.T, when string) {
 		name string
 		ask  func()
 	}{
-		{"DNS", func() { netns.Run(t, "dig", "+time=15", "+tries=1", "@"+appliance, "node.prod.lab.test") }},
+		{"DNS", func() { netns.Run(t, "dig", "+time=40", "+tries=1", "@"+appliance, "node.prod.lab.test") }},
 		{"status", func() { r.bootlab(t, "status") }},
 		{"hosts", func() { r.bootlab(t, "hosts") }},
 		{"vm list", func() { r.bootlab(t, "vm", "list") }},
-		{"dashboard", func() { netns.Run(t, "curl", "-s", "--max-time", "20", "http://127.0.0.1:9680/") }},
+		{"dashboard", func() { netns.Run(t, "curl", "-s", "--max-time", "40", "http://127.0.0.1:9680/") }},
 	} {
 		start := time.Now()
 		what.ask()
 		took := time.Since(start)
 		t.Logf("%s, %s: %s", when, what.name, took.Round(time.Millisecond))
-		if took > 20*time.Second { // it used to be one minute or two
+		if took > 50*time.Second { // what waits for the hypervisor takes a minute or two, on any machine
 			t.Errorf("%s, %s: took %s", when, what.name, took)
 		}
 	}
@@ -104,8 +107,15 @@ func mapsOf(t *testing.T, pid int) string {
 	return string(text)
 }
 
-// hypervisorProcess returns the process of the daemon that talks to its hypervisor.
-func hypervisorProcess(t *testing.T, r *rig) int {
+// hypervisorProcess returns the process of the daemon that talks to its hypervisor. The daemon may be about to start it again.
+func hypervisorProcess(t *testing.T, r *rig) (pid int) {
+	t.Helper()
+	netns.WaitFor(t, "a process of a hypervisor", func() bool { pid = hypervisorChild(t, r); return pid > 0 })
+	return pid
+}
+
+// hypervisorChild is hypervisorProcess, or 0.
+func hypervisorChild(t *testing.T, r *rig) int {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.daemon.cmd.Process.Pid))
 	if err != nil {
@@ -123,6 +133,5 @@ func hypervisorProcess(t *testing.T, r *rig) int {
 			}
 		}
 	}
-	t.Fatal("no process of a hypervisor")
 	return 0
 }

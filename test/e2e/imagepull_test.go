@@ -23,7 +23,7 @@ func TestImageIsAwaited(t *testing.T) {
 				"ipxe/stay.ipxe": "#!ipxe\nimgfetch {{.FilesURL}}/public/late && echo LATE is there || echo LATE was given up\nsleep 600\n",
 			})
 			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: fw})
-			r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.FileMissing })
+			r.wantKinds(t, "node", event.FileMissing)
 			put(t, filepath.Join(r.dir, "files/public/late"), []byte("late"))
 			line := m.Await(t, patience, "LATE ")
 			t.Logf("%.1f s: %s, after %d refusals", line.At.Seconds(), line.Text, r.count(t, "node", event.FileMissing))

@@ -33,7 +33,7 @@ func TestHypervisorBySSH(t *testing.T) {
 			}
 			r.bootlab(t, "vm", "create", "node")
 			r.untilVM(t, "running")
-			r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.DHCPAck })
+			r.wantKinds(t, "node", event.DHCPAck)
 			eventually(t, patience, func() error { // by a connection of its own
 				boots := ask[[]api.ConsoleBoot](t, r, "vm", "log", "node", "--list")
 				if len(boots) == 0 || boots[0].Bytes == 0 {

@@ -18,7 +18,6 @@ func TestClusterOfVMs(t *testing.T) {
 	lab := strings.NewReplacer("kind: openshift", "kind: kubernetes, address: 10.77.0.10", "role: worker", "role: control-plane").Replace(vmLab(libvirt.URI, "bios"))
 	r := newRigHere(t, lab, bootFiles)
 	r.bootlab(t, "up", "prod", "--yes", "--detach")
-	r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.DHCPAck })
 	r.wantKinds(t, "node", event.VMCreated, event.VMStarted, event.DHCPAck)
 	r.untilVM(t, "running")
 	r.bootlab(t, "down", "prod", "--yes")
