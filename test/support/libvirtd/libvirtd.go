@@ -19,7 +19,7 @@ import (
 const Pool = "default"
 
 // readyTimeout is how long libvirtd may take to answer. It first probes every emulator.
-const readyTimeout = 60 * time.Second
+const readyTimeout = 3 * time.Minute
 
 const pathLetters = "/._-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -139,14 +139,14 @@ func Run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// WaitFor waits until ok, and fails the test after 20 s.
+// WaitFor waits until ok, and fails the test after two minutes, which only ends what hangs.
 func WaitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for !ok() {
 		if pause.For(ctx, 5*time.Millisecond) != nil {
-			t.Fatalf("waited a minute for %s", what)
+			t.Fatalf("waited two minutes for %s", what)
 		}
 	}
 }
@@ -240,10 +240,10 @@ func (c *Client) Command(ctx context.Context, name string, args ...string) *exec
 	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", c.Name, name}, args...)...)
 }
 
-// Run runs a command inside the client's namespace, for 30 s at most, and fails the test with its output unless it succeeds.
+// Run runs a command inside the client's namespace, for two minutes at most, and fails the test with its output unless it succeeds.
 func (c *Client) Run(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	out, err := c.Command(ctx, name, args...).CombinedOutput()
 	if err != nil {

@@ -27,12 +27,7 @@ func NewNginx(t testing.TB, dir string) string {
 			t.Fatal(err)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
+	addr := SparePort(t)
 	conf := filepath.Join(own, "nginx.conf")
 	text := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/error.log;
 events {}
@@ -48,7 +43,7 @@ http { access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; f
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = c.Close()
@@ -59,6 +54,19 @@ http { access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; f
 			t.Fatalf("nginx does not answer: %v\n%s", err, text)
 		}
 	}
+}
+
+// SparePort returns an address and port of loopback for a server that has to be given one. No other test uses the address, so nobody takes
+// the port before the server does.
+func SparePort(t testing.TB) string {
+	t.Helper()
+	n := serial.Add(1)
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 128+os.Getpid()%64, 1+n/250%250, 1+n%250))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
 }
 
 // A Cutter is a proxy that breaks connections.

@@ -330,7 +330,7 @@ func (m *Machine) Kill() {
 }
 
 // consoleTail is how many lines a failed test shows.
-const consoleTail = 60
+const consoleTail = 30
 
 func (m *Machine) cleanup(t testing.TB) {
 	m.Kill()

@@ -30,12 +30,7 @@ func Start(t testing.TB) (address, key string) {
 	dir := t.TempDir()
 	key = filepath.Join(dir, "key")
 	netns.Run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
-	spare, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address = spare.Addr().String()
-	_ = spare.Close()
+	address = netns.SparePort(t)
 	file := filepath.Join(dir, "sshd_config")
 	if err := os.WriteFile(file, []byte(strings.NewReplacer("ADDRESS", address, "DIR", dir).Replace(config)), 0o600); err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ func TestLoad(t *testing.T) {
 		{"window", server{content: noise(5000), window: 4, oack: window}, Config{Window: 4}, Result{Done: 1, Bytes: 5000, Window: 4}},
 		{"first of a window lost", server{content: noise(5000), window: 4, oack: window}, Config{Window: 4, Lose: 5},
 			Result{Done: 1, Bytes: 5000, Window: 4}},
-		{"lost in lock-step", server{content: noise(5000), window: 1}, Config{Lose: 5, Timeout: 50 * time.Millisecond},
+		{"lost in lock-step", server{content: noise(5000), window: 1}, Config{Lose: 5, Timeout: 500 * time.Millisecond},
 			Result{Done: 1, Bytes: 5000, Window: 1}},
 		{"many", server{content: noise(50_000), window: 1}, Config{Clients: 50}, Result{Done: 50, Bytes: 2_500_000, Window: 1}},
 		{"wrong content", server{content: noise(5000), window: 1, spoil: 7}, Config{},
@@ -101,7 +101,7 @@ func TestLoad(t *testing.T) {
 			t.Parallel()
 			cfg := tt.cfg
 			cfg.Server, cfg.Name, cfg.Want = tt.server.start(t), "f", tt.server.content
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			got, err := Load(ctx, cfg)
 			if err != nil {
