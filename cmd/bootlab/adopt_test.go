@@ -31,7 +31,7 @@ hosts:
 func discovered() map[string]api.Adoption {
 	dell := api.DiscoveredMachine{
 		MAC: lab.MAC{2, 0, 0, 0, 0, 1}, MACs: []lab.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}, IP: netip.MustParseAddr("10.0.0.11"), Network: "lan", Pool: "guests",
-		Last: time.Now().Add(-time.Minute), Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "PowerEdge R640", UUID: "4c4c4544-004a", Platform: "efi", MemoryMiB: 8192,
+		Last: time.Now().Add(-time.Hour), Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "PowerEdge R640", UUID: "4c4c4544-004a", Platform: "efi", MemoryMiB: 8192,
 		Event: "script_served",
 	}
 	mute := api.DiscoveredMachine{MAC: lab.MAC{2, 0, 0, 0, 0, 3}, Last: time.Now().Add(-time.Hour), Event: "dhcp_refused", Reason: "no pool takes this machine"}
@@ -76,7 +76,7 @@ func TestUnknown(t *testing.T) {
 	for _, s := range []step{
 		{args: "hosts --unknown", out: []string{
 			"MAC IP NETWORK NAME SERIAL MODEL FIRMWARE UUID LAST REASON",
-			"02:00:00:00:00:01 10.0.0.11 lan - J8K2P53 Dell Inc. PowerEdge R640 efi 4c4c4544-004a script_served 1m0s ago -", "dhcp_refused 1h0m0s ago no pool takes this machine",
+			"02:00:00:00:00:01 10.0.0.11 lan - J8K2P53 Dell Inc. PowerEdge R640 efi 4c4c4544-004a script_served 1h0m", "s ago -", "dhcp_refused 1h0m", "s ago no pool takes this machine",
 		}},
 		{args: "hosts --unknown --json", json: true, out: []string{`"serial": "J8K2P53"`, `"reason": "no pool takes this machine"`}},
 		{args: "adopt", err: "usage: bootlab adopt MAC"},

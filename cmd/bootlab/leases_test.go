@@ -33,7 +33,7 @@ hosts:
 
 // leasedBook is what a daemon of that lab knows.
 func leasedBook() []api.Lease {
-	end := time.Now().Add(90*time.Minute + time.Second/2)
+	end := time.Now().Add(90*time.Minute + 40*time.Second) // what is left is shown in seconds
 	lease := func(last, mac byte, host, name, pool string, state api.LeaseState) api.Lease {
 		return api.Lease{
 			IP: netip.AddrFrom4([4]byte{10, 0, 0, last}), MAC: lab.MAC{0x52, 0x54, 0, 0, 0, mac}, Host: host, Name: name, Network: "lan", Pool: pool,
