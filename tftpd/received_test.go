@@ -9,10 +9,11 @@ import (
 )
 
 // TestReceived: a script begins a boot once its client has acknowledged it, and never by a request alone, which anybody can send in the
-// machine's name: while no block was acknowledged, it is claimed.
+// machine's name: while no block was acknowledged, it is claimed. A request for a file is unproven then.
 func TestReceived(t *testing.T) {
 	eachPort(t, func(t *testing.T, single bool) {
 		const script, long = "boot/52-54-00-00-02-01/boot.ipxe", "boot/52-54-00-00-02-da/boot.ipxe"
+		const file = "boot/52-54-00-00-02-01/ipxe.efi"
 		for _, tt := range []struct {
 			name     string
 			file     string
@@ -21,13 +22,14 @@ func TestReceived(t *testing.T) {
 			kind     event.Kind
 			received bool
 			claimed  bool
+			unproven bool
 		}{
-			{"whole", script, nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, true, false},
-			{"nobody", script, nil, func(*client) {}, event.TFTPFailed, false, true},
-			{"nobody, with options", script, []string{"blksize", "1024"}, func(*client) {}, event.TFTPFailed, false, true},
-			{"the port is closed", script, nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPFailed, false, true},
-			{"the options only", script, []string{"blksize", "1024"}, func(c *client) { c.receive(maxWait); c.ack(0); c.data(1) }, event.TFTPFailed, false, true},
-			{"a probe", script, []string{"tsize", "0"}, func(c *client) { c.receive(maxWait); c.send([]byte{0, 5, 0, 8, 0}) }, event.TFTPProbe, false, true},
+			{"whole", script, nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, true, false, false},
+			{"nobody", script, nil, func(*client) {}, event.TFTPFailed, false, true, true},
+			{"nobody, with options", script, []string{"blksize", "1024"}, func(*client) {}, event.TFTPFailed, false, true, true},
+			{"the port is closed", script, nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPFailed, false, true, true},
+			{"the options only", script, []string{"blksize", "1024"}, func(c *client) { c.receive(maxWait); c.ack(0); c.data(1) }, event.TFTPFailed, false, true, true},
+			{"a probe", script, []string{"tsize", "0"}, func(c *client) { c.receive(maxWait); c.send([]byte{0, 5, 0, 8, 0}) }, event.TFTPProbe, false, true, true},
 			{"no last acknowledgement", long, nil, func(c *client) {
 				for block := 1; block <= 2; block++ {
 					c.dataAtLast(block)
@@ -35,8 +37,13 @@ func TestReceived(t *testing.T) {
 				}
 				c.dataAtLast(3)
 				c.conn.Close()
-			}, event.TFTPServed, true, false},
-			{"half of it", long, nil, func(c *client) { c.data(1); c.ack(1); c.data(2); c.conn.Close() }, event.TFTPFailed, false, false},
+			}, event.TFTPServed, true, false, false},
+			{"a file, whole", "images/one", nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, false, false, false},
+			{"a file of one block, and the port is closed", "images/one", nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPServed, false, false, true},
+			{"a file, and the port is closed", file, nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPFailed, false, false, true},
+			{"half of a file", file, nil, func(c *client) { c.data(1); c.ack(1); c.data(2); c.conn.Close() }, event.TFTPFailed, false, false, false},
+			{"no such file", "nosuch", nil, func(*client) {}, event.TFTPRefused, false, false, true},
+			{"half of it", long, nil, func(c *client) { c.data(1); c.ack(1); c.data(2); c.conn.Close() }, event.TFTPFailed, false, false, false},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
@@ -44,10 +51,14 @@ func TestReceived(t *testing.T) {
 				c := newClient(t, s.addr)
 				c.send(request(tt.file, "octet", tt.options...))
 				tt.client(c)
-				if e := s.events.next(t); e.Kind != tt.kind {
+				e := s.events.next(t)
+				if e.Kind != tt.kind {
 					t.Errorf("event %v %s, want %v", e.Kind, e.Err, tt.kind)
 				} else if e.Claimed != tt.claimed || tt.claimed && e.Reason != event.Unacknowledged {
 					t.Errorf("claimed %v for reason %q, want %v", e.Claimed, e.Reason, tt.claimed)
+				}
+				if e.Unproven != tt.unproven {
+					t.Errorf("unproven %v, want %v", e.Unproven, tt.unproven)
 				}
 				if got := len(s.received) == 1; got != tt.received {
 					t.Errorf("received %v, want %v", got, tt.received)

@@ -243,7 +243,8 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 	default:
 		e.Kind, e.Bytes, e.Size, e.Err, e.Reason = event.TFTPFailed, t.acked(), t.readAhead.content.size, err.Error(), reasonOf(err)
 	}
-	if t.script && !t.received() && result != resultRefused {
+	e.Unproven = !t.received()
+	if e.Unproven && t.script && result != resultRefused {
 		e.Claimed, e.Reason = true, event.Unacknowledged // anybody can send a request in the machine's name
 	}
 	s.stats.results[result].Inc()

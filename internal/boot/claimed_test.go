@@ -36,6 +36,25 @@ func TestOthersAreMarked(t *testing.T) {
 	}
 }
 
+// TestUnproven: a script by TFTP that is refused was asked for by a datagram, which anybody can send; by HTTP, its client has the address.
+func TestUnproven(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	write(t, filepath.Join(r.lab.Appliance.Files, "worker.cfg"), "{{")
+	for by, ask := range map[string]func(context.Context, lab.MAC, netip.Addr, string) (*boot.Script, error){
+		"tftp": r.ByDatagram().Script, "http": r.Service.Script,
+	} {
+		_, err := ask(t.Context(), mac, addr, lab.ScriptName)
+		if e := r.events[len(r.events)-1]; err == nil || e.Kind != event.ScriptRefused || e.Claimed || e.Unproven != (by == "tftp") {
+			t.Errorf("by %s: %v, %+v", by, err, e)
+		}
+	}
+	script, err := newRig(t).ByDatagram().Script(t.Context(), mac, addr, lab.ScriptName)
+	if err != nil || len(script.Body) == 0 {
+		t.Errorf("by TFTP: %v, %v", script, err)
+	}
+}
+
 // TestClaimed: a refusal reports whether the request came from the machine's address or from another.
 func TestClaimed(t *testing.T) {
 	t.Parallel()

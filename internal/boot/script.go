@@ -37,10 +37,27 @@ func (s *Script) Received(ctx context.Context) error {
 // Script renders the script for the machine with that MAC: its installer, its own disk, or why there is nothing for it. It changes no
 // state before Script.Received. name selects the boot loader: lab.GRUBName is GRUB's, any other iPXE's.
 func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) (*Script, error) {
+	return s.scriptOf(ctx, mac, from, name, event.Event{})
+}
+
+// Datagrams renders scripts for requests that are single datagrams, as those of TFTP. Anybody can send one with the address of a machine.
+type Datagrams struct{ service *Service }
+
+// ByDatagram returns the service for such requests.
+func (s *Service) ByDatagram() Datagrams { return Datagrams{s} }
+
+// Script is Service.Script. That a request was refused is recorded as unproven.
+func (d Datagrams) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) (*Script, error) {
+	return d.service.scriptOf(ctx, mac, from, name, event.Event{Unproven: true})
+}
+
+// scriptOf is Script; refused is what is known of an event that it was refused.
+func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, name string, refused event.Event) (*Script, error) {
 	t := s.deps.Table()
 	d, err := s.script(ctx, t, mac, from, loaderOf(name))
 	if err != nil {
-		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name}, err)
+		refused.Kind, refused.MAC, refused.Addr, refused.Detail = event.ScriptRefused, mac, from, name
+		s.recordRefusal(t, refused, err)
 		return nil, err
 	}
 	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + d.what, Bytes: int64(len(d.body))}

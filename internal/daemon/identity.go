@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -48,7 +49,8 @@ func (l leased) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	return lease.Addr, ok
 }
 
-// identify adds the MAC and the host of an event that lacks them, and whether another machine may have asked in that machine's name.
+// identify adds the MAC and the host of an event that lacks them, and whether another machine may have asked in that machine's name: of what
+// anybody can send, a refused or broken off request by TFTP is the machine's own only while its firmware or boot loader is at work.
 func (d *Daemon) identify(e *event.Event) {
 	e.Addr = e.Addr.Unmap()
 	if e.MAC.IsZero() && e.Host == "" && e.Addr.IsValid() {
@@ -57,6 +59,27 @@ func (d *Daemon) identify(e *event.Event) {
 	if !e.MAC.IsZero() && e.Addr.IsValid() && e.Kind.FromAddress() && !e.Claimed {
 		d.boot.MarkClaimed(e)
 	}
+	d.addHost(e)
+	if e.Unproven && !e.Claimed && !d.mayLoad(e) {
+		e.Claimed, e.Reason = true, event.Unacknowledged
+	}
+}
+
+// mayLoad reports whether the machine of e may load by TFTP now. One whose DHCP messages are not seen here may, until it has a script.
+func (d *Daemon) mayLoad(e *event.Event) bool {
+	if d.timeline.Loading(e.Host, e.MAC, time.Now()) {
+		return true
+	}
+	h := d.current.Load().Lab.HostByMAC(e.MAC)
+	if h == nil || h.Network == nil || h.Network.DHCP != lab.DHCPOff {
+		return false
+	}
+	last, ok := d.timeline.Last(h.Name)
+	return !ok || last.Stage == "" || last.Stage == event.StageVM || last.Stage == event.StageFirmware
+}
+
+// addHost adds the host of an event that lacks it.
+func (d *Daemon) addHost(e *event.Event) {
 	if e.Host != "" || e.MAC.IsZero() && !e.Addr.IsValid() {
 		return
 	}

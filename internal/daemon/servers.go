@@ -91,7 +91,7 @@ func (d *Daemon) newTFTP(nbps fs.FS) (*tftpd.Server, error) {
 	return tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Panics:   d.panics.Server(serverTFTP),
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
-		Firmware: nbps, Scripts: d.boot, Leases: addresses{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
+		Firmware: nbps, Scripts: d.boot.ByDatagram(), Leases: addresses{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -406,21 +407,7 @@ func TestForgedScriptRequests(t *testing.T) {
 	if status, _ := n.host.get(n.hostAddr(), n.config); status != http.StatusOK {
 		t.Fatalf("the document: status %d", status)
 	}
-	own := func() (events []string) {
-		boots, err := n.client.Boots(t.Context(), "w0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range boots {
-			for _, e := range b.Events {
-				if !e.Claimed {
-					events = append(events, e.Kind.String())
-				}
-			}
-			events = append(events, fmt.Sprint(b.Stage, " ", b.Outcome))
-		}
-		return events
-	}
+	own := func() []string { events, _ := n.events(); return events }
 	var before []string
 	n.until("the install is on the timeline", func() bool { before = own(); return strings.HasSuffix(strings.Join(before, " "), "install booting") })
 	failed := func() float64 { return n.metric(`bootlab_events_total{kind="tftp_failed"}`) }
@@ -455,4 +442,62 @@ func TestForgedScriptRequests(t *testing.T) {
 	if strings.Contains(n.log.String(), "context canceled") {
 		t.Error("the log has clients that went away for errors of the store")
 	}
+}
+
+// events returns the kinds of the host's own events, with the stage and the outcome of each boot, and how many requests others made in its
+// name.
+func (n *neighbourhood) events() (own []string, claimed int) {
+	n.t.Helper()
+	boots, err := n.client.Boots(n.t.Context(), "w0")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, b := range boots {
+		for _, e := range b.Events {
+			if !e.Claimed {
+				own = append(own, e.Kind.String())
+			}
+		}
+		own = append(own, fmt.Sprint(b.Stage, " ", b.Outcome))
+		claimed += b.Claimed
+	}
+	return own, claimed
+}
+
+// TestForgedFileRequests: requests by TFTP for files that a neighbour forges, and for a script that cannot be rendered, change no boot of a
+// host that installs or runs its system.
+func TestForgedFileRequests(t *testing.T) {
+	t.Parallel()
+	n := newNeighbourhood(t, "10.93.19")
+	forgeAll := func(names ...string) {
+		t.Helper()
+		before, claimed := n.events()
+		for i, name := range names {
+			n.forge(uint16(20000+i), 69, rrq(name))
+		}
+		n.until("all forged requests are claimed", func() bool { _, now := n.events(); return now >= claimed+len(names) })
+		if after, _ := n.events(); !slices.Equal(before, after) {
+			t.Errorf("the host's own boots (-want +got):\n%s\n%s", cmp.Diff(before, after), n.timeline())
+		}
+	}
+	forged := []string{"undionly.kpxe", "boot/" + hostHyphens + "/snponly.efi", "public/motd", "nosuch", "ignition/worker.ign"}
+	if status, _ := n.host.get(n.hostAddr(), n.config); status != http.StatusOK {
+		t.Fatalf("the document: status %d", status)
+	}
+	n.until("the install is on the timeline", func() bool { own, _ := n.events(); return strings.HasSuffix(strings.Join(own, " "), "install booting") })
+	forgeAll(forged...)
+	n.reachable()
+	if status, _ := n.host.get(n.hostAddr(), n.done); status != http.StatusOK {
+		t.Fatalf("done: status %d\n%s", status, n.timeline())
+	}
+	n.until("the install is done", func() bool { own, _ := n.events(); return strings.HasSuffix(strings.Join(own, " "), "install done") })
+	forgeAll(forged...)
+	if _, err := n.bootlab("install", "w0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.dir, "files/ignition/worker.ign"), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.reachable()
+	forgeAll(n.script)
 }

@@ -46,7 +46,7 @@ const (
 	Closed      Reason = "closed"       // the client ended the transfer, or started over
 	FileChanged Reason = "file_changed" // on the appliance, while it was sent
 
-	Unacknowledged Reason = "unacknowledged" // of a script by TFTP, of TFTPProbe too: no block was acknowledged, and the request may be forged
+	Unacknowledged Reason = "unacknowledged" // of requests by TFTP that are Claimed: no block was acknowledged
 )
 
 // reasons describes each reason: a sentence about the request, the transfer or the machine.

@@ -58,13 +58,14 @@ type bootSummary struct {
 	Fetched    bool `json:"fetched,omitempty"`    // a program, a script, a file or a document
 	Scripted   bool `json:"scripted,omitempty"`   // its script
 	Loaded     bool `json:"loaded,omitempty"`     // a file or a document after its script
+	Loading    bool `json:"loading,omitempty"`    // its firmware or boot loader is at work, and may load by TFTP
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
 	Created    bool `json:"created,omitempty"`    // its virtual machine
 	Deleted    bool `json:"deleted,omitempty"`    // likewise: what comes is about another of that name
 }
 
-// How long a machine sends nothing before its next DISCOVER starts a new boot.
+// How long a machine sends nothing before its next DISCOVER starts a new boot. What is at a prompt may load after systemPause at most.
 const (
 	firmwarePause = time.Minute
 	systemPause   = 10 * time.Minute
@@ -178,6 +179,7 @@ func (s *bootSummary) advance(e event.Event) {
 
 // updateProgress updates what the meaning of later events depends on.
 func (s *bootSummary) updateProgress(e event.Event) {
+	s.Loading = loading(s.Loading, e)
 	switch e.Kind {
 	case event.DHCPDiscover:
 		s.Asked = true
@@ -197,6 +199,21 @@ func (s *bootSummary) updateProgress(e event.Event) {
 	case event.VMDeleted:
 		s.Deleted = true
 	}
+}
+
+// loading reports whether a machine that sent e may load by TFTP next: its firmware or iPXE has an address, or it has just loaded by TFTP. A
+// script may name files of either protocol; what it loads by HTTP, its disk and its system end that. now is what was known before e.
+func loading(now bool, e event.Event) bool {
+	switch e.Kind {
+	case event.DHCPAck, event.DHCPProxyOffer:
+		return e.Client != event.ClientOS && e.Client != ""
+	case event.TFTPServed:
+		return now || !e.Unproven
+	case event.FileServed, event.FileAborted, event.FileMissing, event.ConfigServed, event.ConfigRefused,
+		event.InstallLocalBoot, event.InstallStarted, event.InstallDone, event.InstallTimeout:
+		return false
+	}
+	return now
 }
 
 // updateOutcome updates the outcome by e. Done stays done, whatever fails later. A refused machine that asks again is still refused until

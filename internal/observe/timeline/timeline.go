@@ -314,6 +314,23 @@ func (r *Recorder) Last(key string) (s Summary, ok bool) {
 	return m.summary(), true
 }
 
+// Loading reports whether a machine may load by TFTP now: its firmware or its boot loader is at work, as far as its own events show. It is
+// named by its host, or else by its MAC. What it does not do for long, it does not do any more.
+func (r *Recorder) Loading(host string, mac lab.MAC, now time.Time) bool {
+	id := machineID{mac: mac}
+	if host != "" {
+		id = machineID{host: host}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.machines[id]
+	if m == nil {
+		return false
+	}
+	last := &m.head.Boots[len(m.head.Boots)-1]
+	return last.Loading && now.Sub(last.Last) <= systemPause
+}
+
 // All returns the state of every machine, sorted by key.
 func (r *Recorder) All() []Summary {
 	r.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -293,6 +294,56 @@ func TestAnothersRequest(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("boots (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLoading: a machine may load by TFTP from the DHCP exchange of its firmware on, until it loads by HTTP or its system shows, and while it
+// loads by TFTP; after a restart, too. DHCP messages of a system, and what anybody can send, are no sign of that.
+func TestLoading(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		steps []step
+		want  bool
+	}{
+		{"nothing", nil, false},
+		{"firmware asks", install[:2], false},
+		{"firmware has an address", install[:3], true},
+		{"beside another DHCP server", []step{{0, event.DHCPProxyOffer, "pxe"}}, true},
+		{"its program", install[:5], true},
+		{"firmware asks again", append(install[:5:5], install[0]), false},
+		{"iPXE", install[:7], true},
+		{"its script", install[:10], true},
+		{"its kernel", install[:11], false},
+		{"its system", install[:14], false},
+		{"the installer", install[:16], false},
+		{"installed", install, false},
+		{"after a while", append(install[:7:7], step{11 * time.Minute, event.Unknown, ""}), false},
+		{"a system that renews its lease", []step{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}, {time.Hour, event.DHCPAck, "os"}}, false},
+		{"local boot", append(install[:7:7], step{0, event.InstallLocalBoot, ""}, step{0, event.ScriptServed, "boot.ipxe"}), false},
+		{"its system from its disk", append(install[:3:3], step{time.Minute, event.DHCPAck, "os"}), false},
+		{"a boot loader that loads by TFTP", append(install[:11:11], step{0, event.TFTPServed, "pxelinux.0"}), true},
+		{"without DHCP", []step{{0, event.TFTPServed, "snponly.efi"}}, true},
+		{"a file that nobody acknowledged", append(slices.Clone(install), step{0, event.TFTPServed, "unproven"}), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			mem := storetest.Memory()
+			r := newRig(t, timeline.Config{}, mem)
+			for _, s := range tt.steps {
+				if r.now = r.now.Add(s.after); s.kind == event.Unknown {
+					continue
+				}
+				r.Record(event.Event{At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Client: clientOf(s.kind, s.detail), Unproven: s.detail == "unproven"})
+			}
+			r.save(t)
+			if got := r.Loading("master-0", mac, r.now); got != tt.want {
+				t.Errorf("loading %t, want %t", got, tt.want)
+			}
+			if got := newRig(t, timeline.Config{}, mem.Reopen()).Loading("master-0", mac, r.now); got != tt.want {
+				t.Errorf("after a restart: loading %t, want %t", got, tt.want)
 			}
 		})
 	}
