@@ -23,7 +23,7 @@ func TestLights(t *testing.T) {
 		return w.Body.String()
 	}
 	lights := func() (got []string) {
-		_, list, _ := strings.Cut(page("/"), "<span>servers</span>")
+		_, list, _ := strings.Cut(page("/"), "<h2>Servers</h2>")
 		list, _, _ = strings.Cut(list, "</ul>")
 		for _, item := range strings.Split(list, `<li class="`)[1:] {
 			class, _, _ := strings.Cut(item, `"`)
@@ -64,6 +64,31 @@ func TestNothingToInstall(t *testing.T) {
 		text := w.Body.String()
 		if n := strings.Count(text, "overwrites "+disk+"</button>"); n != want || strings.Contains(text, "/do/install/") != (want > 0) || strings.Contains(text, "Install now") != (want > 0) {
 			t.Errorf("disk %q: %d buttons, want %d\n%s", disk, n, want, text)
+		}
+	}
+}
+
+// TestClustersOnTheDashboard: a cluster has its phase, what it waits for, and links to the machines that are stuck; a lab without
+// one has no such section.
+func TestClustersOnTheDashboard(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	page := func() string {
+		w := httptest.NewRecorder()
+		newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		return w.Body.String()
+	}
+	if strings.Contains(page(), `id="clusters"`) {
+		t.Error("a lab without a cluster has a section for them")
+	}
+	h.clusters = []api.Cluster{{
+		Name: "prod", Kind: "openshift", Phase: "bootstrapping", Waits: "master-0: script", Serving: 1, Members: 3,
+		Machines: []api.ClusterMachine{{Host: "master-0"}, {Host: "master-1", Stuck: true, Cause: "no lease"}},
+	}}
+	text := page()
+	for _, want := range []string{`id="clusters"`, `<span class="chip bootstrapping">bootstrapping</span>`, "1 of 3", "master-0: script", `stuck: <a href="/hosts/master-1" title="no lease">`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 }

@@ -178,6 +178,7 @@ type overviewPage struct {
 	Full               []api.Pool // pools without a free address
 	Discovered         []api.DiscoveredMachine
 	DiscoveredMatching int // unknown machines that match Query; possibly more than are shown
+	Clusters           []api.Cluster
 	Balancers          []api.Balancer
 }
 
@@ -197,7 +198,7 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 
 // overviewOf collects what the page shows, and needs no more memory for a lab with more leases.
 func (a *Admin) overviewOf(ctx context.Context, query string) overviewPage {
-	p := overviewPage{page: a.page(ctx, "Overview"), Query: query, Balancers: a.deps.Balancers.Balancers(ctx)}
+	p := overviewPage{page: a.page(ctx, "Overview"), Query: query, Clusters: a.deps.Clusters.Clusters(ctx), Balancers: a.deps.Balancers.Balancers(ctx)}
 	m := newMatcher(query)
 	leases := a.deps.Inventory.Leases(ctx, api.LeaseQuery{Limit: maxRows, Keep: func(l *api.Lease) bool { return l.Holds() && m.lease(l) }})
 	p.Leases, p.Held, p.AllLeases = leases.Leases, leases.Matching, leases.Holding

@@ -216,13 +216,26 @@ func (o *observation) failed(err error, now time.Time) {
 	o.next = now.Add(o.backoff)
 }
 
+// A DownError says that a hypervisor did not answer when it was last asked.
+type DownError struct {
+	Hypervisor string
+	Since      time.Time
+	Err        error
+}
+
+func (e *DownError) Error() string {
+	return fmt.Sprintf("hypervisor %s is down since %s: %v", e.Hypervisor, e.Since.Format(time.DateTime), e.Err)
+}
+
+func (e *DownError) Unwrap() error { return e.Err }
+
 // state returns the domains and when they were read, or why and since when they are unknown.
 func (o *observation) state(hv *lab.Hypervisor) (domains []Domain, at, since time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case o.err != nil:
-		return nil, o.at, o.since, fmt.Errorf("hypervisor %s is down since %s: %w", hv.Name, o.since.Format(time.DateTime), addHint(o.err, lab.Attachment{}, hv))
+		return nil, o.at, o.since, &DownError{hv.Name, o.since, addHint(o.err, lab.Attachment{}, hv)}
 	case o.at.IsZero():
 		return nil, o.at, o.since, fmt.Errorf("hypervisor %s has not answered yet", hv.Name)
 	}
@@ -262,15 +275,14 @@ func (s *Server) Answered(name string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("hypervisor %s is not in the lab", name)
 }
 
-// Unreachable returns the hypervisors that gave no answer when they were last asked, by name, and the error. It does not wait.
-func (s *Server) Unreachable() map[string]error {
-	failed := map[string]error{}
+// Unreachable returns the names of the hypervisors that gave no answer when they were last asked. It does not wait.
+func (s *Server) Unreachable() (names []string) {
 	for _, hv := range s.deps.Table().hypervisors {
 		if _, _, since, err := s.observe(hv).state(hv); err != nil && !since.IsZero() {
-			failed[hv.Name] = err
+			names = append(names, hv.Name)
 		}
 	}
-	return failed
+	return names
 }
 
 // hypervisorsIn returns how many hypervisors are up, down, or unknown.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 func statusCommand(o *options) *cobra.Command {
@@ -30,20 +32,51 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 		header string
 		rows   [][]string
 	}{
-		{"SERVER STATE LISTENS SINCE PROBLEM", serverRows(s.Servers)},
-		{"MEASURED NAME STATE DETAIL SINCE PROBLEM", conditionRows(s.Conditions)},
+		{"SERVER STATE LISTENS SINCE", serverRows(s.Servers)},
+		{"MEASURED NAME STATE DETAIL SINCE", conditionRows(s.Conditions)},
 		{"BALANCER LISTENS BACKENDS", balancerRows(s.Balancers)},
-		{"ADDRESS STATE INTERFACE OF SINCE PROBLEM", addressRows(s.Addresses)},
+		{"ADDRESS STATE INTERFACE OF SINCE", addressRows(s.Addresses)},
 	} {
 		if len(t.rows) == 0 {
 			continue
 		}
 		fmt.Fprintln(w)
-		if err := table(cmd, t.header, t.rows); err != nil {
+		if err := problemTable(w, strings.Fields(t.header), t.rows); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// problemTable writes a table whose rows may have one cell more than the header: a problem, which has a line of its own below
+// its row, since it may be long.
+func problemTable(w io.Writer, header []string, rows [][]string) error {
+	problems := make([]string, len(rows))
+	for i, row := range rows {
+		if len(row) > len(header) {
+			problems[i], rows[i] = row[len(header)], row[:len(header)]
+		}
+	}
+	var b bytes.Buffer
+	if err := writeTable(&b, header, rows); err != nil {
+		return err
+	}
+	for i, line := range strings.SplitAfter(b.String(), "\n") {
+		_, _ = io.WriteString(w, line)
+		if i > 0 && i <= len(rows) && problems[i-1] != "" {
+			fmt.Fprintf(w, "  %s\n", timeline.Printable(problems[i-1]))
+		}
+	}
+	return nil
+}
+
+// listened writes the addresses of a server: each of them has a row elsewhere, or a place in --json.
+func listened(addrs []string) string {
+	const shown = 3
+	if len(addrs) <= shown {
+		return strings.Join(addrs, " ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(addrs[:shown-1], " "), len(addrs)-shown+1)
 }
 
 // statusHead writes what is true of the daemon as a whole.
@@ -73,7 +106,7 @@ func statusHead(w io.Writer, s api.Status) {
 func serverRows(servers []api.Server) (rows [][]string) {
 	for _, s := range servers {
 		problems := append(nonEmpty(s.Err), s.Warnings...)
-		rows = append(rows, []string{s.Name, serverState(s), strings.Join(s.Addrs, " "), localTime(s.Since), strings.Join(problems, "; ")})
+		rows = append(rows, []string{s.Name, serverState(s), listened(s.Addrs), localTime(s.Since), strings.Join(problems, "; ")})
 	}
 	return rows
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, other
@@ -56,7 +57,9 @@ func (d *Daemon) hypervisorConditions(l *lab.Lab) (all []api.Condition) {
 	for _, hv := range l.Hypervisors {
 		since, err := d.virt.Answered(hv.Name)
 		c := api.Condition{Kind: api.ConditionHypervisor, Name: hv.Name, Detail: hv.URI, OK: err == nil, Since: since}
-		if err != nil {
+		if down := (*virt.DownError)(nil); errors.As(err, &down) {
+			c.Problem = down.Err.Error() // Name and Since say the rest
+		} else if err != nil {
 			c.Problem = err.Error()
 		}
 		all = append(all, c)

@@ -310,16 +310,13 @@ func withRanges(sockets []string, l *lab.Lab) []string {
 	return shown
 }
 
-// hypervisorWarnings says which hypervisors do not answer since when; cause names none.
-func hypervisorWarnings(down map[string]error, all int) (warnings []string, cause string) {
-	for name, err := range down {
-		warnings = append(warnings, "hypervisor "+name+": "+err.Error())
+// hypervisorWarnings says how many hypervisors do not answer: why and since when is a condition of each. cause names none.
+func hypervisorWarnings(down []string, all int) (warnings []string, cause string) {
+	if len(down) == 0 {
+		return nil, ""
 	}
-	slices.Sort(warnings)
-	if len(down) > 0 {
-		cause = fmt.Sprintf("%d of %d hypervisors do not answer (bootlab status names them)", len(down), all)
-	}
-	return warnings, cause
+	cause = fmt.Sprintf("%d of %d hypervisors do not answer", len(down), all)
+	return []string{cause + ": " + strings.Join(down, ", ")}, cause + " (bootlab status names them)"
 }
 
 // listenDHCP is segment.Listen; the error of a taken port names who holds it.

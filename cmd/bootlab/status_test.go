@@ -1,0 +1,26 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestProblemTable: a problem stands below its row, and a long one widens no column.
+func TestProblemTable(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	long := strings.Repeat("long ", 60) + "reason"
+	rows := [][]string{{"dhcpd", "serving", ""}, {"virt", "partly serving", long}, {"dnsd", ""}}
+	if err := problemTable(&b, []string{"SERVER", "STATE"}, rows); err != nil {
+		t.Fatal(err)
+	}
+	want := "SERVER  STATE\ndhcpd   serving\nvirt    partly serving\n  " + long + "\ndnsd    -\n"
+	if got := b.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for addrs, want := range map[string]string{"a:1 b:1 c:1": "a:1 b:1 c:1", "a:1 b:1 c:1 d:1": "a:1 b:1 and 2 more", "": ""} {
+		if got := listened(strings.Fields(addrs)); got != want {
+			t.Errorf("%q: got %q, want %q", addrs, got, want)
+		}
+	}
+}
