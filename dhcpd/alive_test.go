@@ -51,7 +51,7 @@ func TestAlive(t *testing.T) {
 		}
 	}
 	c := seg.NewClient(t)
-	if out := c.Run(t, "busybox", "udhcpc", "-f", "-n", "-q", "-i", "eth0", "-s", "/bin/true", "-t", "10", "-T", "1"); !strings.Contains(out, " obtained") {
+	if out := c.Run(t, "busybox", "udhcpc", "-f", "-n", "-q", "-i", "eth0", "-s", "/bin/true", "-t", "30", "-T", "1"); !strings.Contains(out, " obtained") {
 		t.Errorf("a client: %s", out)
 	}
 

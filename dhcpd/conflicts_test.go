@@ -40,22 +40,24 @@ func TestAddressConflicts(t *testing.T) {
 		user.Run(t, "ip", "addr", "add", addr, "dev", "eth0")
 	}
 	l := startLive(t, seg)
-	ask := func(mac string) (string, error) {
+	// The machine uses its address: after ten seconds, in a pool that is full, the lease of one that does not answer ARP is ended.
+	const bind = `[ "$1" = bound ] && echo "ip=$ip" && ip addr add $ip/24 dev eth0; exit 0`
+	ask := func(mac, tries string) (string, error) {
 		client := seg.NewClient(t, mac)
-		out, err := client.Command(t.Context(), "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", script(t, bindOnly)).CombinedOutput()
+		out, err := client.Command(t.Context(), "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", tries, "-T", "1", "-s", script(t, bind)).CombinedOutput()
 		return string(out), err
 	}
-	if out, err := ask(other); err != nil || !strings.Contains(out, "ip=10.77.0.203") {
+	if out, err := ask(other, "30"); err != nil || !strings.Contains(out, "ip=10.77.0.203") {
 		t.Fatalf("want the one address that is not in use, got %v:\n%s", err, out)
 	}
-	if out, err := ask("02:00:00:00:00:08"); err == nil {
+	if out, err := ask("02:00:00:00:00:08", "6"); err == nil {
 		t.Errorf("the pool has no address left, got:\n%s", out)
 	}
-	l.agree(t, PoolUse{Usable: 3, Leased: 1, Quarantined: 2}, "of its 3 addresses 1 are leased, 2 in quarantine; held by ", func() { _, _ = ask("02:00:00:00:00:09") })
+	l.agree(t, PoolUse{Usable: 3, Leased: 1, Quarantined: 2}, "of its 3 addresses 1 are leased, 2 in quarantine; held by ", func() { _, _ = ask("02:00:00:00:00:09", "6") })
 	if e := l.seen(t, event.DHCPConflict); e.MAC != mac(t, "02:00:00:00:00:99") || !strings.Contains(e.Err, "10.77.0.20") {
 		t.Errorf("conflict %+v, want the MAC of the machine and its address", e)
 	}
-	if out, err := ask(master0); err != nil || !strings.Contains(out, "ip=10.77.0.21") {
+	if out, err := ask(master0, "30"); err != nil || !strings.Contains(out, "ip=10.77.0.21") {
 		t.Errorf("a reservation: %v\n%s", err, out)
 	}
 	for _, a := range []string{"10.77.0.201", "10.77.0.202"} {
@@ -74,7 +76,7 @@ func TestReservedAddressInUse(t *testing.T) {
 	user, host := seg.NewClient(t, "02:00:00:00:00:99"), seg.NewClient(t, master0)
 	user.Run(t, "ip", "addr", "add", "10.77.0.21/24", "dev", "eth0")
 	lease := func() {
-		host.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", "/bin/true")
+		host.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", "/bin/true")
 		host.Run(t, "ip", "addr", "replace", "10.77.0.21/24", "dev", "eth0")
 		host.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.21", "10.77.0.21")
 	}
@@ -142,7 +144,7 @@ func TestLastHolderIsNotFree(t *testing.T) {
 	user.Run(t, "ip", "addr", "add", "10.77.0.203/24", "dev", "eth0")
 	l := startLive(t, seg)
 	client := seg.NewClient(t, holder)
-	if out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", script(t, bindOnly)); !strings.Contains(out, "ip=10.77.0.202") {
+	if out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly)); !strings.Contains(out, "ip=10.77.0.202") {
 		t.Fatalf("got:\n%s", out)
 	}
 	client.Run(t, "ip", "addr", "replace", "10.77.0.202/24", "dev", "eth0")
@@ -161,7 +163,7 @@ func TestLastHolderIsNotFree(t *testing.T) {
 	}
 	ask()
 	l.agree(t, PoolUse{Usable: 3, Quarantined: 3}, "of its 3 addresses 0 are leased, 3 in quarantine", ask)
-	if out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", script(t, bindOnly)); !strings.Contains(out, "ip=10.77.0.202") {
+	if out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly)); !strings.Contains(out, "ip=10.77.0.202") {
 		t.Errorf("its own machine got:\n%s", out)
 	}
 }
@@ -176,7 +178,7 @@ func TestMovedMachineIsNoConflict(t *testing.T) {
 	client := seg.NewClient(t, moved)
 	lease := func(want string) {
 		t.Helper()
-		out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", script(t, bindOnly))
+		out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
 		if !strings.Contains(out, "ip="+want) {
 			t.Fatalf("want %s, got:\n%s", want, out)
 		}
@@ -261,7 +263,7 @@ func TestVLAN(t *testing.T) {
 	startServer(t, b.lab, b.store)
 	client.Run(t, "ip", "link", "add", "link", "eth0", "name", "eth0.100", "type", "vlan", "id", "100")
 	client.Run(t, "ip", "link", "set", "eth0.100", "address", master0, "up")
-	out := client.Run(t, "udhcpc", "-i", "eth0.100", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", script(t, bindOnly))
+	out := client.Run(t, "udhcpc", "-i", "eth0.100", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
 	if !strings.Contains(out, "ip=10.77.0.21") {
 		t.Errorf("got:\n%s", out)
 	}

@@ -267,7 +267,7 @@ func TestBesideDnsmasq(t *testing.T) {
 			hook := script(t, `[ "$1" = bound ] && echo "ip=$ip"; exit 0`)
 			ask := func(seg *netns.Segment, want string) {
 				client := seg.NewClient(t, other)
-				out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", hook)
+				out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", hook)
 				if !strings.Contains(out, want) {
 					t.Errorf("want %s…, got:\n%s", want, out)
 				}
@@ -290,7 +290,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		return client.Command(ctx, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "2", "-s", "/bin/true").Run()
+		return client.Command(ctx, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "15", "-T", "2", "-s", "/bin/true").Run()
 	}
 	both := *l.lab.Networks[0]
 	both.Interface = two.Bridge
@@ -345,13 +345,13 @@ func TestFlappingInterface(t *testing.T) {
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	client := seg.NewClient(t, master0)
-	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", "/bin/true")
+	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", "/bin/true")
 	netns.Run(t, "ip", "link", "del", seg.Bridge)
 	netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
 	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	netns.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
-	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
+	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", "/bin/true")
 }
 
 // TestInterfaceComesLater starts the server before another program, such as libvirt, has made the bridge.
@@ -363,7 +363,7 @@ func TestInterfaceComesLater(t *testing.T) {
 	netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
 	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
-	seg.NewClient(t, master0).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
+	seg.NewClient(t, master0).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", "/bin/true")
 	if lease, ok := l.deps.Book.ByMAC(mac(t, master0)); !ok || lease.Addr.String() != "10.77.0.21" {
 		t.Errorf("lease %+v, want 10.77.0.21", lease)
 	}

@@ -57,7 +57,7 @@ const hook = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
 
 func ask(t *testing.T, c *netns.Client, want string) {
 	t.Helper()
-	out := c.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", script(t, hook))
+	out := c.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, hook))
 	if !strings.Contains(out, want) {
 		t.Errorf("want %s…, got:\n%s", want, out)
 	}
@@ -308,7 +308,7 @@ func TestBatches(t *testing.T) {
 		out.Queue(s, Dest{Source: ip("10.77.0.2"), Port: PortPXE, To: in.Message(0).From}, append(out.Frame(), m...))
 	}
 	out.Flush()
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	for _, want := range []string{"x", "y", "z"} {
 		buf := make([]byte, 9)
 		if n, err := conn.Read(buf); err != nil || string(buf[:n]) != want { // connected: it hears nobody but 10.77.0.2:4011
@@ -405,7 +405,7 @@ func hearClient(t *testing.T, iface string) func() (string, bool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tap.conn.Close() })
-	_ = tap.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = tap.conn.SetReadDeadline(time.Now().Add(time.Minute))
 	buf := make([]byte, 2048)
 	return func() (string, bool) {
 		n, err := tap.read(buf)
