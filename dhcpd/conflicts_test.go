@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
@@ -234,10 +235,11 @@ func TestRogue(t *testing.T) {
 	client := seg.NewClient(t, "02:00:00:00:00:07")
 	// It asks until the other server is up, too.
 	ask := client.Command(t.Context(), "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do udhcpc -i eth0 -f -n -q -t 1 -T 1 -B -s /bin/true; sleep 0.5; done")
+	ask.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with sh ends the udhcpc that it waits for: it would be a client of the next test
 	if err := ask.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = ask.Process.Kill(); _ = ask.Wait() })
+	t.Cleanup(func() { _ = syscall.Kill(-ask.Process.Pid, syscall.SIGKILL); _ = ask.Wait() })
 	e := l.seen(t, event.DHCPRogue)
 	if e.Addr != ip("10.77.0.66") || !strings.Contains(e.Detail, "02:00:00:00:00:66") {
 		t.Errorf("rogue %+v, want 10.77.0.66 with its MAC", e)

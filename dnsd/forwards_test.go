@@ -49,7 +49,7 @@ func TestSilentForwarders(t *testing.T) {
 	one, two := server(), server()
 	log := &logBuffer{}
 	table := compile(t, forwardingLab(one.addr, two.addr))
-	s, err := New(Config{ForwardTimeout: 200 * time.Millisecond}, Deps{
+	s, err := New(Config{ForwardTimeout: 2 * time.Second}, Deps{
 		Table: func() *Table { return table }, Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,13 +237,25 @@ func waitFor(t testing.TB, addr string) {
 	})
 }
 
-// freePort returns a free port of the loopback, for a program that cannot be given a socket.
+var ports atomic.Int32
+
+// freePort returns a port of the loopback that is free in TCP and UDP, for a program that cannot be given a socket. It is none that the
+// kernel gives to other sockets before the program opens its own, and no other test gets it.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+ports.Add(1)%10_000)
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		udp, err := net.ListenPacket("udp", addr)
+		_ = tcp.Close()
+		if err == nil {
+			_ = udp.Close()
+			return int(netip.MustParseAddrPort(addr).Port())
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }

@@ -22,7 +22,7 @@ func TestLoop(t *testing.T) {
 	good := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 198.51.100.7") })
 	port := freePort(t)
 	around := netip.MustParseAddrPort(fmt.Sprintf("127.0.0.1:%d", port))
-	s := newServerWithTimeout(t, compile(t, forwardingLab(around, good.addr)), nil, time.Second)
+	s := newServerWithTimeout(t, compile(t, forwardingLab(around, good.addr)), nil, 10*time.Second)
 	at := serve(t, s, "127.0.0.1")
 	cmd := dnsmasq(t.Context(), port, fmt.Sprintf("--server=127.0.0.1#%d", at.Port()))
 	cmd.Stderr = os.Stderr

@@ -97,7 +97,7 @@ func TestRateLimitOfUDP(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	t.Parallel()
 	const stranger = "203.0.113.250"
-	if out, err := exec.Command("ip", "addr", "add", stranger+"/32", "dev", "lo").CombinedOutput(); err != nil {
+	if out, err := exec.Command("ip", "addr", "replace", stranger+"/32", "dev", "lo").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	l := openshift()

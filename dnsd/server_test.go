@@ -200,7 +200,7 @@ func TestUpstreamTrouble(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			bad := newUpstream(t, tt.handler)
-			s := newServerWithTimeout(t, compile(t, forwardingLab(bad.addr, good.addr)), nil, 2*time.Second)
+			s := newServerWithTimeout(t, compile(t, forwardingLab(bad.addr, good.addr)), nil, 20*time.Second)
 			want := "NOERROR ra\nan www.example.org. A 10.0.0.1"
 			if diff := cmp.Diff(want, show(lookup(t, s, "www.example.org. A", inside))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
