@@ -33,7 +33,7 @@ func (w *bootServer) from(t *testing.T, n byte) net.Conn {
 func begun(t *testing.T, c net.Conn, path string) *http.Response {
 	t.Helper()
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute)) // for the body, too
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatalf("ask for %s: %v", path, err)

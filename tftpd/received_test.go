@@ -47,7 +47,7 @@ func TestReceived(t *testing.T) {
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
-				s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 50 * time.Millisecond, Retries: 2}})
+				s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 400 * time.Millisecond, Retries: 2}})
 				c := newClient(t, s.addr)
 				c.send(request(tt.file, "octet", tt.options...))
 				tt.client(c)

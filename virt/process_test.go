@@ -72,9 +72,10 @@ func TestFrozenLibvirtd(t *testing.T) {
 			})
 			time.Sleep(4 * time.Second)
 		}
-		if st := b.List(t.Context())[0]; st.State != virt.StateUnknown || st.Down.IsZero() {
-			t.Errorf("while it is frozen: %+v", st)
-		}
+		netns.WaitFor(t, "a list that says that it is down", func() bool {
+			st := b.List(t.Context())[0]
+			return st.State == virt.StateUnknown && !st.Down.IsZero()
+		})
 		check(t, d.Thaw())
 		callers.Wait()
 		waitState(t, b, virt.StateOff)
@@ -115,7 +116,7 @@ func TestProcessOfAHypervisor(t *testing.T) {
 	check(t, d.Freeze())
 	failed := make(chan error, 1)
 	go func() { failed <- b.Start(t.Context(), "master-0") }()
-	time.Sleep(200 * time.Millisecond) // it is in the call, or comes to it
+	time.Sleep(time.Second) // it is in the call, or comes to it
 	check(t, syscall.Kill(first, syscall.SIGKILL))
 	wantErr(t, <-failed, "the libvirt process of the hypervisor ended: signal: killed")
 	check(t, d.Thaw())

@@ -28,7 +28,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/clock"
 )
 
-const patience = 20 * time.Second // for what happens at once unless the machine is busy
+const patience = time.Minute // for what happens at once unless the machine is busy
 
 // An archive is an upstream that answers as a test wants, and remembers what it was asked.
 type archive struct {
