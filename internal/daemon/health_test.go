@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,6 +65,9 @@ func TestOneServerFails(t *testing.T) {
 		"dhcpd": "", "tftpd": "10.65.0.1:69", "dnsd": "10.65.0.1:53", "httpd": "10.65.0.1:8080", "admin": "10.65.0.1:9680", "lbproxy": "10.65.0.1:80",
 		"virt": "",
 	}
+	r.until("all servers have begun", func() bool {
+		return !slices.ContainsFunc(r.status().Servers, func(s api.Server) bool { return !s.Serving })
+	})
 	for name, addr := range want {
 		if s := r.server(name); !s.Serving || s.Err != "" || s.Since.IsZero() || !strings.Contains(strings.Join(s.Addrs, " "), addr) {
 			t.Errorf("%s says %+v, want that it serves on %s", name, s, cmp.Or(addr, "something"))
@@ -120,9 +124,9 @@ func TestServerWithoutInterface(t *testing.T) {
 		up, ready := "1", "dhcpd: ok\n"
 		if want != "" {
 			up, ready = "0", "dhcpd: not serving: "+strings.TrimPrefix(want, "nowhere0: ")+"\n"
-			if !strings.Contains(r.log.String(), `err="`+strings.TrimPrefix(want, "nowhere0: ")+`"`) {
-				t.Errorf("the log does not have %q:\n%s", want, r.log.String())
-			}
+			r.until("the log has "+want, func() bool {
+				return strings.Contains(r.log.String(), `err="`+strings.TrimPrefix(want, "nowhere0: ")+`"`)
+			})
 		}
 		if s := r.server("dhcpd"); s.Serving != (want == "") || s.Serving != (len(s.Addrs) == 2) {
 			t.Errorf("dhcpd says %+v", s)
