@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -349,33 +350,34 @@ func TestFollow(t *testing.T) {
 
 // TestFollowEnds: following a daemon that stops ends with a message.
 func TestFollowEnds(t *testing.T) {
-	netns.Need(t, "root")
-	ended := make(chan answer, 1)
-	t.Run("daemon", func(t *testing.T) {
-		h := serve(t)
-		ctx := context.WithoutCancel(t.Context())
-		go func() { ended <- run(ctx, "timeline", "-f", "a", "--lab", h.lab) }()
-		h.until("someone follows", func() bool {
-			h.steps(step{args: "install a"})
-			return len(ended) == 0 && followers(h) > 0
-		})
-	})
-	step{args: "timeline -f a", err: "the daemon stopped"}.check(t, <-ended)
-}
-
-// followers counts the connections to the admin socket that stay open: this process' own are closed once answered.
-func followers(h *harness) int {
-	sockets, err := os.ReadFile("/proc/net/unix")
+	h := serve(t)
+	cmd := bootlab(t.Context(), "timeline", "-f", "a", "--json", "--lab", h.lab)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	n := 0
-	for line := range strings.Lines(string(sockets)) {
-		if strings.Contains(line, filepath.Join(filepath.Dir(h.lab), "admin.sock")) && strings.Contains(line, " 0001 03 ") {
-			n++
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	heard, ended := make(chan bool, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(out)
+		heard <- lines.Scan()
+		for lines.Scan() { // all that is said until the end
 		}
+	}()
+	h.until("someone follows", func() bool {
+		h.steps(step{args: "install a"})
+		return len(heard) > 0
+	})
+	h.stop()
+	<-ended
+	if err := cmd.Wait(); err == nil || !strings.Contains(stderr.String(), "the daemon stopped") {
+		t.Errorf("after the daemon has stopped: %v\n%s", err, stderr.String())
 	}
-	return n
 }
 
 // TestCheckAndReloadAgree: what check calls an error fails a reload, and what it lets pass a reload applies. An error of one machine's document
