@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sys/unix"
 )
 
 func TestSpliceBothDirections(t *testing.T) {
@@ -116,6 +117,56 @@ func TestEarlyAnswerToUpload(t *testing.T) {
 	if got := string(got) + string(rest); got != "too large" {
 		t.Errorf("client read %q, want %q", got, "too large")
 	}
+}
+
+// TestAnswerToSlowReader: a backend ends its answer, and closes although the client still sends. What of the answer is on its
+// way to a client that reads slowly is not lost, though bytes for the backend can no longer be written.
+func TestAnswerToSlowReader(t *testing.T) {
+	t.Parallel()
+	answer := bytes.Repeat([]byte("answer, "), 6<<10)
+	back := serveTCP(t, func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, 1000))
+		_, _ = c.Write(answer)
+		_ = c.(*net.TCPConn).CloseWrite()
+		netns.WaitFor(t, "the answer is received", func() bool { return unacknowledged(c) == 0 })
+	})
+	frontend := addr(t)
+	newTestServer(t, Config{}, balancer("upload", frontend, back))
+	tries := 5 // uploadTimeout may end while the machine stands still
+	for try := range tries {
+		got, err := uploadAndRead(t, frontend)
+		if bytes.Equal(got, answer) {
+			return
+		}
+		t.Logf("try %d: the client read %d bytes of %d: %v", try, len(got), len(answer), err)
+	}
+	t.Error("the client lost a part of the answer each time")
+}
+
+// uploadAndRead sends for a while before it reads what came, with a small receive buffer.
+func uploadAndRead(t *testing.T, to netip.AddrPort) ([]byte, error) {
+	dialer := net.Dialer{Timeout: time.Minute, Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
+	}}
+	c, err := dialer.DialContext(t.Context(), "tcp", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	for range 100 {
+		if _, err := c.Write(make([]byte, 2<<10)); err != nil {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return io.ReadAll(c)
+}
+
+// unacknowledged returns how many bytes of a connection the other side has not received.
+func unacknowledged(c net.Conn) (n int) {
+	control(c.(*net.TCPConn), func(fd int) { n, _ = unix.IoctlGetInt(fd, unix.SIOCOUTQ) })
+	return n
 }
 
 func TestNoBackendResets(t *testing.T) {
