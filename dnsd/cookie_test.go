@@ -118,7 +118,7 @@ func TestCookies(t *testing.T) {
 func TestCookieOfBIND(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "named")
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), netns.FreePort(t)
 	s := newServer(t, compile(t, openshift()), nil)
 	conf := filepath.Join(dir, "named.conf")
 	text := fmt.Sprintf("options { directory %q; pid-file none; session-keyfile none; listen-on port %d { 127.0.0.1; }; listen-on-v6 { none; }; recursion no;\n"+

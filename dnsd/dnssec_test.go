@@ -48,7 +48,7 @@ func TestValidatedAnswers(t *testing.T) {
 	zone, anchor := signedZone(t, "signed.example", "$TTL 60\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\nwww A 198.51.100.7\n")
 	bogus, _ := signedZone(t, "bogus.example", "$TTL 60\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\nwww A 198.51.100.7\n")
 	_, other := signedZone(t, "bogus.example", "$TTL 60\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\n")
-	port := freePort(t)
+	port := netns.FreePort(t)
 	auth := func(name, file string) string {
 		return fmt.Sprintf("auth-zone:\n  name: %s\n  zonefile: %q\n  for-downstream: no\n  for-upstream: yes\n  fallback-enabled: no\n", name, file)
 	}

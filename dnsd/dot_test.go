@@ -146,7 +146,7 @@ func TestOverTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t, "dns.example")
 	other, _ := certificate(t, "dns.example")
-	port := freePort(t)
+	port := netns.FreePort(t)
 	unbound(t, fmt.Sprintf("  interface: 127.0.0.1@%d\n  tls-port: %d\n  tls-service-pem: %q\n  tls-service-key: %q\n  local-zone: example.org redirect\n"+
 		"  local-data: \"example.org. 60 IN A 198.51.100.7\"", port, port, cert, key))
 	at := fmt.Sprintf("127.0.0.1:%d", port)

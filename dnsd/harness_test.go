@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,27 +234,4 @@ func waitFor(t testing.TB, addr string) {
 		_, _, err := c.Exchange(new(dns.Msg).SetQuestion("version.example.", dns.TypeA), addr)
 		return err == nil
 	})
-}
-
-var ports atomic.Int32
-
-// freePort returns a port of the loopback that is free in TCP and UDP, for a program that cannot be given a socket. It is none that the
-// kernel gives to other sockets before the program opens its own, and no other test gets it.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+ports.Add(1)%10_000)
-		tcp, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		udp, err := net.ListenPacket("udp", addr)
-		_ = tcp.Close()
-		if err == nil {
-			_ = udp.Close()
-			return int(netip.MustParseAddrPort(addr).Port())
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }

@@ -65,7 +65,7 @@ func TestBesidePeers(t *testing.T) {
 		t.Run(ref.name, func(t *testing.T) {
 			netns.Need(t, "root", ref.program)
 			t.Parallel()
-			dir, port := t.TempDir(), freePort(t)
+			dir, port := t.TempDir(), netns.FreePort(t)
 			_ = os.Chmod(dir, 0o755)
 			l := &lab.Lab{}
 			var theirs []*lab.Zone

@@ -20,7 +20,7 @@ func TestLoop(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root", "dnsmasq")
 	good := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 198.51.100.7") })
-	port := freePort(t)
+	port := netns.FreePort(t)
 	around := netip.MustParseAddrPort(fmt.Sprintf("127.0.0.1:%d", port))
 	s := newServerWithTimeout(t, compile(t, forwardingLab(around, good.addr)), nil, 10*time.Second)
 	at := serve(t, s, "127.0.0.1")

@@ -127,7 +127,7 @@ func TestSecondariesWithTSIG(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			netns.Need(t, "root", p.program)
 			t.Parallel()
-			dir, port := t.TempDir(), freePort(t)
+			dir, port := t.TempDir(), netns.FreePort(t)
 			_ = os.Chmod(dir, 0o755)
 			addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
 			us := lab.Secondary{Addr: addr, Key: testKey}

@@ -90,7 +90,7 @@ func TestUnboundAsClient(t *testing.T) {
 	l.Zones = append(l.Zones, zoneOfLines("d.example.", "moved DNAME mycluster.example.com."))
 	s := newServerWithTimeout(t, compile(t, l), nil, 5*time.Second)
 	at := serve(t, s, "127.0.0.1")
-	port := freePort(t)
+	port := netns.FreePort(t)
 	unbound(t, fmt.Sprintf("  interface: 127.0.0.1@%d\n  use-caps-for-id: yes\n  harden-below-nxdomain: yes\n  local-zone: test. nodefault", port),
 		fmt.Sprintf("forward-zone:\n  name: .\n  forward-addr: 127.0.0.1@%d\n", at.Port()))
 	addr := fmt.Sprintf("127.0.0.1:%d", port)

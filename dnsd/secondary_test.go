@@ -38,7 +38,7 @@ func secondaryLab(n, last int, serial uint32, knot netip.AddrPort) *Table {
 // TestKnotIsSecondary: Knot learns of a change by NOTIFY and takes it as an IXFR.
 func TestKnotIsSecondary(t *testing.T) {
 	netns.Need(t, "root", "knotd")
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), netns.FreePort(t)
 	knot := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
 	var table atomic.Pointer[Table]
 	const hosts = 500

@@ -455,7 +455,7 @@ func TestDnsmasqUpstream(t *testing.T) {
 	netns.Need(t, "root", "dnsmasq")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	port := freePort(t)
+	port := netns.FreePort(t)
 	server := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
 	cmd := dnsmasq(ctx, port, "--address=/kuryr.example/172.24.4.2", "--host-record=one.example.net,192.0.2.1", "--local=/example.net/",
 		"--cname=alias.example.net,one.example.net", "--txt-record=big.example.net,"+strings.Repeat("0123456789", 20))

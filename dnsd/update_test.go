@@ -314,7 +314,7 @@ func TestLabTakesPrecedence(t *testing.T) {
 func TestUpdatesBesideBIND(t *testing.T) {
 	netns.Need(t, "root", "named")
 	t.Parallel()
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), netns.FreePort(t)
 	write(t, filepath.Join(dir, "z.db"), "$TTL 60\n@ SOA z.test. h.z.test. 1 3600 600 604800 60\n@ NS ns.invalid.\n")
 	conf := write(t, filepath.Join(dir, "named.conf"), `options {
 	directory %[1]q; listen-on port %[2]d { 127.0.0.1; }; listen-on-v6 { none; }; pid-file none; session-keyfile none;

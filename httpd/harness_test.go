@@ -342,7 +342,7 @@ func (l *logBuffer) String() string {
 func curl(t *testing.T, args ...string) (header, body string) {
 	t.Helper()
 	netns.Need(t, "curl")
-	cmd := exec.Command("curl", append([]string{"-q", "-sS", "--noproxy", "*", "--path-as-is", "--max-time", "20", "-D", "/dev/stderr"}, args...)...)
+	cmd := exec.Command("curl", append([]string{"-q", "-sS", "--noproxy", "*", "--path-as-is", "--max-time", "60", "-D", "/dev/stderr"}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

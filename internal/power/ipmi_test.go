@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -51,13 +52,8 @@ set_working_mc 0x20
 func simulate(t *testing.T, power string) *simulator {
 	t.Helper()
 	netns.Need(t, "ipmitool", "ipmi_sim")
-	spare, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &simulator{dir: t.TempDir(), addr: spare.LocalAddr().String()}
-	spare.Close()
-	_, port, _ := net.SplitHostPort(s.addr)
+	port := strconv.Itoa(netns.FreePort(t))
+	s := &simulator{dir: t.TempDir(), addr: net.JoinHostPort("127.0.0.1", port)}
 	for name, text := range map[string]string{
 		"chassis": chassis, "lan.conf": strings.NewReplacer("DIR", s.dir, "PORT", port).Replace(lanConf), "power": power,
 		"sim.emu": "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02\nmc_enable 0x20\n",

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,16 +20,11 @@ func virtualBMC(t *testing.T, state string) *simulator {
 	t.Helper()
 	const python = "/usr/bin/python3" // Debian's, which has Debian's modules
 	netns.Need(t, "ipmitool", python, "/usr/lib/python3/dist-packages/pyghmi")
-	spare, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &simulator{dir: t.TempDir(), addr: spare.LocalAddr().String()}
-	_ = spare.Close()
+	port := strconv.Itoa(netns.FreePort(t))
+	s := &simulator{dir: t.TempDir(), addr: net.JoinHostPort("127.0.0.1", port)}
 	if err := os.WriteFile(filepath.Join(s.dir, "power"), []byte(state), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, port, _ := net.SplitHostPort(s.addr)
 	cmd := exec.Command(python, "testdata/bmc.py", port, s.dir)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log

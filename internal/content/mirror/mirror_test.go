@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -304,12 +303,7 @@ func TestStalledUpstream(t *testing.T) {
 // TestSecondUpstream: the first that answers is used, for a missing file too.
 func TestSecondUpstream(t *testing.T) {
 	t.Parallel()
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := "http://" + dead.Addr().String()
-	dead.Close()
+	const gone = "http://127.0.0.1:1"
 	first := newArchive(t, http.NotFound)
 	second := newArchive(t, content([]byte("there"), `"v1"`))
 	w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{gone, first.URL, second.URL}})
