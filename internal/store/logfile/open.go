@@ -1,6 +1,7 @@
 package logfile
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -144,19 +145,31 @@ func holder(path string) string {
 	if err != nil {
 		return unknown
 	}
-	inode := ":" + strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)
-	locks, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return unknown
-	}
-	for line := range strings.Lines(string(locks)) {
-		// 1: FLOCK  ADVISORY  WRITE 4711 fd:00:131073 0 EOF
-		f := strings.Fields(line)
-		if len(f) < 6 || f[1] != "FLOCK" || !strings.HasSuffix(f[5], inode) {
-			continue
+	// A line may be missed: the kernel shows the list in parts, and locks before it that end meanwhile move it.
+	for range 10 {
+		if pid := lockedBy(info.Sys().(*syscall.Stat_t).Ino); pid != "" {
+			comm, _ := os.ReadFile("/proc/" + pid + "/comm")
+			return fmt.Sprintf("process %s (%s), most likely another bootlab", pid, strings.TrimSpace(string(comm)))
 		}
-		comm, _ := os.ReadFile("/proc/" + f[4] + "/comm")
-		return fmt.Sprintf("process %s (%s), most likely another bootlab", f[4], strings.TrimSpace(string(comm)))
 	}
 	return unknown
+}
+
+// lockedBy returns the process that has locked a file, as /proc/locks shows it; empty: none.
+func lockedBy(inode uint64) (pid string) {
+	f, err := os.Open("/proc/locks")
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	want := ":" + strconv.FormatUint(inode, 10)
+	lines := bufio.NewScanner(bufio.NewReaderSize(f, 64<<10)) // as few parts as possible
+	for lines.Scan() {
+		// 1: FLOCK  ADVISORY  WRITE 4711 fd:00:131073 0 EOF
+		f := strings.Fields(lines.Text())
+		if len(f) >= 6 && f[1] == "FLOCK" && strings.HasSuffix(f[5], want) {
+			return f[4]
+		}
+	}
+	return ""
 }

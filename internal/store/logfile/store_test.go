@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,6 +74,44 @@ func TestLockedFileNamesItsHolder(t *testing.T) {
 			}
 		}
 		compactNow(t, s)
+	}
+}
+
+// TestLockHolderAmongOthers: the holder of a lock is found while other programs lock files and let go of them.
+func TestLockHolderAmongOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "store.db")
+	mustOpen(t, path)
+	ctx, cancel := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel()
+	for i := range 8 {
+		others.Go(func() {
+			for ctx.Err() == nil {
+				var files []*os.File
+				for n := range 20 {
+					f, err := os.Create(filepath.Join(dir, fmt.Sprint("other", i, "-", n)))
+					if err == nil {
+						err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					files = append(files, f)
+				}
+				for _, f := range files {
+					_ = f.Close()
+				}
+			}
+		})
+	}
+	for range 300 {
+		if got := holder(path); !strings.Contains(got, strconv.Itoa(os.Getpid())) {
+			t.Fatalf("the holder is %s, want this process", got)
+		}
 	}
 }
 
