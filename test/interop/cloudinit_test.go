@@ -63,6 +63,7 @@ func TestCloudInit(t *testing.T) {
 				t.Fatalf("cloud-init does not log %q: %v\n%s", want, err, out)
 			}
 		}
+		d.logged("install_started host=u0 ") // the read has ended
 	}
 	d.until("the install has begun", func() bool { out, _ := d.bootlab("hosts"); return strings.Contains(out, "installing") })
 }
