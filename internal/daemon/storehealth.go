@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -52,7 +53,7 @@ type storeWatch struct {
 	reported []storeProblem
 }
 
-// A diskState is what statfs says of a file system.
+// A diskState is what a file system says of itself.
 type diskState struct {
 	err          error
 	readOnly     bool
@@ -120,8 +121,18 @@ func statDisk(dir string) (d diskState) {
 		return diskState{err: err}
 	}
 	return diskState{
-		readOnly: s.Flags&unix.ST_RDONLY != 0, bytes: s.Bavail * uint64(s.Bsize), inodes: s.Ffree, countsInodes: s.Files > 0,
+		readOnly: s.Flags&unix.ST_RDONLY != 0 || refusesWrites(filepath.Join(dir, stateFile)), bytes: s.Bavail * uint64(s.Bsize), inodes: s.Ffree, countsInodes: s.Files > 0,
 	}
+}
+
+// refusesWrites reports whether the file system of a file is read-only although statfs does not say so: since Linux 6.15 ext4 sets no flag
+// when it makes itself read-only after an error. To open the file for writing changes nothing.
+func refusesWrites(path string) bool {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return errors.Is(err, unix.EROFS)
 }
 
 // problems returns why the store is degraded; nothing while it is not.
@@ -169,7 +180,7 @@ func (w *storeWatch) advice(err error) string {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "free space on the file system of " + w.dir
 	case errors.Is(err, syscall.EROFS):
-		return "the kernel makes a file system read-only after an error: check dmesg and the disk, then remount it, " +
+		return "the kernel makes a file system read-only after an error: check dmesg and the disk, repair and remount it with bootlab stopped, " +
 			"and see that " + w.dir + " is in ReadWritePaths of the systemd unit"
 	default:
 		return "check the disk of " + w.dir

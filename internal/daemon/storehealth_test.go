@@ -366,6 +366,38 @@ func TestReadOnlyDiskAtStart(t *testing.T) {
 	}
 }
 
+// TestReadOnlyFolder: the state folder becomes read-only while the daemon runs and has nothing to store, and writable again, as by mounts over
+// it: that shows without a write.
+func TestReadOnlyFolder(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	const addr = "10.61.1.1"
+	r := newRig(t, addr)
+	dir := r.onDisk()
+	r.start()
+	r.untilStore(addr, "ok\n")
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	remount(t, dir, unix.MS_BIND|unix.MS_RDONLY)
+	r.untilStore(addr, "degraded: read-only file system")
+	if s := r.status().Store; len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "the file system of "+dir+" is read-only: the kernel") {
+		t.Errorf("status: %+v", s)
+	}
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStore(addr, "ok\n")
+	if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
+		t.Error(err)
+	}
+	const cause = ` cause="read-only file system"`
+	r.until("the log says that it ended", func() bool { return strings.Contains(r.log.String(), "a problem has ended\""+cause) })
+	if n := strings.Count(r.log.String(), "degraded\""+cause); n != 1 {
+		t.Errorf("the log says it %d times, want once", n)
+	}
+}
+
 // TestDamagedStateFile: the daemon starts with a damaged state file, and lists what is lost in /readyz, status, metrics and log.
 func TestDamagedStateFile(t *testing.T) {
 	netns.Need(t, "root", "ip")
