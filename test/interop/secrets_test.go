@@ -67,7 +67,7 @@ func TestDocumentIsForItsMachineAlone(t *testing.T) {
 			t.Errorf("by TFTP a neighbour got %s: %q", name, out)
 		}
 	}
-	if out, _ := spy.run("curl", "-s", "-m", "60", "tftp://"+d.addr+"/boot.ipxe"); strings.Contains(out, token) {
+	if out, _ := spy.run("curl", "-s", "-m", "5", "tftp://"+d.addr+"/boot.ipxe"); strings.Contains(out, token) {
 		t.Error("by TFTP a neighbour got the script of w0")
 	}
 
