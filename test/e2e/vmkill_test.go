@@ -133,10 +133,20 @@ func (k *vmKills) round(t *testing.T, action, name string, isTime func() bool) {
 	k.wantPool(t, action+", killed "+name+", then deleted", "theirs.qcow2")
 }
 
+// plan returns the plan of machines; none named: of all. libvirt starts a machine paused and lets it run a moment later, also if nobody waits.
+func (k *vmKills) plan(t *testing.T, names ...string) (plan []api.VMPlan) {
+	t.Helper()
+	netns.WaitFor(t, "the end of a start", func() bool {
+		plan = ask[[]api.VMPlan](t, k.rig, append([]string{"vm", "plan"}, names...)...)
+		return !slices.ContainsFunc(plan, func(p api.VMPlan) bool { return p.State == "paused" })
+	})
+	return plan
+}
+
 // goOn checks the plan of the machine, applies it, and checks what is there then.
 func (k *vmKills) goOn(t *testing.T, round string, killed bool) {
 	t.Helper()
-	before := ask[[]api.VMPlan](t, k.rig, "vm", "plan", "node")
+	before := k.plan(t, "node")
 	if len(before) != 1 || !slices.Contains([]string{"missing", "unstarted", "ok"}, before[0].Condition) {
 		t.Fatalf("%s: plan %+v", round, before)
 	}
@@ -148,7 +158,7 @@ func (k *vmKills) goOn(t *testing.T, round string, killed bool) {
 		t.Errorf("%s: the machine is %s and its plan %s: %v", round, p.State, p.Condition, p.Details)
 	}
 	k.bootlab(t, "vm", "apply")
-	after := ask[[]api.VMPlan](t, k.rig, "vm", "plan")
+	after := k.plan(t)
 	if len(after) != 1 || after[0].Condition != "ok" || after[0].State != "running" {
 		t.Errorf("%s, then applied: plan %+v", round, after)
 	}
