@@ -159,7 +159,7 @@ func TestOverTLS(t *testing.T) {
 		if err != nil || len(table.Warnings()) > 0 {
 			t.Fatal(err, table.Warnings())
 		}
-		return newServerWithTimeout(t, table, nil, 5*time.Second)
+		return newServerWithTimeout(t, table, nil, 30*time.Second)
 	}
 	s := server("dns.example", cert)
 	ask := func(i int) {

@@ -138,7 +138,7 @@ func transferSlowly(m *dns.Msg, ap netip.AddrPort, pause time.Duration) (rrs []d
 		return nil, err
 	}
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	ch, err := (&dns.Transfer{Conn: &dns.Conn{Conn: conn}}).In(m, ap.String())
+	ch, err := (&dns.Transfer{Conn: &dns.Conn{Conn: conn}, ReadTimeout: time.Minute}).In(m, ap.String())
 	if err != nil {
 		return nil, err
 	}

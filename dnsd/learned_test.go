@@ -174,7 +174,7 @@ func TestLeasesInTransfers(t *testing.T) {
 // transfer returns all records of a zone transfer.
 func transfer(t *testing.T, server string, m *dns.Msg) (all []dns.RR) {
 	t.Helper()
-	ch, err := (&dns.Transfer{ReadTimeout: 30 * time.Second}).In(m, server)
+	ch, err := (&dns.Transfer{ReadTimeout: time.Minute}).In(m, server)
 	if err != nil {
 		t.Fatal(err)
 	}

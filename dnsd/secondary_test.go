@@ -103,7 +103,7 @@ func TestIXFR(t *testing.T) {
 	} {
 		m := new(dns.Msg)
 		m.SetIxfr("z.test.", serial, "ns.test.", "h.test.")
-		ch, err := new(dns.Transfer).In(m, ap.String())
+		ch, err := (&dns.Transfer{ReadTimeout: time.Minute}).In(m, ap.String())
 		if err != nil {
 			t.Fatal(err)
 		}

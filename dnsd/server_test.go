@@ -363,7 +363,7 @@ func TestSockets(t *testing.T) {
 func TestTransferRefused(t *testing.T) {
 	s := newServer(t, compile(t, openshift()), nil)
 	ap := serve(t, s, "127.0.0.1")
-	tr := new(dns.Transfer)
+	tr := &dns.Transfer{ReadTimeout: time.Minute}
 	ch, err := tr.In(new(dns.Msg).SetAxfr("mycluster.example.com."), ap.String())
 	if err == nil {
 		err = (<-ch).Error
@@ -378,7 +378,7 @@ func TestBigTransfer(t *testing.T) {
 	l := labOf(3000)
 	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.0/8")}}
 	ap := serve(t, newServer(t, compile(t, l), nil), "127.0.0.1")
-	ch, err := new(dns.Transfer).In(new(dns.Msg).SetAxfr("c.example.com."), ap.String())
+	ch, err := (&dns.Transfer{ReadTimeout: time.Minute}).In(new(dns.Msg).SetAxfr("c.example.com."), ap.String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ func TestTransferByKey(t *testing.T) {
 		{"wrong", testKey, dns.HmacSHA512, "d3Jvbmc=", "z.test.", "NOTAUTH", `err="the secret is another one (BADSIG)"`},
 	} {
 		m := new(dns.Msg).SetAxfr(tt.zone)
-		tr := new(dns.Transfer)
+		tr := &dns.Transfer{ReadTimeout: time.Minute}
 		if tt.key != "" {
 			m.SetTsig(tt.key, tt.algorithm, 300, time.Now().Unix())
 			tr.TsigSecret = map[string]string{tt.key: tt.secret}

@@ -361,7 +361,7 @@ zone "z.test" { type primary; file "z.db"; allow-update { key ns2.test; }; allow
 // zoneOf transfers z.test and returns all but its SOA and NS records.
 func zoneOf(t testing.TB, ap netip.AddrPort) (lines []string) {
 	t.Helper()
-	ch, err := new(dns.Transfer).In(new(dns.Msg).SetAxfr("z.test."), ap.String())
+	ch, err := (&dns.Transfer{ReadTimeout: time.Minute}).In(new(dns.Msg).SetAxfr("z.test."), ap.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,7 +453,7 @@ func TestNsupdate(t *testing.T) {
 	m := new(dns.Msg)
 	m.SetIxfr("z.test.", 1, "a.", "b.")
 	m.SetTsig(testKey, dns.HmacSHA256, 300, time.Now().Unix())
-	ch, err := (&dns.Transfer{TsigSecret: map[string]string{testKey: testSecret}}).In(m, ap.String())
+	ch, err := (&dns.Transfer{ReadTimeout: time.Minute, TsigSecret: map[string]string{testKey: testSecret}}).In(m, ap.String())
 	if err != nil {
 		t.Fatal(err)
 	}
