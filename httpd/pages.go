@@ -44,6 +44,7 @@ func parsePages(now func() time.Time) (*template.Template, error) {
 		"took":    took,
 		"offset":  func(from, to time.Time) string { return "+" + took(to.Sub(from)) },
 		"steps":   steps,
+		"vmstate": api.VMStateText,
 		"words":   func(k fmt.Stringer) string { return strings.ReplaceAll(k.String(), "_", " ") },
 		"pathesc": url.PathEscape,
 		"nano":    func(t time.Time) string { return t.Format(time.RFC3339Nano) },
@@ -224,7 +225,7 @@ func filter[T any](items []T, keep func(T) bool) (kept []T) {
 }
 
 func hostWords(h api.Host) []string {
-	words := []string{h.Name, h.FQDN, h.IP.String(), h.Network, h.Cluster, h.Role, h.Profile, h.Install, h.VM}
+	words := []string{h.Name, h.FQDN, h.IP.String(), h.Network, h.Cluster, h.Role, h.Profile, h.Install, h.VM, api.VMStateText(h.VM)}
 	for _, m := range h.MACs {
 		words = append(words, m.String())
 	}

@@ -211,8 +211,11 @@ const (
 )
 
 // Stop powers a machine off. If it is off, Stop does nothing. Firmware, boot loaders and most installers ignore a shutdown
-// request; wait is how long Stop waits for the machine to be off, 0: Config.ShutdownWait.
+// request; wait is how long Stop waits for the machine to be off, 0: Config.ShutdownWait. If ctx ends while it waits, the machine is not
+// forced off, and Stop returns an error with context.Canceled.
 func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time.Duration) error {
+	waits := ctx
+	ctx = context.WithoutCancel(ctx) // a call that ends half way ends the connection
 	if wait == 0 {
 		wait = s.cfg.ShutdownWait
 	}
@@ -238,8 +241,8 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time
 			case mode == StopRequest:
 				return false, hv.Shutdown(ctx, m.uuid) // it is not off yet
 			}
-			err = shutdown(ctx, hv, m, wait)
-			if err != nil && mode == StopThenForce && ctx.Err() == nil {
+			err = shutdown(ctx, waits, hv, m, wait)
+			if err != nil && mode == StopThenForce && waits.Err() == nil && ctx.Err() == nil {
 				err = forceOff(ctx, hv, m)
 			}
 			return true, err
@@ -258,8 +261,8 @@ func forceOff(ctx context.Context, hv Hypervisor, m *machine) error {
 	return err
 }
 
-// shutdown sends a shutdown request and waits until the machine is off.
-func shutdown(ctx context.Context, hv Hypervisor, m *machine, wait time.Duration) error {
+// shutdown sends a shutdown request and waits until the machine is off, or waits ends.
+func shutdown(ctx, waits context.Context, hv Hypervisor, m *machine, wait time.Duration) error {
 	if err := hv.Shutdown(ctx, m.uuid); err != nil {
 		return err
 	}
@@ -274,6 +277,8 @@ func shutdown(ctx context.Context, hv Hypervisor, m *machine, wait time.Duration
 		}
 		select {
 		case <-tick.C:
+		case <-waits.Done():
+			return fmt.Errorf("it was asked to shut down, and nobody waits for it any more: %w", waits.Err())
 		case <-ctx.Done():
 			return fmt.Errorf("the guest did not shut down within %s: force it off", wait)
 		}

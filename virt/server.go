@@ -231,6 +231,10 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	took := s.deps.Now().Sub(start)
 	if err != nil {
 		err = fmt.Errorf("%s VM %s on hypervisor %s: %w", op.name, host, hv.Name, m.hinted(err, hv))
+		if errors.Is(err, context.Canceled) { // who asked has gone: nothing has failed
+			s.deps.Log.Info("operation on a virtual machine was interrupted", "host", host, "operation", op.name, "err", err)
+			return err
+		}
 		s.seconds.WithLabelValues(op.name, "failed").Observe(took.Seconds())
 		s.record(m, event.Event{Kind: event.VMFailed, Detail: op.name + " on " + hv.Name, Err: err.Error(), Dur: took})
 		return err

@@ -230,6 +230,33 @@ func TestSecondOperationOnAHostIsRefused(t *testing.T) {
 	})
 }
 
+// TestStopInterrupted: who asked for a stop goes away while the machine ignores the request. It is not forced off, and nothing has failed.
+func TestStopInterrupted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.ignore = true
+		b := newTestServer(t, oneHost(), f, virt.Config{})
+		check(t, b.Create(t.Context(), "master-0"))
+		check(t, b.Start(t.Context(), "master-0"))
+		b.events.take()
+		f.takeCalls()
+		ctx, leave := context.WithCancel(t.Context())
+		stopped := make(chan error)
+		go func() { stopped <- b.Stop(ctx, "master-0", virt.StopThenForce, time.Hour) }()
+		time.Sleep(time.Minute)
+		leave()
+		err := <-stopped
+		wantErr(t, err, "it was asked to shut down, and nobody waits for it any more")
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v is not context.Canceled", err)
+		}
+		wantCalls(t, f, "shutdown master-0")
+		b.wantEvents(t)
+		wantState(t, b, virt.StateRunning)
+	})
+}
+
 func TestHints(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, err, hint string }{

@@ -31,7 +31,7 @@ func main() {
 func detailed(err error) string {
 	problems, ok := errors.AsType[lab.Problems](err)
 	if !ok {
-		return err.Error()
+		return strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
 	}
 	load.Quote(problems)
 	lead := ""

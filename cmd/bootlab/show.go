@@ -121,7 +121,7 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		if h.Assumed {
 			install += " (assumed)"
 		}
-		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, h.VM, stage, last})
+		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, api.VMStateText(h.VM), stage, last})
 	}
 	return table(cmd, "HOST IP MAC PROFILE INSTALL VM STAGE LAST", rows)
 }

@@ -150,8 +150,11 @@ func onHypervisors(cmd *cobra.Command, o *options, c *api.Client, hosts []string
 	var hypervisors sync.WaitGroup
 	for _, mine := range byHypervisor {
 		hypervisors.Go(func() {
-			for _, host := range mine {
+			for i, host := range mine {
 				vm, err := c.VM(cmd.Context(), host, action, opts)
+				if err != nil && cmd.Context().Err() != nil {
+					err = interrupted(host, mine[i+1:], action, opts)
+				}
 				mu.Lock()
 				if err != nil {
 					failed = errors.Join(failed, err)
@@ -172,6 +175,18 @@ func onHypervisors(cmd *cobra.Command, o *options, c *api.Client, hosts []string
 	return done, failed
 }
 
+// interrupted says what becomes of a machine on which an action was under way when the command was interrupted, and which were not begun.
+func interrupted(host string, left []string, action api.VMAction, opts api.VMOptions) error {
+	text := fmt.Sprintf("interrupted; the daemon goes on to %s %s: bootlab vm plan %[2]s shows it", action, host)
+	if action == api.VMStop && !opts.Force {
+		text = fmt.Sprintf("interrupted; %s was asked to shut down and is not forced off any more: bootlab vm list shows whether it is off, bootlab vm stop --force %[1]s forces it off", host)
+	}
+	if len(left) > 0 {
+		text += "; not begun: " + strings.Join(left, ", ")
+	}
+	return errors.New(text)
+}
+
 // doneLine says what an action made of a machine.
 func doneLine(vm api.VM, action api.VMAction) string {
 	if action == api.VMDelete && vm.State == "absent" {
@@ -182,9 +197,9 @@ func doneLine(vm api.VM, action api.VMAction) string {
 
 func vmLine(vm api.VM) string {
 	if vm.Hypervisor == "" {
-		return vm.Host + " is " + vm.State
+		return vm.Host + " is " + api.VMStateText(vm.State)
 	}
-	return vm.Host + " is " + vm.State + " on " + vm.Hypervisor
+	return vm.Host + " is " + api.VMStateText(vm.State) + " on " + vm.Hypervisor
 }
 
 func vmStop(o *options) *cobra.Command {
@@ -240,7 +255,7 @@ func vmDelete(o *options) *cobra.Command {
 func vmsText(cmd *cobra.Command, vms []api.VM) error {
 	var rows [][]string
 	for _, vm := range vms {
-		rows = append(rows, []string{vm.Host, vm.Hypervisor, vm.State, vm.Err})
+		rows = append(rows, []string{vm.Host, vm.Hypervisor, api.VMStateText(vm.State), vm.Err})
 	}
 	return table(cmd, "HOST HYPERVISOR STATE ERROR", rows)
 }
@@ -271,7 +286,7 @@ func planOf(ctx context.Context, c *api.Client, args []string) ([]api.VMPlan, er
 func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 	var rows [][]string
 	for _, p := range plan {
-		rows = append(rows, []string{plannedName(p), p.Hypervisor, p.State, p.Condition})
+		rows = append(rows, []string{plannedName(p), p.Hypervisor, api.VMStateText(p.State), p.Condition})
 	}
 	var b strings.Builder
 	_ = writeTable(&b, []string{"HOST", "HYPERVISOR", "STATE", "PLAN"}, rows) // a builder takes everything
@@ -386,7 +401,7 @@ func applyNetworks(cmd *cobra.Command, o *options, c *api.Client, plan []api.VMP
 }
 
 func networkLine(p api.VMPlan) string {
-	return "network " + p.Network + " is " + p.State + " on " + p.Hypervisor
+	return "network " + p.Network + " is " + api.VMStateText(p.State) + " on " + p.Hypervisor
 }
 
 func vmNetwork(o *options) *cobra.Command {

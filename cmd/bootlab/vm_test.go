@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -71,6 +72,52 @@ func TestNoConsoleOutput(t *testing.T) {
 	}
 }
 
+// interruptStop interrupts "vm stop" of a machine whose firmware ignores the request: it is not forced off, nothing has failed, and the machine
+// can be forced off at once.
+func interruptStop(t *testing.T, h *harness) {
+	t.Helper()
+	stop := bootlab(t.Context(), "vm", "stop", "m1", "--timeout", "10m", "--lab", h.lab)
+	var said bytes.Buffer
+	stop.Stderr = &said
+	if err := stop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	h.until("m1 is asked to shut down", func() bool {
+		a := h.run("vm", "start", "m1")
+		return a.err != nil && strings.Contains(a.err.Error(), `operation "stop" is in progress`)
+	})
+	if err := stop.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop.Wait(); err == nil || !strings.Contains(said.String(), "bootlab: interrupted; m1 was asked to shut down and is not forced off any more: bootlab vm list shows") {
+		t.Errorf("after an interrupt: %v\n%s", err, said.String())
+	}
+	h.until("the operation ends", func() bool { return h.run("vm", "stop", "m1", "--force").err == nil })
+	h.steps(
+		step{args: "timeline m1 --all", out: []string{"vm stopped"}, not: []string{"vm failed"}},
+		step{args: "vm list", out: []string{"m1 one off"}},
+		step{args: "vm start m1", out: []string{"m1 is running on one"}},
+	)
+}
+
+// TestInterrupted says what an interrupted command leaves behind.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		action api.VMAction
+		opts   api.VMOptions
+		want   string
+	}{
+		{api.VMStop, api.VMOptions{}, "interrupted; m1 was asked to shut down and is not forced off any more: bootlab vm list shows whether it is off, bootlab vm stop --force m1 forces it off; not begun: m2, m3"},
+		{api.VMStop, api.VMOptions{Force: true}, "interrupted; the daemon goes on to stop m1: bootlab vm plan m1 shows it; not begun: m2, m3"},
+		{api.VMCreate, api.VMOptions{}, "interrupted; the daemon goes on to create m1: bootlab vm plan m1 shows it; not begun: m2, m3"},
+	} {
+		if got := interrupted("m1", []string{"m2", "m3"}, tt.action, tt.opts).Error(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.action, got, tt.want)
+		}
+	}
+}
+
 // TestVMCommands manages a cluster of virtual machines on two hypervisors, of which one falls silent.
 func TestVMCommands(t *testing.T) {
 	one, two := startLibvirtd(t, 5900), startLibvirtd(t, 6100)
@@ -103,11 +150,19 @@ func TestVMCommands(t *testing.T) {
 		step{args: "power boot floppy m3", err: `"floppy" is no boot device: want network, disk, cd, default`},
 		step{args: "power on m3 nobody", err: `"nobody"`, out: []string{"m3 on libvirt two"}},
 		step{args: "vm start m1 --wait moon", err: "--wait moon: want one of lease, kernel, config, installed, ready"},
-		step{args: "vm stop m2 --force", out: []string{"m2 is stopped"}},
+		step{args: "vm stop m2 --force", out: []string{"m2 is off"}},
 		step{args: "vm start m2 --wait lease", out: []string{"m2 is running"}},
 		step{args: "vm start m2 --wait config --wait-timeout 1s", err: "m2 has not reached config: ", out: []string{"m2 is running"}},
-		step{args: "vm stop m1 nobody m3 --force", err: `"nobody"`, out: []string{"m1 is stopped on one", "m3 is stopped on two"}},
+		step{args: "vm stop m1 nobody m3 --force", err: `"nobody"`, out: []string{"m1 is off on one", "m3 is off on two"}},
+		step{args: "vm list", out: []string{"m1 one off", "m2 one running"}},
+		step{args: "vm list --json", json: true, out: []string{`"state": "stopped"`}},
+		step{args: "vm plan m1", out: []string{"m1 one off ok"}},
+		step{args: "hosts", out: []string{"p booting off"}, not: []string{"stopped"}},
+		step{args: "power status m1", out: []string{"m1 off libvirt one"}},
 		step{args: "vm start m1 m2"},
+	)
+	interruptStop(t, h)
+	h.steps(
 		step{args: "vm start prod --json", json: true, out: []string{"[", `"host": "m2"`}},
 		step{args: "vm delete prod", err: "nothing was changed"},
 		step{args: "vm forget m1", err: "hypervisor one answers and has it"},

@@ -292,6 +292,15 @@ const (
 	VMForget VMAction = "forget" // it is on a hypervisor that is gone for good
 )
 
+// VMStateText returns the word that people read for the state of a virtual machine, a network or a snapshot. A machine without power is off
+// in all commands and pages, as it is for its controller; in JSON it is "stopped", and "shutoff" in a snapshot.
+func VMStateText(state string) string {
+	if state == "stopped" || state == "shutoff" {
+		return "off"
+	}
+	return state
+}
+
 // A VMPlan is one virtual machine, or one libvirt network that bootlab creates, and how it differs from the lab file.
 type VMPlan struct {
 	Host       string   `json:"host"`              // empty: it is a network

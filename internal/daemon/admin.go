@@ -213,6 +213,9 @@ func vmState(s virt.State) virt.State {
 func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error) {
 	v := c.servers.virt
 	var err error
+	if action != api.VMStop { // a client that goes away leaves no machine half way
+		ctx = context.WithoutCancel(ctx)
+	}
 	switch action {
 	case api.VMCreate:
 		err = v.CreateAndStart(ctx, host)

@@ -67,6 +67,9 @@ func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerA
 	case h.VM == nil && h.BMC == nil:
 		return api.Power{}, errNoController(name)
 	}
+	if h.VM != nil { // a client that goes away leaves no machine half way
+		ctx = context.WithoutCancel(ctx)
+	}
 	p := api.Power{Host: name}
 	state, err := c.switchPower(ctx, h, power.Action(action), virt.StopForce)
 	switch {
