@@ -19,7 +19,7 @@ test="
 	genisoimage
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light libnginx-mod-stream wrk nghttp2-client chromium ignition ipmitool openipmi
 	etcd-server etcd-client prometheus
-	swtpm swtpm-tools parted e2fsprogs iptables python3-pyghmi openssh-server netcat-openbsd
+	swtpm swtpm-tools openvswitch-switch parted e2fsprogs iptables python3-pyghmi openssh-server netcat-openbsd
 	python3-sushy
 	debian-installer-12-netboot-amd64 debootstrap cpio
 "

@@ -22,5 +22,6 @@
 //	…
 //	t.Cleanup(func() { d.Stop() })
 //
-// It has the storage pool "default" and no libvirt networks. Without hardware virtualization, use "domain_type: qemu".
+// Its /run/openvswitch is the folder "ovs", where a test may run Open vSwitch. It has the
+// storage pool "default" and no libvirt networks. Without hardware virtualization, use "domain_type: qemu".
 package libvirtd

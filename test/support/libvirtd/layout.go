@@ -18,7 +18,7 @@ mount --make-rprivate /
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys # its interfaces are those of the network namespace
 for pair in etc:/etc/libvirt lib:/var/lib/libvirt cache:/var/cache/libvirt log:/var/log/libvirt run:/run/libvirt lock:/var/lock \
-	swtpm:/var/log/swtpm passwd:/etc/passwd group:/etc/group
+	swtpm:/var/log/swtpm ovs:/run/openvswitch passwd:/etc/passwd group:/etc/group
 do
 	[ -e "${pair#*:}" ] || mkdir -p "${pair#*:}"
 	mount --bind "$1/${pair%%:*}" "${pair#*:}"
@@ -60,7 +60,7 @@ stdio_handler = "file"
 
 // writeFiles writes the folders and files that libvirtd needs.
 func writeFiles(dir, port string, cfg Config) error {
-	for _, sub := range []string{"etc/storage/autostart", "lib/dnsmasq", "cache", "log", "swtpm", "run", "lock", "images"} {
+	for _, sub := range []string{"etc/storage/autostart", "lib/dnsmasq", "cache", "log", "swtpm", "ovs", "run", "lock", "images"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return err
 		}
