@@ -247,23 +247,22 @@ func changed(old, now api.Cluster) bool { return old.Name == "" || len(changes(o
 // changes says what changed.
 func changes(old, now api.Cluster) (lines []string) {
 	if old.Phase != now.Phase {
-		line := now.Name + " " + now.Phase
-		if now.Waits != "" {
-			line += ", waits for " + now.Waits
-		}
-		lines = append(lines, line)
+		lines = append(lines, now.Name+" is "+now.Phase+clusterWaits(now))
 	}
 	for _, m := range now.Machines {
 		i := slices.IndexFunc(old.Machines, func(o api.ClusterMachine) bool { return o.Host == m.Host })
 		if i >= 0 && old.Machines[i].Stage == m.Stage && old.Machines[i].Waits == m.Waits && old.Machines[i].Cause == m.Cause {
 			continue
 		}
-		line := m.Host + " " + m.Stage
-		if m.Waits != "" {
-			line += ", waits for " + timeline.Printable(m.Waits)
+		line := m.Host + " is " + m.Stage
+		switch {
+		case m.Waits != "" && m.Stuck:
+			line += ": " + timeline.Printable(m.Waits)
+		case m.Waits != "":
+			line += "; it waits for " + timeline.Printable(m.Waits)
 		}
 		if m.Cause != "" {
-			line += "; stopped: " + timeline.Printable(m.Cause)
+			line += "; it stopped: " + timeline.Printable(m.Cause)
 		}
 		lines = append(lines, line)
 	}
@@ -273,11 +272,11 @@ func changes(old, now api.Cluster) (lines []string) {
 // clusterText is a cluster as a table.
 func clusterText(cl api.Cluster) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s) is %s, %s", cl.Name, cl.Kind, cl.Phase, forHow(cl.Since))
-	if cl.Waits != "" {
-		fmt.Fprintf(&b, ", and waits for %s", timeline.Printable(cl.Waits))
+	is := "is " + cl.Phase
+	if !cl.Since.IsZero() {
+		is = "has been " + cl.Phase + " for " + forHow(cl.Since)
 	}
-	b.WriteString("\n")
+	fmt.Fprintf(&b, "%s (%s) %s%s\n", cl.Name, cl.Kind, is, clusterWaits(cl))
 	var rows [][]string
 	for _, m := range cl.Machines {
 		waits := m.Waits
@@ -296,6 +295,19 @@ func clusterText(cl api.Cluster) string {
 		b.WriteString(cl.Note + "\n")
 	}
 	return b.String()
+}
+
+// clusterWaits says what a cluster waits for, behind what it is.
+func clusterWaits(cl api.Cluster) string {
+	switch {
+	case cl.Waits == "":
+		return ""
+	case cl.Waits == "bootlab up "+cl.Name:
+		return "; " + cl.Waits + " brings it up"
+	case len(cl.Machines) == 0:
+		return "; " + timeline.Printable(cl.Waits)
+	}
+	return "; it waits for " + timeline.Printable(cl.Waits)
 }
 
 // forHow says how long something is so.

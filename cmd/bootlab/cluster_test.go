@@ -21,13 +21,49 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
+// TestClusterWords are the sentences about clusters and machines.
+func TestClusterWords(t *testing.T) {
+	t.Parallel()
+	since := time.Now().Add(-41 * time.Second)
+	machine := []api.ClusterMachine{{Host: "m0", Stage: "off"}}
+	for _, tt := range []struct {
+		cl   api.Cluster
+		want string // the first line of the table, and of the changes
+		line string
+	}{
+		{api.Cluster{Phase: "bootstrapping", Since: since, Waits: "m0: its boot, at stage script", Machines: machine}, "prod (talos) has been bootstrapping for 41s; it waits for m0: its boot, at stage script", "prod is bootstrapping; it waits for m0: its boot, at stage script"},
+		{api.Cluster{Phase: "down", Since: since, Waits: "bootlab up prod", Machines: machine}, "prod (talos) has been down for 41s; bootlab up prod brings it up", "prod is down; bootlab up prod brings it up"},
+		{api.Cluster{Phase: "down", Waits: "it has no hosts"}, "prod (talos) is down; it has no hosts", "prod is down; it has no hosts"},
+		{api.Cluster{Phase: "ready", Since: since, Machines: machine}, "prod (talos) has been ready for 41s", "prod is ready"},
+	} {
+		tt.cl.Name, tt.cl.Kind = "prod", "talos"
+		first, _, _ := strings.Cut(clusterText(tt.cl), "\n")
+		if lines := changes(api.Cluster{}, tt.cl); first != tt.want || lines[0] != tt.line {
+			t.Errorf("%q and %q, want %q and %q", first, lines[0], tt.want, tt.line)
+		}
+	}
+	for _, tt := range []struct {
+		m    api.ClusterMachine
+		want string
+	}{
+		{api.ClusterMachine{Stage: "booting", Waits: "its boot, at stage script"}, "m0 is booting; it waits for its boot, at stage script"},
+		{api.ClusterMachine{Stage: "off", Waits: "its hypervisor does not answer", Stuck: true}, "m0 is off: its hypervisor does not answer"},
+		{api.ClusterMachine{Stage: "serving"}, "m0 is serving"},
+	} {
+		tt.m.Host = "m0"
+		if lines := changes(api.Cluster{}, api.Cluster{Machines: []api.ClusterMachine{tt.m}}); lines[0] != tt.want {
+			t.Errorf("%q, want %q", lines[0], tt.want)
+		}
+	}
+}
+
 // TestClusterCause: the table, the lines without a terminal and the error at the end name why a machine's boot stopped.
 func TestClusterCause(t *testing.T) {
 	t.Parallel()
 	before := api.Cluster{Name: "prod", Phase: "bootstrapping", Waits: "m0: files", Machines: []api.ClusterMachine{{Host: "m0", Stage: "booting", Waits: "files"}, {Host: "m1", Stage: "serving"}}}
 	after := before
 	after.Machines = []api.ClusterMachine{{Host: "m0", Stage: "booting", Waits: "files", Cause: "a file is missing: k"}, before.Machines[1]}
-	if lines := changes(before, after); len(lines) != 1 || lines[0] != "m0 booting, waits for files; stopped: a file is missing: k" {
+	if lines := changes(before, after); len(lines) != 1 || lines[0] != "m0 is booting; it waits for files; it stopped: a file is missing: k" {
 		t.Errorf("news %q", lines)
 	}
 	if lines := changes(after, after); len(lines) != 0 {
@@ -93,7 +129,7 @@ func TestUpMachines(t *testing.T) {
 	for _, last := range []string{".20", ".21", ".24"} {
 		netns.Run(t, "ip", "addr", "add", "10.88.0"+last+"/24", "dev", h.seg.Bridge)
 	}
-	h.until("reload", func() bool { return strings.Contains(h.run("clusters").out, "prod (openshift) is down") })
+	h.until("reload", func() bool { return strings.Contains(h.run("clusters").out, "prod (openshift) has been down for") })
 	shutdowns := newShutdowns(t, one.URI)
 
 	// Every disk that would be overwritten is named, also where the profile does not say which it is.
@@ -112,7 +148,7 @@ func TestUpMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.until("the bootstrap and the control plane run", running("boot cp0"))
-	h.steps(step{args: "clusters", out: []string{"is bootstrapping", "0 of 1 machines serve", "w0 worker waiting", "img worker waiting"}})
+	h.steps(step{args: "clusters", out: []string{"has been bootstrapping for", "0 of 1 machine serves", "w0 worker waiting", "img worker waiting"}})
 	if err := watch.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +182,7 @@ func TestUpMachines(t *testing.T) {
 	system := h.seg.NewClient(t, "52:54:00:00:02:25")
 	h.until("the cluster is ready", func() bool {
 		_ = system.Command(t.Context(), "udhcpc", "-i", "eth0", "-n", "-q", "-t", "3", "-s", script).Run()
-		return strings.Contains(h.run("clusters").out, "prod (openshift) is ready")
+		return strings.Contains(h.run("clusters").out, "prod (openshift) has been ready for")
 	})
 	h.steps(step{args: "up --yes --timeout 1m prod"}) // it is ready: the command ends at once
 

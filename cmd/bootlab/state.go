@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func stateCommand(o *options) *cobra.Command {
@@ -107,5 +108,23 @@ func installText(w io.Writer, how string, s api.State) {
 		fmt.Fprintf(w, "No machines %s.\n", how)
 		return
 	}
-	fmt.Fprintf(w, "%d %s: %s\n", len(s.Install), how, strings.Join(names, ", "))
+	who := lab.Plural(len(s.Install), "machine")
+	switch len(s.Install) {
+	case 0:
+		who = "Machines of " + lab.Plural(len(s.Pools), "pool")
+	case 1:
+		if len(s.Pools) == 0 {
+			how = ofOne(how)
+		}
+	}
+	fmt.Fprintf(w, "%s %s: %s\n", who, how, strings.Join(names, ", "))
+}
+
+// ofOne says of one machine what how says of several.
+func ofOne(how string) string {
+	how = strings.NewReplacer("themselves", "itself", "their disks", "its disk", "their", "its").Replace(how)
+	if rest, ok := strings.CutPrefix(how, "install "); ok {
+		return "installs " + rest
+	}
+	return how
 }

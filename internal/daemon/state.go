@@ -235,7 +235,11 @@ func (d *Daemon) stateWarnings() (ws []string) {
 		ws = append(ws, "a restore holds "+some(hosts)+": they start from their own disks, as they may have been installed after the backup was made; "+adviceHeld)
 	}
 	if hosts, pools := d.unaccepted(d.current.Load().Lab); len(hosts)+len(pools) > 0 {
-		ws = append(ws, fmt.Sprintf("first start of this lab: at their next network boot, these install themselves: %s; %s", some(slices.Concat(hosts, inPools(pools))), adviceFirst))
+		how := "these machines install themselves at their next network boot"
+		if len(hosts) == 1 && len(pools) == 0 {
+			how = "one machine installs itself at its next network boot"
+		}
+		ws = append(ws, fmt.Sprintf("first start of this lab: %s: %s; %s", how, some(slices.Concat(hosts, inPools(pools))), adviceFirst))
 	}
 	return ws
 }

@@ -200,11 +200,11 @@ func TestAcceptState(t *testing.T) {
 	netns.Need(t, "script", "udhcpc")
 	l := newLossLab(t, "10.110.1", nil)
 	// The first start: its warning shrinks as an admin says what hosts are, and ends when he accepts the rest.
-	if ws := l.warnings(); !strings.Contains(ws, "these install themselves: w2; ") {
+	if ws := l.warnings(); !strings.Contains(ws, "one machine installs itself at its next network boot: w2; ") {
 		t.Errorf("after two of three are marked as installed: %s", ws)
 	}
 	l.restart(nil)
-	if ws := l.warnings(); !strings.Contains(ws, "these install themselves: w2; ") {
+	if ws := l.warnings(); !strings.Contains(ws, "one machine installs itself at its next network boot: w2; ") {
 		t.Errorf("after a restart that nobody has accepted: %s", ws)
 	}
 	if out, err := l.bootlab("state", "accept-new", "--yes"); err != nil || strings.Contains(l.warnings(), "first start") {
@@ -236,7 +236,7 @@ func TestAcceptState(t *testing.T) {
 
 	// Without a terminal nothing is accepted; a terminal is asked on.
 	out, err := l.bootlab("state", "accept-new")
-	if err == nil || !strings.Contains(out, "2 would install themselves at their next network boot, which overwrites their disks: w1, w2") || !strings.Contains(out, "--yes") {
+	if err == nil || !strings.Contains(out, "2 machines would install themselves at their next network boot, which overwrites their disks: w1, w2") || !strings.Contains(out, "--yes") {
 		t.Errorf("without a terminal: %v\n%s", err, out)
 	}
 	if out := l.terminal("no", "state", "accept-new"); !strings.Contains(out, "nothing was changed") || l.installs(1) {

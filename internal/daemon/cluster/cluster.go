@@ -275,7 +275,7 @@ func (a *assessment) leave(h *lab.Host, o Observed) (waits string) {
 	_, switched := a.record.Switched[h.Name] // of metal, that is all that says whether it is on
 	if !a.record.Up.IsZero() && (o.VM == "running" || o.VM == "" && o.Control && switched) {
 		a.act(SwitchOff, h)
-		return "to be switched off"
+		return "its power: it is being switched off"
 	}
 	return ""
 }
@@ -301,19 +301,30 @@ func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, 
 	case o.Boot.Failed && seen:
 		return StageBooting, o.Boot.Reason, true
 	case o.Install.State == install.Installing:
-		return StageInstalling, "its installer, " + o.Boot.Stage, false
+		return StageInstalling, atStage("its installer", o.Boot), false
 	case ran(o) && o.API == Failing && o.Reported == Incomplete:
 		return StageStarting, "the ConfigMap kube-system/bootstrap to say complete: " + o.Check, false
 	case ran(o) && o.API == Failing && h.Role == lab.RoleBootstrap && a.serves():
 		return StageStarting, "its check to fail for 15 seconds: then it is not needed any more", false
 	case ran(o) && o.API == Failing:
-		return StageStarting, o.Check, false
+		return StageStarting, "its check: " + o.Check, false
 	case ran(o):
 		return StageRunning, "", false
 	case o.Install.State == install.Armed && !seen:
 		return StageBooting, "its network boot", false
 	}
-	return StageBooting, o.Boot.Stage, false
+	return StageBooting, atStage("its boot", o.Boot), false
+}
+
+// upCommand is the command that brings a cluster up: that is what one that is down waits for.
+func upCommand(c *lab.Cluster) string { return "bootlab up " + c.Name }
+
+// atStage says where a boot is that a machine waits for.
+func atStage(what string, b Boot) string {
+	if b.Stage == "" {
+		return what
+	}
+	return what + ", at stage " + b.Stage
 }
 
 // seen reports whether h booted since it was switched on.
@@ -339,7 +350,7 @@ func (a *assessment) off(h *lab.Host, o Observed) (stage Stage, waits string, st
 		if o.VM == "" && o.Install.State == install.Installed {
 			return StageRunning, "", false // of metal, nothing says that it is off
 		}
-		return StageOff, "bootlab up " + a.c.Name, false
+		return StageOff, upCommand(a.c), false
 	}
 	if h.Role != lab.RoleControlPlane && h.Role != lab.RoleBootstrap && !a.serves() {
 		return StageWaiting, "the control plane", false
@@ -349,7 +360,7 @@ func (a *assessment) off(h *lab.Host, o Observed) (stage Stage, waits string, st
 	case o.VM == "" && !o.Control && o.Install.State == install.Installed:
 		return StageStarting, "its check: nothing else says whether it is on", false
 	case !o.Control:
-		return StageOff, "an admin who switches it on: it has no bmc and is no virtual machine", true
+		return StageOff, "an admin has to switch it on: it has no bmc and is no virtual machine", true
 	case o.VM == "" && switched && o.Failed != "": // its controller did not
 		a.act(SwitchOn, h)
 		return StageOff, o.Failed, true
@@ -388,8 +399,14 @@ func (a *assessment) phase() {
 		s.Phase = PhaseWorkers
 	case seen || !a.record.Up.IsZero():
 		s.Phase = PhaseBootstrap
-		s.Waits = fmt.Sprintf("the control plane: %d of %d machines serve", s.Serving, s.Members)
+		s.Waits = fmt.Sprintf("the control plane: %d of %s serve", s.Serving, lab.Plural(s.Members, "machine"))
+		if s.Members == 1 {
+			s.Waits += "s"
+		}
 	default:
 		s.Phase = PhaseDown
+		if first.Waits == upCommand(a.c) { // all wait for it
+			s.Waits = first.Waits
+		}
 	}
 }

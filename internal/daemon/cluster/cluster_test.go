@@ -66,6 +66,9 @@ func TestOrder(t *testing.T) {
 	up := cluster.Observed{VM: "running", Control: true, Install: install.Status{State: install.Installed}, Boot: cluster.Boot{Started: now.Add(-time.Minute), Stage: "install"}}
 	serves := func(o *cluster.Observed) { *o = up; o.API, o.Since = cluster.Passing, now }
 	starts := func(o *cluster.Observed) { *o = up; failing(o) }
+	boots := func(o *cluster.Observed) {
+		o.VM, o.Install.State, o.Boot = "running", install.Booting, cluster.Boot{Started: now.Add(-time.Minute), Stage: "script"}
+	}
 	for _, step := range []struct {
 		name           string
 		observed       map[string]cluster.Observed
@@ -76,6 +79,8 @@ func TestOrder(t *testing.T) {
 	}{
 		{"nobody asked", observe(absent, nil), cluster.Record{}, cluster.PhaseDown,
 			"boot off, cp0 off, cp1 off, cp2 off, w0 off", "", "bootlab up prod"},
+		{"it boots", observe(absent, map[string]func(*cluster.Observed){"boot": boots, "cp0": boots, "cp1": boots, "cp2": boots}), asked, cluster.PhaseBootstrap,
+			"boot booting, cp0 booting, cp1 booting, cp2 booting, w0 waiting", "", "the control plane: 0 of 3 machines serve"},
 		{"asked", observe(absent, nil), asked, cluster.PhaseBootstrap,
 			"boot booting, cp0 booting, cp1 booting, cp2 booting, w0 waiting", "switch on boot, switch on cp0, switch on cp1, switch on cp2", "0 of 3"},
 		{"two start, one serves", observe(absent, map[string]func(*cluster.Observed){"boot": serves, "cp0": serves, "cp1": starts, "cp2": starts}), asked,
@@ -87,11 +92,11 @@ func TestOrder(t *testing.T) {
 		{"the bootstrap fails a moment ago", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Since = now }, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
 			cluster.PhaseWorkers, "boot starting, cp0 serving, cp1 serving, cp2 serving, w0 running", "", "15 seconds"},
 		{"the bootstrap stops to serve", observe(up, map[string]func(*cluster.Observed){"boot": starts, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
-			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: to be switched off"},
+			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: its power: it is being switched off"},
 		{"it is off", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "stopped" }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
 		{"a bootstrap of metal that was switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
-			cluster.Record{Up: asked.Up, Left: now, Switched: map[string]time.Time{"boot": asked.Up}}, cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "switch off boot", "boot: to be switched off"},
+			cluster.Record{Up: asked.Up, Left: now, Switched: map[string]time.Time{"boot": asked.Up}}, cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "switch off boot", "boot: its power: it is being switched off"},
 		{"a bootstrap of metal that is off, or that somebody else switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
 		{"the control plane is lost later", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "stopped" }, "cp0": starts, "cp1": starts, "cp2": serves}),
@@ -104,6 +109,29 @@ func TestOrder(t *testing.T) {
 				t.Errorf("phase %s (waits for %q)\n%s\nactions %q", s.Phase, s.Waits, stages(s), actions(s))
 			}
 		})
+	}
+}
+
+// TestWaits are the words for what machines and their cluster wait for.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	one := &lab.Cluster{Name: "edge", Kind: lab.OpenShift, Hosts: []*lab.Host{{Name: "node", Role: lab.RoleControlPlane}}}
+	boot := cluster.Boot{Started: now.Add(-time.Minute), Stage: "script"}
+	for name, tt := range map[string]struct {
+		o            cluster.Observed
+		record       cluster.Record
+		machine, all string
+	}{
+		"down":       {cluster.Observed{VM: "absent", Control: true, Install: install.Status{State: install.Armed}}, cluster.Record{}, "bootlab up edge", "bootlab up edge"},
+		"booting":    {cluster.Observed{VM: "running", Install: install.Status{State: install.Booting}, Boot: boot}, asked, "its boot, at stage script", "the control plane: 0 of 1 machine serves"},
+		"installing": {cluster.Observed{VM: "running", Install: install.Status{State: install.Installing}, Boot: boot}, asked, "its installer, at stage script", "the control plane: 0 of 1 machine serves"},
+		"starting":   {cluster.Observed{VM: "running", Install: install.Status{State: install.Installed}, Boot: boot, API: cluster.Failing, Check: "connection refused"}, asked, "its check: connection refused", "the control plane: 0 of 1 machine serves"},
+		"by hand":    {cluster.Observed{Install: install.Status{State: install.Armed}}, asked, "an admin has to switch it on: it has no bmc and is no virtual machine", "the control plane: 0 of 1 machine serves"},
+	} {
+		s := cluster.Assess(one, map[string]cluster.Observed{"node": tt.o}, tt.record, now)
+		if s.Machines[0].Waits != tt.machine || s.Waits != tt.all {
+			t.Errorf("%s: %q and %q, want %q and %q", name, s.Machines[0].Waits, s.Waits, tt.machine, tt.all)
+		}
 	}
 }
 
