@@ -199,6 +199,7 @@ func (s *Server) endpointStateLocked(f *Frontend, b *Backend, health *Health) *e
 	if state == nil {
 		state = &endpointState{key: k, queue: &s.frontendStates[f.Name].queue}
 		state.announced, _, _ = (&endpoint{Backend: b, state: state, health: health}).condition()
+		state.wasUp = state.announced == Up
 		state.drained.Store(s.drained[k])
 		s.endpointStates[k] = state
 	}

@@ -259,7 +259,7 @@ func (s *Server) report(changed func(*endpoint) bool, dur time.Duration) {
 
 // announce records the condition of an endpoint if it is another than the one recorded last.
 func (s *Server) announce(f *frontend, e *endpoint, dur time.Duration) {
-	condition, reason, changed := e.announce()
+	condition, reason, changed, wasUp := e.announce()
 	if !changed {
 		return
 	}
@@ -268,8 +268,16 @@ func (s *Server) announce(f *frontend, e *endpoint, dur time.Duration) {
 	if condition == Down {
 		e.state.pool.down(false, false)
 		ev.Kind, ev.Err = event.BackendDown, reason
+		if !wasUp && e.health.down.Load() && !s.wasUp(f, e) { // by its checks: one that refuses clients is worth a warning
+			ev.Kind = event.BackendNew
+		}
 	}
 	s.deps.Events.Record(ev)
+}
+
+// wasUp reports whether an endpoint was healthy in the life of an earlier process.
+func (s *Server) wasUp(f *frontend, e *endpoint) bool {
+	return s.deps.WasUp != nil && s.deps.WasUp(f.Name, e.Addr)
 }
 
 // gauge sets the metric backend_up of an endpoint.

@@ -163,6 +163,44 @@ func noListener(context.Context, netip.AddrPort) (net.Listener, error) {
 	return &connListener{conns: make(chan net.Conn), done: make(chan struct{})}, nil
 }
 
+// TestNeverUp: a backend that fails its checks and was never healthy is no warning; one that was is, also where that was before a restart.
+func TestNeverUp(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before bool // it was healthy before a restart
+		want   []event.Kind
+	}{
+		"never healthy":            {false, []event.Kind{event.BackendNew, event.BackendUp, event.BackendDown}},
+		"healthy before a restart": {true, []event.Kind{event.BackendDown, event.BackendUp, event.BackendDown}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &dialer{}
+				d.set(true, nil)
+				member := netip.MustParseAddrPort("10.0.0.2:6443")
+				b := with(balancer("api", netip.MustParseAddrPort("10.0.0.1:6443"), member), func(b *lab.Balancer) {
+					b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 10 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3}
+				})
+				wasUp := func(balancer string, backend netip.AddrPort) bool {
+					return tt.before && balancer == "api" && backend == member
+				}
+				r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener, WasUp: wasUp}, b)
+				for _, silent := range []bool{true, false, true} {
+					d.set(silent, nil)
+					time.Sleep(time.Minute)
+				}
+				r.stop()
+				var kinds []event.Kind
+				for _, e := range r.recorder.all {
+					kinds = append(kinds, e.Kind)
+				}
+				if diff := cmp.Diff(tt.want, kinds); diff != "" {
+					t.Errorf("events (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 func TestCheckIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &dialer{}

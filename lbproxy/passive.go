@@ -41,6 +41,7 @@ type passive struct {
 	since       time.Time
 	minimum     time.Duration // that the ejection lasts
 	announced   Condition     // that the last event and the gauge tell
+	wasUp       bool          // announced was Up once
 }
 
 // succeeded records a connection. It reports whether that may end an ejection.
@@ -126,8 +127,8 @@ func (e *endpoint) condition() (Condition, string, time.Time) {
 	return Down, e.state.reason, e.state.since
 }
 
-// announce returns the condition of the endpoint, and whether it is another than at the last call.
-func (e *endpoint) announce() (condition Condition, reason string, changed bool) {
+// announce returns the condition of the endpoint, whether it is another than at the last call, and whether it was Up before.
+func (e *endpoint) announce() (condition Condition, reason string, changed, wasUp bool) {
 	condition, reason, _ = e.condition()
 	e.state.mu.Lock()
 	defer e.state.mu.Unlock()
@@ -135,7 +136,9 @@ func (e *endpoint) announce() (condition Condition, reason string, changed bool)
 	if changed {
 		e.state.announced = condition
 	}
-	return condition, reason, changed
+	wasUp = e.state.wasUp
+	e.state.wasUp = wasUp || condition == Up
+	return condition, reason, changed, wasUp
 }
 
 // dialed records a connection to an endpoint. It ends an ejection.

@@ -82,6 +82,8 @@ type Deps struct {
 	Addresses Addresses
 	// Drains stores drains across restarts; nil: they are lost.
 	Drains Drains
+	// WasUp reports whether a backend of a balancer was healthy before, also before a restart; nil: none was.
+	WasUp func(balancer string, backend netip.AddrPort) bool
 	// Members stores what is set at run time across restarts; nil: it is lost.
 	Members Members
 }

@@ -89,6 +89,14 @@ func (s *served) look(log *slog.Logger) {
 	}
 }
 
+// was reports whether a backend was healthy once.
+func (s *served) was(balancer string, backend netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ever := s.ever[servedKey(balancer, backend)]
+	return ever
+}
+
 // noteLocked notes the backends that are healthy.
 func (s *served) noteLocked(states []lbproxy.BalancerState) {
 	for _, b := range states {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"time"
@@ -127,7 +128,7 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
-		Addresses: backendAddresses{d}, Drains: drains{d.store}, Members: members{d.store},
+		Addresses: backendAddresses{d}, WasUp: func(balancer string, backend netip.AddrPort) bool { return d.served.was(balancer, backend) }, Drains: drains{d.store}, Members: members{d.store},
 	})
 }
 

@@ -167,7 +167,7 @@ func (c *boot) diagnose() Diagnosis {
 // rank orders events by how far they show the machine to be; 0: they show nothing of a boot.
 func rank(e event.Event) int {
 	switch e.Kind {
-	case event.VMChanged, event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.BackendDown, event.BackendDrained, event.BackendReady, event.BootstrapLeft,
+	case event.VMChanged, event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.BackendDown, event.BackendNew, event.BackendDrained, event.BackendReady, event.BootstrapLeft,
 		event.DHCPRogue, event.DHCPConflict, event.DHCPFlood:
 		return 0
 	case event.BackendUp:

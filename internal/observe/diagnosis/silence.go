@@ -80,7 +80,7 @@ func (c *boot) finished() (Diagnosis, bool) {
 		d.Cause = fmt.Sprintf("its system was started, and fails the check of balancer %s: %s", first.Balancer, first.Reason)
 		d.Do = c.commands("look at the service on the machine; bootlab backend list shows all checks")
 		for _, e := range c.Events {
-			if e.Kind == event.BackendDown {
+			if e.Kind == event.BackendDown || e.Kind == event.BackendNew {
 				d.Evidence = append(d.Evidence, e)
 			}
 		}
