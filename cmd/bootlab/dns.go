@@ -88,12 +88,18 @@ func updatesCommand(o *options) *cobra.Command {
 			return c.DNSUpdates(cmd.Context())
 		}, updatesText),
 	}
-	cmd.AddCommand(&cobra.Command{
+	var yes bool
+	remove := &cobra.Command{
 		Use:   "delete NAME [TYPE]",
 		Short: "Delete the records that dynamic updates made at a name",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.DNSUpdatesDeleted, error) {
 			name, rtype := args[0], strings.Join(args[1:], "")
+			if !yes {
+				if err := confirmUpdates(cmd, o, c, name, rtype); err != nil {
+					return api.DNSUpdatesDeleted{}, err
+				}
+			}
 			deleted, err := c.DeleteDNSUpdate(cmd.Context(), name, rtype)
 			if errors.Is(err, api.ErrNoDaemon) && o.server == "" {
 				return deleteStoredUpdates(cmd.Context(), o, name, rtype)
@@ -107,8 +113,34 @@ func updatesCommand(o *options) *cobra.Command {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 			return err
 		}),
-	})
+	}
+	remove.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.AddCommand(remove)
 	return cmd
+}
+
+// confirmUpdates shows the records of dynamic updates that would be deleted, and asks. A daemon that does not run shows none.
+func confirmUpdates(cmd *cobra.Command, o *options, c *api.Client, name, rtype string) error {
+	all, err := c.DNSUpdates(cmd.Context())
+	if err != nil && (!errors.Is(err, api.ErrNoDaemon) || o.server != "") {
+		return err
+	}
+	same := func(a, b string) bool {
+		return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
+	}
+	for _, u := range all {
+		if !same(u.Name, name) || rtype != "" && !same(u.Type, rtype) {
+			continue
+		}
+		for _, rr := range u.Records {
+			fmt.Fprintln(cmd.ErrOrStderr(), timeline.Printable(rr))
+		}
+	}
+	what := name
+	if rtype != "" {
+		what += " " + strings.ToUpper(rtype)
+	}
+	return confirmYes(cmd, "Delete what dynamic updates made at "+what+"?", "deletes")
 }
 
 // deleteStoredUpdates deletes from the state of a daemon that does not run.

@@ -47,7 +47,7 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.steps(
-		step{args: "dns updates delete a.example", err: "no dynamic update made a.example."},
+		step{args: "dns updates delete a.example --yes", err: "no dynamic update made a.example."},
 		step{args: "restore " + file, err: "nothing was changed: standard input is no terminal to ask on; --yes"},
 		step{args: "restore --check " + file, out: []string{"a armed installed installed", "d installed - installed"}},
 	)

@@ -104,8 +104,18 @@ func TestDynamicUpdates(t *testing.T) {
 	if got := d.dig("dyn.example.", "AXFR"); strings.Count(got, "192.0.2.") < len(acked) {
 		t.Errorf("the zone has fewer records than were acknowledged:\n%s", got)
 	}
-	if out, err := d.bootlab("dns", "updates", "delete", "_acme-challenge.w0.lab.test", "TXT"); err != nil || !strings.Contains(out, "RRsets deleted: 1") {
-		t.Errorf("%v %s", err, out)
+	remove := []string{"dns", "updates", "delete", "_acme-challenge.w0.lab.test", "TXT"}
+	if out, err := d.bootlab(remove...); err == nil || !strings.Contains(out, "nothing was changed: standard input is no terminal to ask on; --yes deletes without asking") {
+		t.Errorf("without a terminal: %v %s", err, out)
+	}
+	if out := d.terminal("n", remove...); !strings.Contains(out, "_acme-challenge.w0.lab.test.") || !strings.Contains(out, "made at _acme-challenge.w0.lab.test TXT? [y/N]") || !strings.Contains(out, "nothing was changed") {
+		t.Errorf("after the answer no: %s", out)
+	}
+	if got := d.dig("_acme-challenge.w0.lab.test.", "TXT"); got == "" {
+		t.Error("a record is gone that nobody deleted")
+	}
+	if out := d.terminal("y", remove...); !strings.Contains(out, "RRsets deleted: 1") {
+		t.Errorf("after the answer yes: %s", out)
 	}
 	if got := d.dig("_acme-challenge.w0.lab.test.", "TXT"); got != "" {
 		t.Errorf("a deleted record is answered: %s", got)
