@@ -265,6 +265,9 @@ func newFakeDaemon() *fakeDaemon {
 			Name: s.name, FQDN: s.name + ".mycluster.example.com", MACs: []lab.MAC{macOf(byte(i))}, IP: netip.AddrFrom4([4]byte{192, 168, 131, byte(10 + i)}),
 			Network: "cluster", Cluster: "mycluster", Role: s.role, Profile: s.profile, Install: s.install, VM: s.vm, Stage: s.stage, Disk: map[string]string{"rhcos": "/dev/vda"}[s.profile], Failed: s.failed, Last: s.last,
 		})
+		if s.vm != "" {
+			h.hosts[i].Power = "libvirt"
+		}
 		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
 	}
 	h.hosts[1].NICs = []api.NIC{{MAC: macOf(77), IP: netip.MustParseAddr("172.22.0.31"), FQDN: "loadbalancer-provisioning.mycluster.example.com", Network: "provisioning"}}

@@ -53,17 +53,26 @@ func TestLights(t *testing.T) {
 	}
 }
 
-// TestNothingToInstall: a host whose profile installs nothing is not offered an installation; one with a disk is, and the disk is named.
+// TestNothingToInstall: a host whose profile installs nothing is not offered an installation; one with a disk is, and the disk is named; at
+// once only where something switches its power.
 func TestNothingToInstall(t *testing.T) {
 	t.Parallel()
 	h := newFakeDaemon()
-	for disk, want := range map[string]int{"": 0, "/dev/vda": 2} {
-		h.hosts[1].Profile, h.hosts[1].Disk = "rescue", disk
+	for _, tt := range []struct {
+		disk, power string
+		want        int  // buttons that overwrite it
+		now         bool // also at once
+	}{{"", "redfish", 0, false}, {"/dev/vda", "redfish", 2, true}, {"/dev/vda", "", 1, false}} {
+		disk, want := tt.disk, tt.want
+		h.hosts[1].Profile, h.hosts[1].Disk, h.hosts[1].Power = "rescue", disk, tt.power
 		w := httptest.NewRecorder()
 		newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest("GET", "/hosts/loadbalancer", nil))
 		text := w.Body.String()
-		if n := strings.Count(text, "overwrites "+disk+"</button>"); n != want || strings.Contains(text, "/do/install/") != (want > 0) || strings.Contains(text, "Install now") != (want > 0) {
-			t.Errorf("disk %q: %d buttons, want %d\n%s", disk, n, want, text)
+		if n := strings.Count(text, "overwrites "+disk+"</button>"); n != want || strings.Contains(text, "/do/install/") != (want > 0) || strings.Contains(text, "Install now") != tt.now {
+			t.Errorf("%+v: %d buttons\n%s", tt, n, text)
+		}
+		if strings.Contains(text, "restart it by hand to install it now") != (want > 0 && !tt.now) {
+			t.Errorf("%+v: it does not say why it cannot be installed now, or does\n%s", tt, text)
 		}
 	}
 }

@@ -152,6 +152,8 @@ type Host struct {
 	Last    *event.Event `json:"last,omitempty"`            // nil: never seen
 	VM      string       `json:"vm,omitempty"`              // running, stopped, absent, unknown; empty: bare metal
 
+	Power string `json:"power,omitempty"` // what switches its power: libvirt, redfish, ipmi; empty: nothing does
+
 	Hypervisor string `json:"hypervisor,omitempty"` // that has the VM, or is to have it; empty: none was chosen yet
 }
 

@@ -78,7 +78,7 @@ func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 }
 
 func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
-	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role}
+	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Power: switchOf(h)}
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
 	if h.Network != nil {

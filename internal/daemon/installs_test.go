@@ -128,13 +128,16 @@ hosts:
 		{"a", false, "", install.Armed, []event.Kind{event.InstallArmed, event.PowerCycled}},
 		{"a", true, "a is armed, but was not power-cycled: controller " + controller.URL + "/redfish/v1/Systems/1: set the next boot to Pxe: 409 Conflict", install.Armed,
 			[]event.Kind{event.InstallArmed, event.PowerCycleFailed}},
-		{"b", false, "b is no virtual machine and has no bmc", install.Armed, nil},
+		{"b", false, "b is no virtual machine and has no bmc, so nothing can power-cycle it", install.Armed, nil},
 		{"c", false, `no host "c"`, "", nil},
 	} {
 		broken, heard.kinds = tt.broken, nil
 		a, err := c.Install(t.Context(), tt.host, api.CycleNow)
 		if tt.err == "" && (err != nil || !a.Cycled) || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%s: %+v, %v; want %q", tt.host, a, err, tt.err)
+		}
+		if h := l.Host(tt.host); h != nil && (switchOf(h) == "") != strings.Contains(tt.err, "nothing can power-cycle it") {
+			t.Errorf("%s: power %q, and install now: %q", tt.host, switchOf(h), tt.err)
 		}
 		if h := l.Host(tt.host); h != nil && installs.Status(h).State != tt.state {
 			t.Errorf("%s is %s", tt.host, installs.Status(h).State)

@@ -117,6 +117,19 @@ var bootDevices = map[api.BootDevice]virt.BootDevice{
 	api.BootDefault: virt.BootDefault, api.BootNetwork: virt.BootNetwork, api.BootDisk: virt.BootDisk, api.BootCD: virt.BootCD,
 }
 
+// switchOf returns what switches the power of a host; empty: nothing does.
+func switchOf(h *lab.Host) string {
+	switch {
+	case h.VM != nil:
+		return "libvirt"
+	case h.BMC == nil:
+		return ""
+	case h.BMC.IPMI != "":
+		return "ipmi"
+	}
+	return "redfish"
+}
+
 func controllerOf(b *lab.BMC) string {
 	if b.IPMI != "" {
 		return "ipmi " + b.IPMI
