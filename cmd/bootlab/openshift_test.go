@@ -180,6 +180,33 @@ func TestPreparePulls(t *testing.T) {
 		}
 	}
 	step{args: "check --strict", out: []string{"is valid"}}.check(t, run(t.Context(), "check", "--strict", "--lab", path))
+
+	// What is next after images that cannot be had is to pull them, and nothing else.
+	up.Close()
+	missing := filepath.Join(filepath.Dir(path), "files", "images", "rhcos", "rootfs")
+	if err := os.Remove(missing); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []string{"", "--json"} {
+		a := run(t.Context(), strings.Fields("openshift prepare "+dir+" --lab "+path+" "+more)...)
+		step{args: "prepare without images " + more, err: "the documents are in place, but images are missing", out: []string{"bootlab images pull --lab " + path, "bootlab openshift prepare " + dir}, not: []string{"bootlab up", "wait-for"}}.check(t, a)
+	}
+}
+
+// TestPrepareNothing: a folder that is not there is named, with what is wanted.
+func TestPrepareNothing(t *testing.T) {
+	t.Parallel()
+	lab, nowhere := labOf(t), filepath.Join(t.TempDir(), "nowhere")
+	for installer, want := range map[string]string{
+		"openshift":  "want the folder that openshift-install create ignition-configs wrote, or an install-config.yaml",
+		"talos":      "want the folder that talosctl gen config wrote",
+		"kubernetes": "want a configuration file of kubeadm, or a folder of them",
+	} {
+		a := run(t.Context(), installer, "prepare", nowhere, "--lab", lab)
+		if want := "read " + nowhere + ": no such file or directory: " + want; a.err == nil || a.err.Error() != want {
+			t.Errorf("%s: %v, want %s", installer, a.err, want)
+		}
+	}
 }
 
 // TestPrepareRefuses: what would keep the cluster from coming up is an error, and nothing is copied.

@@ -90,28 +90,26 @@ func (p *prepare) run(cmd *cobra.Command, set clusterconfig.Set) error {
 	if err := p.put(cmd, &v); err != nil {
 		return err
 	}
-	if len(v.problems) == 0 {
-		at := ""
-		if p.o.lab != defaultLab {
-			at = " --lab " + p.o.lab
-		}
-		v.Next = p.next(&v, at)
-	}
 	v.problems.Sort()
 	v.Errors, v.Warnings = lines(v.problems), lines(v.cautions)
-	if err := p.o.print(cmd, v, func() error { return v.text(cmd) }); err != nil {
-		return err
+	if !p.o.json {
+		v.text(cmd)
 	}
 	if len(v.problems) > 0 {
-		return fmt.Errorf("%s does not fit the lab: nothing was copied", p.dir)
+		return errors.Join(p.o.print(cmd, v, func() error { return nil }), fmt.Errorf("%s does not fit the lab: nothing was copied", p.dir))
 	}
-	if p.noImages || len(l.Images) == 0 {
-		return nil
+	at := ""
+	if p.o.lab != defaultLab {
+		at = " --lab " + p.o.lab
 	}
-	if err := pullImages(cmd, p.o, nil, pullParallel); err != nil {
-		return fmt.Errorf("the documents are in place, but images are missing: %w; bootlab images pull goes on", err)
+	v.Next = p.next(&v, at)
+	if !p.noImages && len(l.Images) > 0 {
+		if err = pullImages(cmd, p.o, nil, pullParallel); err != nil {
+			err = fmt.Errorf("the documents are in place, but images are missing: %w", err)
+			v.Next = []string{"bootlab images pull" + at, cmd.CommandPath() + " " + p.dir + at + "   # says what is next then"}
+		}
 	}
-	return nil
+	return errors.Join(p.o.print(cmd, v, func() error { return v.nextText(cmd) }), err)
 }
 
 // bringUp lists the commands that bring up a cluster whose documents are in place; at is how they name the lab file.
@@ -196,7 +194,8 @@ func leftText(left time.Duration) string {
 	return left.Round(time.Minute).String()
 }
 
-func (v *prepared) text(cmd *cobra.Command) error {
+// text says what was found, and what is in place.
+func (v *prepared) text(cmd *cobra.Command) {
 	out := cmd.OutOrStdout()
 	for _, kind := range []struct {
 		prefix   string
@@ -208,7 +207,7 @@ func (v *prepared) text(cmd *cobra.Command) error {
 		}
 	}
 	if len(v.problems) > 0 {
-		return nil
+		return
 	}
 	if v.fits != "" {
 		fmt.Fprintf(out, "%s fits cluster %s of the lab\n", v.fits, v.Cluster)
@@ -223,6 +222,11 @@ func (v *prepared) text(cmd *cobra.Command) error {
 	for _, c := range v.Copies {
 		fmt.Fprintf(out, "%s: %s %s\n", c.From, states[c.State], c.To)
 	}
+}
+
+// nextText lists the commands that follow.
+func (v *prepared) nextText(cmd *cobra.Command) error {
+	out := cmd.OutOrStdout()
 	if len(v.Next) > 0 {
 		fmt.Fprintln(out, "next:")
 	}

@@ -52,7 +52,7 @@ type kubeadmDocument struct {
 func ReadKubeadm(at string) (*Kubeadm, error) {
 	info, err := os.Stat(at)
 	if err != nil {
-		return nil, err
+		return nil, unreadable(at, err, "a configuration file of kubeadm, or a folder of them")
 	}
 	names := []string{at}
 	if info.IsDir() {

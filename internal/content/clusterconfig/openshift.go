@@ -39,7 +39,7 @@ func ReadOpenShift(path string) (*OpenShift, error) {
 	s := &OpenShift{Documents: map[string][]byte{}, apiInt: map[string]string{}, masters: -1, workers: -1}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, unreadable(path, err, "the folder that openshift-install create ignition-configs wrote, or an "+ConfigName)
 	}
 	if !info.IsDir() {
 		s.ConfigOnly = true

@@ -3,7 +3,9 @@ package clusterconfig
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -206,4 +208,12 @@ func placeByHost(c *lab.Cluster, files Files, documents map[string][]byte, like 
 // asTemplate returns a document as bootlab's templates read it, so that it renders to itself.
 func asTemplate(text []byte) []byte {
 	return []byte(strings.ReplaceAll(string(text), "{{", `{{"{{"}}`))
+}
+
+// unreadable is the error of what an admin named and cannot be read, and says what it should be.
+func unreadable(path string, err error, want string) error {
+	if cause, ok := errors.AsType[*fs.PathError](err); ok {
+		err = cause.Err
+	}
+	return fmt.Errorf("read %s: %w: want %s", path, err, want)
 }

@@ -51,7 +51,7 @@ type talosMachine struct {
 func ReadTalos(dir string) (*Talos, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: want the folder that talosctl gen config wrote", err)
+		return nil, unreadable(dir, err, "the folder that talosctl gen config wrote")
 	}
 	s := &Talos{Dir: dir, Documents: map[string][]byte{}, machines: map[string]talosMachine{}}
 	for _, e := range entries {
