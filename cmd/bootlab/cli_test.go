@@ -40,7 +40,7 @@ func TestUsage(t *testing.T) {
 		{args: "backend weight a b -1", err: "-1 is taken for a flag: no argument may be negative; usage: bootlab backend weight BALANCER BACKEND WEIGHT|default"},
 		{args: "backend weight a b 0", err: `"0" is not a weight: want 1 to 256, or default`},
 		{args: "backend list -x", err: "unknown shorthand flag: 'x' in -x; see bootlab backend list --help"},
-		{args: "clusters a", err: "1 argument is too many; usage: bootlab clusters"},
+		{args: "vm list a", err: "1 argument is too many; usage: bootlab vm list"},
 		{args: "plan a b", err: "2 arguments are too many; usage: bootlab plan [HOST|ZONE]"},
 		{args: "plan --zones nope.example --lab " + contract, err: `no zone "nope.example" in lab telco; zones are 0.0.0.0.0.0.0.0.6.1.0.0.0.0.d.f.ip6.arpa., 16.168.192.in-addr.arpa.`},
 		{args: "plan --nope", err: "unknown flag: --nope; see bootlab plan --help"},

@@ -23,11 +23,14 @@ const (
 
 func clustersCommand(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use:   "clusters",
+		Use:   "clusters [CLUSTER...]",
 		Short: "List clusters, their machines and what each waits for",
-		Args:  cobra.NoArgs,
-		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Cluster, error) {
-			return c.Clusters(cmd.Context())
+		Args:  cobra.ArbitraryArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) ([]api.Cluster, error) {
+			if len(args) == 0 {
+				return c.Clusters(cmd.Context())
+			}
+			return findClusters(cmd.Context(), c, args)
 		}, func(cmd *cobra.Command, cs []api.Cluster) error {
 			if len(cs) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "no cluster of kind openshift, kubernetes or talos")
@@ -101,15 +104,27 @@ func up(cmd *cobra.Command, o *options, u upOptions, name string) error {
 }
 
 func findCluster(ctx context.Context, c *api.Client, name string) (api.Cluster, error) {
-	cs, err := c.Clusters(ctx)
+	found, err := findClusters(ctx, c, []string{name})
 	if err != nil {
 		return api.Cluster{}, err
 	}
-	i := slices.IndexFunc(cs, func(cl api.Cluster) bool { return cl.Name == name })
-	if i < 0 {
-		return api.Cluster{}, fmt.Errorf("no cluster %q in the lab that can be brought up (one of kind plain cannot); bootlab clusters lists them", name)
+	return found[0], nil
+}
+
+// findClusters returns the clusters that are named, in that order.
+func findClusters(ctx context.Context, c *api.Client, names []string) (found []api.Cluster, err error) {
+	cs, err := c.Clusters(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return cs[i], nil
+	for _, name := range names {
+		i := slices.IndexFunc(cs, func(cl api.Cluster) bool { return cl.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no cluster %q in the lab that can be brought up (one of kind plain cannot); bootlab clusters lists them", name)
+		}
+		found = append(found, cs[i])
+	}
+	return found, nil
 }
 
 // installs returns the machines of a cluster that are installed when they come up, each with the disk that is overwritten: those that the

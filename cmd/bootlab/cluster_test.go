@@ -148,7 +148,9 @@ func TestUpMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.until("the bootstrap and the control plane run", running("boot cp0"))
-	h.steps(step{args: "clusters", out: []string{"has been bootstrapping for", "0 of 1 machine serves", "w0 worker waiting", "img worker waiting"}})
+	h.steps(step{args: "clusters", out: []string{"has been bootstrapping for", "0 of 1 machine serves", "w0 worker waiting", "img worker waiting"}},
+		step{args: "clusters prod", out: []string{"prod (openshift) has been bootstrapping for"}},
+		step{args: "clusters nosuch", err: `no cluster "nosuch" in the lab that can be brought up`})
 	if err := watch.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +197,7 @@ func TestUpMachines(t *testing.T) {
 	shutdowns.obey("w0", "img")
 	h.until("the control plane is shut down", func() bool { return slices.Contains(shutdowns.all(), "cp0") })
 	shutdowns.obey("cp0")
-	step{args: "down", out: []string{"prod (openshift) is down", "cp0 control-plane off"}}.check(t, <-ended)
+	step{args: "down", out: []string{"prod (openshift) has been down for", "bootlab up prod brings it up", "cp0 control-plane off"}}.check(t, <-ended)
 	h.steps(step{args: "vm delete prod --disks --yes"})
 }
 
