@@ -193,6 +193,19 @@ func TestPreparePulls(t *testing.T) {
 	}
 }
 
+// TestPrepareEndsSoon: certificates that end in a few hours are a warning, and the documents are put in place; those of a day are none.
+func TestPrepareEndsSoon(t *testing.T) {
+	t.Parallel()
+	const warning = "the certificates in bootstrap.ign end in "
+	for left, soon := range map[time.Duration]bool{3 * time.Hour: true, 23 * time.Hour: false} {
+		s := step{args: "prepare", out: []string{"bootstrap.ign: put in place"}, not: []string{warning}}
+		if soon {
+			s.out, s.not = append(s.out, "warning: "+warning, "the installation has to be through by then"), nil
+		}
+		s.check(t, run(t.Context(), "openshift", "prepare", installFolder(t, time.Now().Add(left), installConfig), "--lab", labOf(t)))
+	}
+}
+
 // TestPrepareNothing: a folder that is not there is named, with what is wanted.
 func TestPrepareNothing(t *testing.T) {
 	t.Parallel()
