@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -316,11 +317,33 @@ func (a *Admin) postImport(r *http.Request, p params) (any, error) {
 	case check:
 		rehearse = api.CheckImport
 	}
-	var leases []api.Lease
-	if err := json.NewDecoder(r.Body).Decode(&leases); err != nil {
+	leases, err := readLeases(r.Body)
+	if err != nil {
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: "the body is not a list of leases: " + err.Error(), Hint: "want JSON as of GET leases"}
 	}
 	return a.deps.Leases.Import(r.Context(), leases, over, rehearse)
+}
+
+// readLeases reads a JSON list one lease at a time: as a whole, json would keep all of its text.
+func readLeases(body io.Reader) (leases []api.Lease, err error) {
+	d := json.NewDecoder(body)
+	switch start, err := d.Token(); {
+	case err != nil:
+		return nil, err
+	case start == nil: // null, as an empty list is written by some
+		return nil, nil
+	case start != json.Delim('['):
+		return nil, fmt.Errorf("it begins with %v", start)
+	}
+	for d.More() {
+		var l api.Lease
+		if err := d.Decode(&l); err != nil {
+			return nil, err
+		}
+		leases = append(leases, l)
+	}
+	_, err = d.Token()
+	return leases, err
 }
 
 // consequence says what a release means for the machine that had the lease.

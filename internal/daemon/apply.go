@@ -204,6 +204,7 @@ func (d *Daemon) Reload(force api.Force) error {
 	before := d.current.Load()
 	change, err := d.prepare(before, force)
 	if err != nil {
+		debug.FreeOSMemory() // garbage of the load
 		d.reloads.refused(start, before.Gen, err)
 		d.reloadMetrics.Refused()
 		d.bus.Record(event.Event{Kind: event.LabRefused, Detail: d.cfg.Lab, Err: brief(err), Dur: time.Since(start)})

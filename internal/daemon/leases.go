@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -169,6 +170,7 @@ func (c *adminBackend) Import(ctx context.Context, all []api.Lease, o api.Overwr
 		}
 		done.Imported++
 	}
+	debug.FreeOSMemory() // garbage of the import
 	slices.SortStableFunc(done.Skipped, func(x, y api.SkippedLease) int { return x.IP.Compare(y.IP) })
 	if !done.Checked {
 		c.log.Info("leases imported", "imported", done.Imported, "replaced", done.Replaced, "skipped", len(done.Skipped))

@@ -17,10 +17,12 @@ import (
 
 	leasebook "github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 )
 
-// TestDashboardMemory: with 100,000 leases and a hundred open dashboards the daemon needs less than 128 MiB.
+// TestDashboardMemory: with 100,000 leases and a hundred open dashboards, each of which follows a host, the daemon needs less than 128 MiB,
+// with the limit that it takes from a cgroup of 256 MiB.
 func TestDashboardMemory(t *testing.T) {
 	if os.Getenv("BOOTLAB_LONG") == "" {
 		t.Skip("BOOTLAB_LONG is not set: fills a lease book with 100,000 leases")
@@ -32,14 +34,21 @@ func TestDashboardMemory(t *testing.T) {
 	d := start(t, l)
 	d.kill()
 	fillBook(t, filepath.Join(l.dir, "state", "state.db"), 100_000)
-	d.start()
+	d.start("env", "GOMEMLIMIT=230MiB")
 	t.Logf("after the start: %d KiB, %v of CPU time until it answered", d.memory("VmRSS"), d.cpuTime())
 	token, err := d.client.Token(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg, followers sync.WaitGroup
 	for range browsers {
+		followers.Go(func() {
+			err := d.client.Follow(ctx, "w0", func(event.Event) error { return nil })
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("follow w0: %v", err)
+			}
+		})
 		wg.Go(func() {
 			for range pages {
 				for _, path := range []string{"/", "/api/v1/unknown", "/?q=10.200.7"} {
@@ -56,10 +65,45 @@ func TestDashboardMemory(t *testing.T) {
 		t.Errorf("%d leases, %v", len(all), err)
 	}
 	peak := d.memory("VmHWM")
+	cancel()
+	followers.Wait()
 	t.Logf("%d browsers, %d pages each: at most %d KiB, now %d KiB", browsers, pages, peak, d.memory("VmRSS"))
 	if peak > most {
 		t.Errorf("the daemon needed %d KiB, want at most %d", peak, most)
 	}
+}
+
+// TestImportMemory: an import of 100,000 leases by the admin API, and a lab file that is refused for its size, cost memory only while they are
+// read.
+func TestImportMemory(t *testing.T) {
+	if os.Getenv("BOOTLAB_LONG") == "" {
+		t.Skip("BOOTLAB_LONG is not set: imports 100,000 leases")
+	}
+	const leases = 100_000
+	l := newLab(t, "10.103.41")
+	l.networks = "  big: {subnet: 10.202.0.0/15, router: 10.202.0.1, pools: {all: {range: 10.202.0.2-10.203.255.250}}}\n"
+	l.apart()
+	d := start(t, l)
+	before := d.memory("VmRSS")
+	rows := []byte("ip,mac,expires,hostname\n")
+	addr, end := netip.MustParseAddr("10.202.0.2"), time.Now().Add(12*time.Hour).UTC().Format(time.RFC3339)
+	for i := range leases {
+		rows = fmt.Appendf(rows, "%s,02:02:00:%02x:%02x:%02x,%s,machine-%d\n", addr, byte(i>>16), byte(i>>8), byte(i), end, i)
+		addr = addr.Next()
+	}
+	l.file("leases.csv", rows)
+	if out, err := d.bootlab("leases", "import", filepath.Join(l.dir, "leases.csv")); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	peak, after := d.memory("VmHWM"), d.memory("VmRSS")
+	t.Logf("import of %d leases: %d KiB before, at most %d KiB, %d KiB afterwards", leases, before, peak, after)
+	l.replace(l.text() + strings.Repeat("# comment\n", 15<<20/10) + "hosts: {}\n")
+	if err := d.reload(); err == nil {
+		t.Error("a lab file with hosts twice is applied")
+	}
+	t.Logf("a lab file of 15 MiB, refused: at most %d KiB, %d KiB afterwards", d.memory("VmHWM"), d.memory("VmRSS"))
+	// The daemon reads the file once more by itself, as it has changed.
+	d.until("the memory is given back", func() bool { return d.memory("VmRSS") < before+64<<10 })
 }
 
 // fillBook adds n leases of machines that are not in the lab to the state database of a daemon that does not run.

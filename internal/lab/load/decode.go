@@ -14,7 +14,7 @@ import (
 
 // Limits of one load, far above any lab.
 const (
-	maxFileSize = 64 << 20 // bytes
+	maxFileSize = 16 << 20 // bytes: some 150,000 hosts, and 250 MiB of memory while it is read
 	maxDepth    = 100      // nested collections
 	maxAliased  = 2 << 20  // nodes visited below aliases, against alias bombs
 	maxFiles    = 1<<15 - 1

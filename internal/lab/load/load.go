@@ -251,7 +251,7 @@ func Quote(problems lab.Problems) {
 			files[p.Pos.File] = lines
 		}
 		if p.Pos.Line <= len(lines) {
-			p.Source = strings.TrimRight(lines[p.Pos.Line-1], " \r")
+			p.Source = strings.Clone(strings.TrimRight(lines[p.Pos.Line-1], " \r")) // not with the whole file
 		}
 	}
 }

@@ -238,7 +238,7 @@ func TestLimits(t *testing.T) {
 		{"deep flow", "a: " + deep, "not YAML"},
 		{"deep block", "a:\n" + blocks(20000), "not YAML"},
 		{"deep vars", head + "hosts: {a: {ip6: 'fd00::1', vars: {x: " + deep[:200] + strings.Repeat("]", 200) + "}}}", "deeper than 100 levels"},
-		{"large", strings.Repeat("#", 64<<20+1), "larger than 64 MiB"},
+		{"large", strings.Repeat("#", 16<<20+1), "larger than 16 MiB"},
 		{"binary", "\x00\x01\x02", "not YAML"},
 		{"not UTF-8", "a: \xff\xfe", "not YAML"},
 		{"too many routes", head + "networks: {a: {subnet: 10.0.0.0/8, address: 10.0.0.1, routes: [" + strings.Repeat("{to: 172.16.0.0/12, via: 10.0.0.2}, ", 101) + "]}}", "101 routes do not fit in one message: want 100 or fewer"},
