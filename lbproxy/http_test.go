@@ -10,8 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -241,6 +243,38 @@ func TestHTTPRetryKeepsBody(t *testing.T) {
 		if string(got) != body {
 			t.Errorf("%d bytes came back, want %d", len(got), len(body))
 		}
+	}
+}
+
+// TestHTTPAtMostThreeRepeats: a request whose kept connection ends without an answer is sent again, at most three times: one that
+// makes backends fail does not visit all of them.
+func TestHTTPAtMostThreeRepeats(t *testing.T) {
+	t.Parallel()
+	var failing atomic.Bool
+	var asked atomic.Int64
+	var backends []netip.AddrPort
+	for range 8 {
+		backends = append(backends, serveHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
+			if asked.Add(1); failing.Load() {
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = io.WriteString(w, "ok")
+		}))
+	}
+	b := httpBalancer("web", addr(t), backends...)
+	r := newTestServer(t, Config{}, b)
+	client := httpClient(t)
+	for range len(backends) {
+		fetch(t, client, b.Listen, "x")
+	}
+	netns.WaitFor(t, "all connections are idle", func() bool {
+		return !slices.ContainsFunc(r.States()[0].Backends, func(s BackendState) bool { return s.Connections > 0 })
+	})
+	failing.Store(true)
+	before := asked.Load()
+	status, _ := fetch(t, client, b.Listen, "x")
+	if n := asked.Load() - before; n != 4 || status != http.StatusBadGateway {
+		t.Errorf("a request that no backend answers was sent %d times and answered %d, want 4 times and 502", n, status)
 	}
 }
 
