@@ -95,7 +95,7 @@ func (c *boot) runs() (Diagnosis, bool) {
 	switch {
 	case rank(last) == 6 && !fetched && c.m.Install == "armed":
 		return stopped("its own system asked for an address: it started from its disk, not from the network, and is to be installed",
-			c.commands("set the network first in its boot order, or: bootlab install HOST --now"), last), true
+			c.commands("set the network first in its boot order, or "+c.networkBoot()), last), true
 	case rank(last) == 6 && !fetched, c.m.Install == "" && (rank(last) > 6 || rank(last) == 6 && !c.m.Document):
 		return Diagnosis{State: Done, Stage: c.reached(), Since: last.At, Evidence: []event.Event{last}, Cause: "nothing is wrong: its system runs"}, true
 	}
@@ -136,7 +136,7 @@ func (c *boot) diskReturns() (Diagnosis, bool) {
 func (c *boot) unseen() (Diagnosis, bool) {
 	last := event.Event{}
 	for _, e := range c.own {
-		if rank(e) > 1 {
+		if rank(e) > 1 && !(e.Kind == event.InstallDone && c.Outcome == timeline.None) { // that mark is an admin's
 			return Diagnosis{}, false
 		}
 		last = e
@@ -151,7 +151,10 @@ func (c *boot) unseen() (Diagnosis, bool) {
 	case last.Kind == event.InstallArmed:
 		d.State, d.Stage = Unknown, event.StageVM
 		d.Cause = "it is to be installed at its next network boot, and no packet of it was received since it was armed"
-		d.Do = c.commands("restart it: bootlab install HOST --now")
+		d.Do = c.commands(c.networkBoot())
+	case last.Kind == event.InstallDone:
+		d.State, d.Stage = Unknown, event.StageVM
+		d.Cause = "it was marked as installed, and no packet of it was received since"
 	case last.Kind == event.PowerCycled:
 		d.Cause = "it was power-cycled, and no packet of it was received"
 		d.Do = c.commands("check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
@@ -174,6 +177,14 @@ func (c *boot) unseen() (Diagnosis, bool) {
 		d.Do = c.commands("switch it on; bootlab hosts --unknown lists machines with another MAC")
 	}
 	return d, true
+}
+
+// networkBoot says how an armed machine comes to boot from the network.
+func (c *boot) networkBoot() string {
+	if c.m.VM == "" && c.m.BMC == "" {
+		return "select the network in its boot menu: nothing here can restart it"
+	}
+	return "restart it: bootlab install HOST --now"
 }
 
 // underWay is a boot whose last event is too young to say more. A boot before it that failed is the better hint.

@@ -15,7 +15,7 @@ const (
 	Booting = "booting" // under way, or without an event since
 	Done    = "done"    // installed, sent to its disk, running, or serving
 	Failed  = "failed"  // its last event is an error
-	None    = "none"    // no boot: a virtual machine was created or changed, or should have been, and was not started
+	None    = "none"    // no boot: the machine was armed or marked as installed, or its virtual machine changed, and nothing was started
 )
 
 // A Boot is one boot of one machine, as it happened. It converts to api.Boot.
@@ -130,7 +130,7 @@ func (s *bootSummary) ended() time.Time {
 func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting
-		if isNoBoot(e) {
+		if isNoBoot(e) || isMark(e) {
 			s.Outcome = None
 		}
 	}
@@ -160,6 +160,11 @@ func isNoBoot(e event.Event) bool {
 	return false
 }
 
+// isMark reports whether e, of a machine that has sent nothing, is what an admin made of it: an installer asks for an address first.
+func isMark(e event.Event) bool {
+	return e.Kind == event.InstallDone || e.Kind == event.InstallArmed
+}
+
 // isCheck reports whether e is what a balancer saw or an admin did to it: it is no boot, nor anything that the machine itself did.
 func isCheck(e event.Event) bool { return e.Kind.Stage() == event.StageBalancer }
 
@@ -170,6 +175,10 @@ func (s *bootSummary) advance(e event.Event) {
 		return
 	}
 	s.Last = e.At
+	if s.Outcome == None && isMark(e) {
+		s.updateProgress(e)
+		return
+	}
 	if stage := reached(e); order(stage) > order(s.Stage) {
 		s.Stage = stage
 	}

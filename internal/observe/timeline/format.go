@@ -106,7 +106,7 @@ func title(b Boot, o Options) string {
 	}
 	at := b.Started.In(o.location()).Format("2006-01-02 15:04:05 MST")
 	if b.Outcome == None {
-		return fmt.Sprintf("%s  %s  no boot: its virtual machine was not started", o.paint(bold, name), at)
+		return fmt.Sprintf("%s  %s  no boot: the machine has sent nothing since", o.paint(bold, name), at)
 	}
 	where := "at stage " + string(b.Stage)
 	if b.Stage == "" { // armed or power-cycled only

@@ -154,7 +154,7 @@ func TestGrouping(t *testing.T) {
 		{"a check after it has loaded its system", [][]step{{{0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}, {time.Minute, event.BackendUp, "api"}}}, []string{"3 files done"}},
 		{"marked as installed, then its disk", [][]step{{{0, event.InstallArmed, ""}, {0, event.InstallDone, "marked by an admin"}},
 			{{9 * time.Minute, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"}, {0, event.InstallLocalBoot, ""}, {0, event.ScriptServed, "boot.ipxe: local boot"}}},
-			[]string{"2 install done", "4 script done"}},
+			[]string{"2  none", "4 script done"}},
 		{"installed, as its next boot shows", [][]step{install[:len(install)-1], {{5 * time.Minute, event.DHCPDiscover, "pxe arch 7"}, {0, event.TFTPServed, "f"},
 			{0, event.DHCPDiscover, "ipxe"}, {0, event.InstallDone, "it boots again"}, {0, event.InstallLocalBoot, ""}, {0, event.ScriptServed, "boot.ipxe: local boot"},
 			{10 * time.Second, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}},
@@ -235,6 +235,29 @@ func TestCheckIsNoBoot(t *testing.T) {
 	}
 }
 
+// TestMarkIsNoBoot: a machine that was marked as installed, and armed, before it sent anything has no boot; its first DISCOVER begins one,
+// and an installer's own report ends it.
+func TestMarkIsNoBoot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	for _, k := range []event.Kind{event.InstallDone, event.BackendUp, event.InstallArmed, event.BackendDrained} {
+		r.record(time.Second, "master-0", k, "")
+	}
+	if s, _ := r.Last("master-0"); s.Stage != "" || s.Outcome != timeline.None {
+		t.Errorf("after marks the machine is %s at stage %q", s.Outcome, s.Stage)
+	}
+	r.record(time.Second, "master-0", event.DHCPDiscover, "pxe arch 7")
+	if s, _ := r.Last("master-0"); s.Stage != event.StageAddress || s.Outcome != timeline.Booting {
+		t.Errorf("after its DISCOVER the machine is %s at stage %q", s.Outcome, s.Stage)
+	}
+	r.record(time.Second, "master-0", event.ScriptServed, "boot.ipxe")
+	r.record(time.Second, "master-0", event.InstallStarted, "")
+	r.record(time.Second, "master-0", event.InstallDone, "")
+	if s, _ := r.Last("master-0"); s.Stage != event.StageInstall || s.Outcome != timeline.Done {
+		t.Errorf("after its installation the machine is %s at stage %q", s.Outcome, s.Stage)
+	}
+}
+
 // TestAnothersRequest: a refused request in the name of a machine from an address that is not the machine's is recorded; it neither fails nor starts a boot of
 // the machine.
 func TestAnothersRequest(t *testing.T) {
@@ -251,7 +274,7 @@ func TestAnothersRequest(t *testing.T) {
 		{"another machine's request for a document", loaded, event.ConfigRefused, other, []string{"4 files booting"}},
 		{"another's script", loaded, event.ScriptRefused, other, []string{"4 files booting"}},
 		{"another machine's request for a script after an install", install, event.ScriptRefused, other, []string{"18 install done"}},
-		{"another's script once it is armed", append(loaded[:3:3], step{0, event.InstallArmed, ""}), event.ScriptRefused, other, []string{"3 files booting", "2  booting"}},
+		{"another's script once it is armed", append(loaded[:3:3], step{0, event.InstallArmed, ""}), event.ScriptRefused, other, []string{"3 files booting", "2  none"}},
 		{"its own document", loaded, event.ConfigRefused, own, []string{"4 config failed"}},
 		{"its own script", loaded, event.ScriptRefused, own, []string{"3 files booting", "1 script failed"}},
 		{"by another machine that took its address", loaded, event.AddressConflict, own, []string{"4 files booting"}},
@@ -404,7 +427,7 @@ func TestFormatWithoutBoot(t *testing.T) {
 	if err := timeline.Format(&got, r.boots(t, "master-0")[0], timeline.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "UTC  no boot: its virtual machine was not started\n"; !strings.Contains(got.String(), want) || strings.Contains(got.String(), "failed:") {
+	if want := "UTC  no boot: the machine has sent nothing since\n"; !strings.Contains(got.String(), want) || strings.Contains(got.String(), "failed:") {
 		t.Errorf("want %q in\n%s", want, &got)
 	}
 }
