@@ -296,6 +296,10 @@ func TestChecks(t *testing.T) {
 	}
 	echo := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	mute := serveTCP(t, func(c net.Conn) { _, _ = io.ReadAll(c) })
+	alert := serveTCP(t, func(c net.Conn) {
+		_, _ = c.Write([]byte{21, 3, 3, 0, 2, 2, 112}) // unrecognized_name, as servers send that want a server name
+		_, _ = io.ReadAll(c)
+	})
 	tests := []struct {
 		name   string
 		kind   lab.CheckKind
@@ -306,6 +310,7 @@ func TestChecks(t *testing.T) {
 		{"tcp", lab.CheckTCP, mute, "", ""},
 		{"tcp refused", lab.CheckTCP, addr(t), "", "connection refused"},
 		{"tls", lab.CheckTLS, secure(200), "", ""},
+		{"tls refused with an alert", lab.CheckTLS, alert, "", ""},
 		{"tls to a server without tls", lab.CheckTLS, echo, "", "tls handshake with"},
 		{"tls without an answer", lab.CheckTLS, mute, "", "no answer within"},
 		{"https", lab.CheckHTTPS, secure(200), "", ""},
