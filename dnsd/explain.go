@@ -160,7 +160,9 @@ func (r *request) traceZone(m match) {
 			text, set = text+", CNAME", alias
 		}
 		if set == nil {
-			text += ", the name has no such record"
+			if r.q.qtype != typeANY || nd.sets == 0 { // ANY is answered with one of them (RFC 8482)
+				text += ", the name has no such record"
+			}
 			break
 		}
 		sources := z.sources()

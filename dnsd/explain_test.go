@@ -46,6 +46,7 @@ func TestExplain(t *testing.T) {
 	for _, tt := range []struct{ question, from, want string }{
 		{"api." + cluster, outside, "api." + cluster + " A\nNOERROR aa\napi." + cluster + " zone: zone " + cluster + " (derived), from host api"},
 		{"x.apps." + cluster + " a", outside, "x.apps." + cluster + " A\nNOERROR aa\nx.apps." + cluster + " zone: zone " + cluster + " (derived), wildcard *.apps." + cluster + ", from host *"},
+		{"api." + cluster + " ANY", outside, "api." + cluster + " ANY\nNOERROR aa\napi." + cluster + " zone: zone " + cluster + " (derived)"},
 		{"api." + cluster + " AAAA", outside, "api." + cluster + " AAAA\nNOERROR aa\napi." + cluster + " zone: zone " + cluster + " (derived), the name has no such record"},
 		{"none." + cluster, inside, "none." + cluster + " A\nNXDOMAIN aa ra\nnone." + cluster + " zone: zone " + cluster + " (derived) has no such name"},
 		{"192.168.131.13", outside, "13.131.168.192.in-addr.arpa. PTR\nNOERROR aa\n13.131.168.192.in-addr.arpa. zone: zone 131.168.192.in-addr.arpa. (derived), from host 13"},

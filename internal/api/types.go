@@ -346,13 +346,16 @@ type BalancerHealth struct {
 // Empty reports whether it has members, and none of them is healthy. One without members redirects.
 func (b BalancerHealth) Empty() bool { return b.Up == 0 && b.Down+b.New+b.Drained > 0 }
 
-// String says how many members are healthy: "0 of 4 healthy, none was yet"; without members "redirects".
+// String says how many members are healthy: "0 of 4 healthy, none was yet", "1 of 2 healthy, 1 drained"; without members "redirects".
 func (b BalancerHealth) String() string {
 	if b.Up+b.Down+b.New+b.Drained == 0 {
 		return "redirects"
 	}
 	text := fmt.Sprintf("%d of %d healthy", b.Up, b.Up+b.Down+b.New+b.Drained)
-	if b.Up == 0 && b.Down == 0 && b.New > 0 {
+	switch {
+	case b.Drained > 0:
+		text += fmt.Sprintf(", %d drained", b.Drained)
+	case b.Up == 0 && b.Down == 0:
 		text += ", none was yet"
 	}
 	return text

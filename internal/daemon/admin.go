@@ -184,6 +184,9 @@ func (c *adminBackend) vmError(err error, status int, names ...string) error {
 		known = append(known, h.Name)
 	}
 	for _, cl := range l.Clusters {
+		if cl.Name == names[i] {
+			return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no machine of cluster %s is virtual", cl.Name)}
+		}
 		known = append(known, cl.Name)
 	}
 	hint := "bootlab hosts and bootlab clusters list them"
