@@ -20,8 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/virt"
 )
+
+// noEvents keeps no events: a benchmark measures what the Server keeps.
+type noEvents struct{}
+
+func (noEvents) Record(event.Event) {}
 
 // testDriver returns a server of n machines on libvirt's test driver.
 func testDriver(b *testing.B, n int) (*virt.Server, []string) {
@@ -43,7 +49,7 @@ func testDriver(b *testing.B, n int) (*virt.Server, []string) {
 		b.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	s, err := virt.New(virt.Config{}, virt.Deps{Table: func() *virt.Table { return table }, Events: &recorder{}, Log: log, Registerer: prometheus.NewRegistry(),
+	s, err := virt.New(virt.Config{}, virt.Deps{Table: func() *virt.Table { return table }, Events: noEvents{}, Log: log, Registerer: prometheus.NewRegistry(),
 		Now: time.Now, Driver: &virt.Processes{Program: "/proc/self/exe", Log: log}})
 	if err != nil {
 		b.Fatal(err)
