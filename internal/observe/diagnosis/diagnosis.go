@@ -82,12 +82,14 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 		c.Boot = boots[n-1]
 		c.own = ownEvents(c.Boot.Events)
 	}
+	c.setConflictsAside()
 	d := c.diagnose()
 	d.Host = m.Host
 	if len(d.Evidence) > maxEvidence {
 		d.Evidence = d.Evidence[len(d.Evidence)-maxEvidence:]
 	}
 	if d.State != Done {
+		d.Facts = append(d.Facts, c.conflict...)
 		d.Facts = append(d.Facts, m.facts()...)
 	}
 	return d
@@ -142,6 +144,23 @@ type boot struct {
 	now   time.Time
 	boots []timeline.Boot
 	own   []event.Event // of the machine itself, without checks
+
+	conflict []string // about its address, that stops nothing
+}
+
+// setConflictsAside takes conflicts about the address of a machine away from its events if its installer runs, which needs nothing more
+// from here: anybody on its segment can cause them.
+func (c *boot) setConflictsAside() {
+	if c.m.Install != "installing" {
+		return
+	}
+	c.own = slices.DeleteFunc(c.own, func(e event.Event) bool {
+		if e.Kind != event.AddressConflict {
+			return false
+		}
+		c.conflict = []string{failings[e.Kind].cause + ": " + e.Err}
+		return true
+	})
 }
 
 // ownEvents returns the events that the machine caused, and conflicts about its address.
