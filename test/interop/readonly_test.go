@@ -21,7 +21,7 @@ import (
 // onExt4 gives a folder an ext4 file system on a loop device, which the kernel makes read-only when it fails. mount mounts it, again.
 func onExt4(t *testing.T, dir string) (fail, mount func()) {
 	t.Helper()
-	netns.Need(t, "root", "mount", "losetup", "mkfs.ext4", "e2fsck", "/dev/loop-control")
+	netns.Need(t, "root", "mount", "losetup", "mkfs.ext4", "e2fsck")
 	image := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func onExt4(t *testing.T, dir string) (fail, mount func()) {
 	netns.Run(t, "mkfs.ext4", "-q", "-E", "root_owner=0:0", image)
 	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", image).Output()
 	if err != nil {
-		t.Fatalf("losetup: %v", err)
+		t.Skipf("needs a loop device, which this machine has not: losetup: %v", err)
 	}
 	device := string(bytes.TrimSpace(out))
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run(); _ = exec.Command("losetup", "-d", device).Run() })
