@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system calls of sockets that do not block. They are raw: the runtime is not told of them, as it would hand the processor
-// to another thread when one takes over 20 µs, as a connect(2) often does, and take it back afterwards.
+// The system calls of sockets that do not block. They bypass the Go scheduler: it would run other goroutines on another thread while
+// a call takes over 20 µs, as connect(2) often does, and switch back afterwards.
 
 // openSocket returns a socket of unix.SOCK_STREAM or unix.SOCK_DGRAM for the family of an address.
 func openSocket(to netip.AddrPort, kind int) (int, error) {

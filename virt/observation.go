@@ -223,10 +223,12 @@ type DownError struct {
 	Err        error
 }
 
+// Error names the hypervisor, since when it is down, and why.
 func (e *DownError) Error() string {
 	return fmt.Sprintf("hypervisor %s is down since %s: %v", e.Hypervisor, e.Since.Format(time.DateTime), e.Err)
 }
 
+// Unwrap returns why.
 func (e *DownError) Unwrap() error { return e.Err }
 
 // state returns the domains and when they were read, or why and since when they are unknown.

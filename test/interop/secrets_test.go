@@ -77,7 +77,7 @@ func TestDocumentIsForItsMachineAlone(t *testing.T) {
 	if status, body := w0.get(self, config); status != http.StatusOK || !strings.Contains(body, "treasure-of-w0") {
 		t.Errorf("w0 does not get its document: %d %s", status, body)
 	}
-	d.logged("install_started host=w0 ") // until the first is known to have it all, a second reader is told to come later
+	d.logged("install_started host=w0 ") // a second reader gets 503 until the first has acknowledged the whole document
 	steal("the second reader", self, w0, config)
 	d.showsRefusals(t, "the config document was already read by this boot", "asked from 10.93.1.66, but w0 holds 10.93.1.10", "the token is not that of this boot")
 	if status, _ := w0.get(self, done); status != http.StatusOK {

@@ -77,7 +77,7 @@ func TestLockedFileNamesItsHolder(t *testing.T) {
 	}
 }
 
-// TestLockHolderAmongOthers: the holder of a lock is found while other programs lock files and let go of them.
+// TestLockHolderAmongOthers: the holder of a lock is found while other programs lock and unlock files.
 func TestLockHolderAmongOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
