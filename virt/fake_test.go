@@ -61,7 +61,7 @@ func (f *fake) Open(string, func([]string)) virt.Hypervisor { return f }
 
 func (f *fake) Close() {}
 
-func (f *fake) Snapshots(context.Context, string) ([]virt.Snapshot, error) { return nil, errSilent }
+func (f *fake) Snapshots(context.Context, string) ([]virt.Snapshot, error) { return nil, nil }
 
 func (f *fake) CreateSnapshot(context.Context, string, string) error { return errSilent }
 

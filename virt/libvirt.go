@@ -182,7 +182,13 @@ func (c *libvirtConn) setAutostart(uuid string, on bool) error {
 		if !on && code(err) == libvirt.ERR_NO_SUPPORT { // a driver that starts none
 			return nil
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		if is, err := d.GetAutostart(); err == nil && is != on { // libvirt 9.0 returns no error when it cannot make the link
+			return errors.New("set autostart: libvirt reported success and did not do it: its log on the hypervisor says why")
+		}
+		return nil
 	})
 }
 

@@ -77,8 +77,8 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (old Dom
 	return old, true, s.createMissing(ctx, hv, m, d, old)
 }
 
-// createMissing creates what is missing of a machine, whose domain is old, the zero value if there is none. It deletes what it created
-// if an error occurs.
+// createMissing creates what is missing of a machine, whose domain is old, the zero value if there is none. If an error occurs it deletes
+// what it created and no domain uses.
 func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain, old Domain) error {
 	if err := fits(ctx, hv, m); err != nil {
 		return err
@@ -103,9 +103,27 @@ func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d
 		err = redefine(ctx, hv, m, d)
 	}
 	if err != nil {
-		return errors.Join(err, m.deleteVolumes(ctx, hv, append(made, created...)))
+		return errors.Join(err, m.deleteUnused(ctx, hv, append(made, created...)))
 	}
 	return nil
+}
+
+// deleteUnused deletes those of the machine's volumes that its domain does not use: a step after its definition may have failed, or one
+// before it, with the old definition still there. If the hypervisor does not say what the domain uses, the volumes stay: the next create
+// takes them by their marks, and a delete with disks deletes them.
+func (m *machine) deleteUnused(ctx context.Context, hv Hypervisor, volumes []VolumeID) error {
+	dom, err := find(ctx, hv, m)
+	if errors.Is(err, ErrAbsent) {
+		return m.deleteVolumes(ctx, hv, volumes)
+	}
+	if err != nil {
+		return nil // the error that led here says why
+	}
+	used, err := ownVolumes(ctx, hv, m, dom)
+	if err != nil {
+		return nil
+	}
+	return m.deleteVolumes(ctx, hv, slices.DeleteFunc(volumes, func(id VolumeID) bool { return slices.Contains(used, id) }))
 }
 
 // definitionOf returns the definition of a domain for its next start; nil for the zero value.

@@ -107,9 +107,11 @@ func (s *Server) unplaced(t *Table, hosts []string) (all []Comparison) {
 func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts []string) (all []Comparison) {
 	ctx, cancel := context.WithTimeout(ctx, planWait)
 	defer cancel()
-	err := s.connections.use(hv, func(h Hypervisor) (err error) {
-		all, err = s.planWith(ctx, h, t, hv, hosts)
-		return err
+	err := s.connections.use(hv, func(h Hypervisor) error {
+		return s.deps.Panics.Run(func() (err error) {
+			all, err = s.planWith(ctx, h, t, hv, hosts)
+			return err
+		})
 	})
 	if err != nil {
 		return unknownOn(t, hv, hosts, err)
@@ -190,12 +192,12 @@ func unknownOn(t *Table, hv *lab.Hypervisor, hosts []string, err error) (all []C
 	return all
 }
 
-// volumesOf returns the volumes of the disks of machines, by host.
+// volumesOf returns the volumes of machines, by host: those of the disks, and of their documents.
 func volumesOf(ctx context.Context, h Hypervisor, t *Table, statuses []Status) (map[string][]Volume, error) {
 	var ids []VolumeID
 	for _, st := range statuses {
 		if !st.Orphan {
-			ids = append(ids, t.byHost[st.Host].volumeIDs()...)
+			ids = append(ids, t.byHost[st.Host].allVolumeIDs()...)
 		}
 	}
 	all, err := h.Volumes(ctx, ids)
@@ -205,14 +207,14 @@ func volumesOf(ctx context.Context, h Hypervisor, t *Table, statuses []Status) (
 	volumes := map[string][]Volume{}
 	for _, st := range statuses {
 		if !st.Orphan {
-			n := len(t.byHost[st.Host].disksOf())
+			n := len(t.byHost[st.Host].allVolumeIDs())
 			volumes[st.Host], all = all[:n], all[n:]
 		}
 	}
 	return volumes, nil
 }
 
-// compareMachine compares one machine, whose definition is xml and whose disks are volumes, with the lab file.
+// compareMachine compares one machine, whose definition is xml and whose volumes are those of volumesOf, with the lab file.
 func compareMachine(t *Table, st Status, xml string, volumes []Volume) Comparison {
 	c := Comparison{Host: st.Host, Hypervisor: st.Hypervisor, State: st.State, Condition: ConditionOK}
 	switch {
@@ -231,13 +233,14 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 	}
 	m := t.byHost[st.Host]
 	want := m.definition()
-	setDiskPaths(want, volumes)
+	setDiskPaths(want, volumes[:len(m.disksOf())])
 	want, err := m.changed(want)
 	if err != nil {
 		c.Condition, c.Details = ConditionUnknown, []string{err.Error()}
 		return c
 	}
 	c.Details = differences(want, &have)
+	gone := m.gone(&have, volumes)
 	later := len(c.Details) > 0 || st.Redefined || st.Restart
 	if st.Autostart != m.vm.Autostart {
 		c.Details = append(c.Details, fmt.Sprintf("autostart: %s, lab file: %s: bootlab vm apply changes it at once", yesNo(st.Autostart), yesNo(m.vm.Autostart)))
@@ -249,7 +252,7 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 		if len(c.Details) == 0 {
 			c.Details = []string{"it was defined by another version of bootlab, or details differ"}
 		}
-	case len(c.Details) > 0:
+	case len(c.Details) > 0 || len(gone) > 0:
 		c.Condition = ConditionDrifted
 	case len(disks) > 0:
 		c.Condition = ConditionChanged
@@ -259,7 +262,7 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 	if later && st.State.active() {
 		c.Details = append(c.Details, "it runs: the new definition takes effect once it is stopped and started (bootlab vm stop, start)")
 	}
-	c.Details = slices.Concat(disks, c.Details)
+	c.Details = slices.Concat(gone, disks, c.Details)
 	return c
 }
 
@@ -344,17 +347,18 @@ func (s *Server) applyTo(ctx context.Context, hv Hypervisor, m *machine, old Dom
 	if err != nil {
 		return false, err
 	}
-	volumes, err := hv.Volumes(ctx, m.volumeIDs())
+	all, err := hv.Volumes(ctx, m.allVolumeIDs())
 	if err != nil {
 		return false, err
 	}
+	volumes := all[:len(m.disksOf())]
 	d := m.domain()
 	setDiskPaths(d, volumes)
 	want, err := m.changed(d)
 	if err != nil {
 		return false, err
 	}
-	if !old.markNow().isOf(m.mark()) || len(differences(want, have)) > 0 || old.Autostart != m.vm.Autostart {
+	if !old.markNow().isOf(m.mark()) || len(differences(want, have)) > 0 || old.Autostart != m.vm.Autostart || len(m.gone(have, all)) > 0 {
 		return true, s.createMissing(ctx, hv, m, d, old)
 	}
 	if err := m.checkDisks(ctx, hv, have, volumes); err != nil {
@@ -364,7 +368,7 @@ func (s *Server) applyTo(ctx context.Context, hv Hypervisor, m *machine, old Dom
 }
 
 // redefine defines the domain, over an old one if there is one. Firmware variables belong to one firmware: with those of another,
-// Secure Boot would be off, because they lack its keys. So they go with the old definition.
+// Secure Boot would be off, because they lack its keys. So they go with the old definition, and with it would its snapshots.
 func redefine(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) error {
 	old, err := find(ctx, hv, m)
 	if errors.Is(err, ErrAbsent) {
@@ -392,11 +396,31 @@ func redefine(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Doma
 	if old.State.active() {
 		return fmt.Errorf("it is running, and its firmware changes from %s to %s, which has variables of its own: stop it first", is, should)
 	}
+	snapshots, err := hv.Snapshots(ctx, m.uuid)
+	if err != nil {
+		return fmt.Errorf("list snapshots: %w", err)
+	}
+	if len(snapshots) > 0 {
+		return fmt.Errorf("it has %d snapshot(s), which would be lost when its firmware changes from %s to %s: delete them first (bootlab vm snapshot delete %s NAME)",
+			len(snapshots), is, should, m.host.Name)
+	}
 	if err := hv.Undefine(ctx, m.uuid); err != nil {
 		return err
 	}
 	if err := define(ctx, hv, m, d); err != nil {
-		return errors.Join(err, hv.Define(ctx, xml))
+		return errors.Join(err, restore(ctx, hv, m, old, xml))
 	}
 	return nil
+}
+
+// restore defines a domain again as it was, unless a new definition is there: then a step after that has failed, and an old definition
+// would have the variables of another firmware.
+func restore(ctx context.Context, hv Hypervisor, m *machine, old Domain, xml string) error {
+	if _, err := find(ctx, hv, m); !errors.Is(err, ErrAbsent) {
+		return nil
+	}
+	if err := hv.Define(ctx, xml); err != nil {
+		return err
+	}
+	return hv.SetAutostart(ctx, m.uuid, old.Autostart)
 }

@@ -4,6 +4,7 @@ package virt_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,4 +143,19 @@ func TestHardwareDoesNotDrift(t *testing.T) {
 		}
 		check(t, b.Delete(t.Context(), "master-0", virt.DeleteDisks))
 	}
+}
+
+// broken panics where a definition is read.
+type broken struct{ *fake }
+
+func (b broken) Open(string, func([]string)) virt.Hypervisor { return b }
+
+func (b broken) XML(context.Context, string) (string, error) { panic("a bug") }
+
+// TestPlanContainsAPanic: the plan runs on a goroutine of its own for each hypervisor, where a panic would end the daemon.
+func TestPlanContainsAPanic(t *testing.T) {
+	t.Parallel()
+	b := newTestServer(t, oneHost(), broken{newFake()}, virt.Config{})
+	check(t, b.Create(t.Context(), "master-0"))
+	wantPlan(t, b, virt.ConditionUnknown, "a bug of bootlab")
 }

@@ -133,6 +133,36 @@ func (m *machine) volumeIDs() []VolumeID {
 	return ids
 }
 
+// allVolumeIDs returns the volumes of the disks, and after them that of the documents, if there are any.
+func (m *machine) allVolumeIDs() []VolumeID {
+	ids := m.volumeIDs()
+	switch {
+	case m.hasSeed():
+		ids = append(ids, m.inPool(m.seedVolume()))
+	case m.fromImage() && m.host.Profile.Config != "":
+		ids = append(ids, m.inPool(m.ignitionVolume()))
+	}
+	return ids
+}
+
+// gone says which volumes of a definition do not exist any more, so that the machine cannot start; volumes are those of allVolumeIDs.
+func (m *machine) gone(have *libvirtxml.Domain, volumes []Volume) (lines []string) {
+	named := map[string]bool{}
+	for _, file := range ownFiles(have, m) {
+		named[path.Base(file)] = true
+	}
+	for i, v := range volumes {
+		switch {
+		case v.Path != "" || v.Err != "" || !named[v.Name]:
+		case m.isConfig(v.Name):
+			lines = append(lines, fmt.Sprintf("volume %s in pool %s, its config document, is gone: apply renders it again", v.Name, v.Pool))
+		case m.disksOf()[i].Volume == "":
+			lines = append(lines, fmt.Sprintf("disk %s: volume %s in pool %s is gone: apply creates it again, empty or from its image", m.targets[i], v.Name, v.Pool))
+		}
+	}
+	return lines
+}
+
 // A diskChange is what differs between a disk and its volume.
 type diskChange struct {
 	text string
@@ -162,10 +192,10 @@ func (m *machine) diskChange(disk int, v Volume) diskChange {
 	return diskChange{fmt.Sprintf("%s: %s, lab file: %s: apply makes it larger", dev, lab.Size(is), d.Size), false}
 }
 
-// diskChanges returns what differs between the disks and their volumes.
+// diskChanges returns what differs between the disks and their volumes, the first ones of volumes.
 func (m *machine) diskChanges(volumes []Volume) (lines []string) {
-	for i, v := range volumes {
-		if c := m.diskChange(i, v); c.text != "" {
+	for i := range m.disksOf() {
+		if c := m.diskChange(i, volumes[i]); c.text != "" {
 			lines = append(lines, c.text)
 		}
 	}
