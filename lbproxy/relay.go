@@ -118,6 +118,7 @@ func (r *relay) moved(st *stream, events uint32) {
 		in, out = out, in
 	}
 	st.urgent = st.urgent || events&unix.EPOLLPRI != 0
+	st.failed = st.failed || events&unix.EPOLLERR != 0
 	st.fin = st.fin || events&unix.EPOLLRDHUP != 0
 	in.readable = in.readable || events&^unix.EPOLLOUT != 0
 	in.advance()
@@ -188,7 +189,7 @@ func (d *direction) read() bool {
 		d.readable = false
 		return false
 	}
-	if n := len(m.bytes); n > 0 && n < readSize && !d.src.urgent {
+	if n := len(m.bytes); n > 0 && n < readSize && !d.src.urgent && !d.src.failed {
 		// That is all that had come: what comes later is another event (epoll(7)). The end had come before: nothing follows.
 		d.readable = false
 		m.eof = d.src.fin

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -181,6 +182,24 @@ func TestSilentClientLosesItsOwn(t *testing.T) {
 		_ = c.Close()
 	}
 	netns.WaitFor(t, "none pending", func() bool { return r.pending.Len() == 0 })
+}
+
+// TestPendingAllInTheirShare: where no client has more than its share of the connections that wait, the newest is reset.
+func TestPendingAllInTheirShare(t *testing.T) {
+	t.Parallel()
+	const pending = 16 // so that the share is one
+	at := addr(t)
+	r := newTestServer(t, Config{Peek: time.Hour, Pending: pending}, sharing(t, at)...)
+	for i := range pending {
+		dialFrom(t, fmt.Sprintf("127.0.0.%d", 70+i), at)
+		netns.WaitFor(t, "pending", func() bool { return r.pending.Len() == i+1 })
+	}
+	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != wasReset {
+		t.Errorf("%q for one client more, want a reset", got)
+	}
+	if got := testutil.ToFloat64(r.metrics.rejected.WithLabelValues("", string(rejectPending))); got != 1 || r.pending.Len() != pending {
+		t.Errorf("%v rejected and %d pending, want 1 and %d", got, r.pending.Len(), pending)
+	}
 }
 
 func TestSharedAddressLimitRejects(t *testing.T) {

@@ -159,7 +159,6 @@ func (w *answerWatch) lookAt(ctx context.Context, f *frontend, e *endpoint, memb
 		w.probe(ctx, f, e, now, func(bool) {})
 	case f.Mode == lab.ModeHTTP && state.probes(e):
 		if conns := state.pool.waiting(w.s.cfg.Silence); len(conns) > 0 {
-
 			members[state] = &silentMember{frontend: f, endpoint: e, conns: conns, longest: w.s.cfg.Silence, undecided: true}
 		}
 	}

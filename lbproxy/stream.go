@@ -20,6 +20,7 @@ type stream struct {
 	socket   *socket // instead of relay: the stream stands for a listening socket
 	turn     uint32  // distinguishes it from an earlier one with the same descriptor; of the loop, as the rest
 	fin      bool    // the peer's end has come
+	failed   bool    // an error has come, such as a reset: a read returns it after the last bytes
 	urgent   bool    // the peer sends urgent data
 	writable bool    // the loop waits until it is, too
 

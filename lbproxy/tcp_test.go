@@ -169,6 +169,34 @@ func unacknowledged(c net.Conn) (n int) {
 	return n
 }
 
+// TestClientResetReachesBackend: also of a client that sends something before, whose bytes and reset are one event.
+func TestClientResetReachesBackend(t *testing.T) {
+	t.Parallel()
+	const clients = 300
+	ends := make(chan error, clients)
+	at := serveTCP(t, func(c net.Conn) {
+		_, err := io.Copy(io.Discard, c)
+		ends <- err
+	})
+	b := balancer("b", addr(t), at)
+	newTestServer(t, Config{}, b)
+	for range clients {
+		c := dial(t, b.Listen)
+		_, _ = io.WriteString(c, "hi\n")
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
+	orderly := 0
+	for range clients {
+		if err := <-ends; err == nil {
+			orderly++
+		}
+	}
+	if orderly > 0 {
+		t.Errorf("%d of %d resets reached the backend as an orderly end", orderly, clients)
+	}
+}
+
 func TestNoBackendResets(t *testing.T) {
 	t.Parallel()
 	closed := addr(t)
