@@ -123,7 +123,7 @@ type Staged struct {
 // that libvirt makes later, is served as soon as it exists. An error wraps syscall.EADDRINUSE where another program holds a
 // port; then no socket stays open.
 func (s *Server) Stage(t *Table) (*Staged, error) {
-	st := &Staged{server: s, opened: map[string]*segment.Socket{}, wanted: t.Interfaces(), pools: t.pools()}
+	st := &Staged{server: s, opened: map[string]*segment.Socket{}, wanted: t.Interfaces(), pools: t.Pools()}
 	s.mu.Lock()
 	have := slices.Collect(maps.Keys(s.interfaces))
 	s.mu.Unlock()

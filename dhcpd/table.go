@@ -209,8 +209,8 @@ func (t *Table) isPooled(a netip.Addr) bool {
 	return s != nil && s.poolHolding(a) != nil && t.poolMayGive(a)
 }
 
-// pools returns the addresses of all pools.
-func (t *Table) pools() (all []*leases.Pool) {
+// Pools returns the addresses of all pools, for leases.Book.Serve.
+func (t *Table) Pools() (all []*leases.Pool) {
 	for _, s := range t.scopes {
 		for _, p := range s.pools {
 			all = append(all, p.addrs)

@@ -414,12 +414,13 @@ func BenchmarkRestart(b *testing.B) {
 		}
 		b.StartTimer()
 		began := time.Now()
-		s, damage, err := logfile.Open(path)
+		read := NewReader()
+		s, damage, err := logfile.Open(path, logfile.Follower{Prefix: KeyPrefix, Change: read.Change})
 		inStore += time.Since(began)
 		if err != nil || len(damage) > 0 {
 			b.Fatal(err, damage)
 		}
-		book, err := Open(b.Context(), s, time.Now)
+		book, err := read.Open(s, time.Now)
 		b.StopTimer()
 		if err != nil || len(book.All()) != n {
 			b.Fatal(err)

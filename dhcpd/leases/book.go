@@ -97,15 +97,14 @@ func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
 		b.unnameLocked(i)
 		b.unbindLocked(i)
 	}
-	b.writeLocked(i, s, blob)
+	b.entries.at(i).write(s, blob)
 	b.bindLocked(i)
 	b.nameLocked(i)
 	return i
 }
 
-// writeLocked writes a lease to an entry, which is in no index but that of addresses.
-func (b *Book) writeLocked(i uint32, s stamp, blob string) {
-	e := b.entries.at(i)
+// write writes a lease to an entry, which is in no index but that of addresses.
+func (e *entry) write(s stamp, blob string) {
 	e.mac, e.state, e.start, e.expiry, e.flags = s.mac, s.state, s.start, s.expiry, 0
 	if e.blob != blob { // else one of the two is garbage at once
 		e.blob = blob

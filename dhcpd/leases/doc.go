@@ -4,7 +4,7 @@
 // to machines. It never sees a packet or a socket. Of the lab it knows the pools, which the caller passes.
 //
 //	clock, err := leases.OpenClock(ctx, store, leases.SystemHost())
-//	book, err := leases.Open(ctx, store, clock.Now)
+//	book, err := leases.Open(ctx, store, clock.Now) // or a Reader's, which gets the leases while the store opens
 //	pool := leases.NewPool(first, last, table.Reserved)
 //	book.Serve(pool)
 //

@@ -29,17 +29,24 @@ func TestMain(m *testing.M) {
 
 func killPool() *Pool { return NewPool(ip("10.0.0.0"), ip("10.0.63.255"), nil) }
 
+// openFile opens a state file as the daemon does: what the store reads makes the book.
+func openFile(path string, pools ...*Pool) (*logfile.Store, *Book, error) {
+	read := NewReader()
+	s, _, err := logfile.Open(path, logfile.Follower{Prefix: KeyPrefix, Change: read.Change})
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := read.Open(s, time.Now, pools...)
+	return s, b, err
+}
+
 // leaseForever gives leases to ever new machines and prints each that was acknowledged.
 func leaseForever(path string) error {
-	s, _, err := logfile.Open(path)
-	if err != nil {
-		return err
-	}
-	b, err := Open(context.Background(), s, time.Now)
-	if err != nil {
-		return err
-	}
 	p := killPool()
+	_, b, err := openFile(path, p)
+	if err != nil {
+		return err
+	}
 	for batch := range 1000 {
 		var changes []*Change
 		for range 20 {
@@ -82,12 +89,11 @@ func TestKill(t *testing.T) {
 			t.Error("nothing was acknowledged: the round showed nothing")
 		}
 	}
-	s, _, err := logfile.Open(path)
+	s, b, err := openFile(path, killPool())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	b := openBook(t, s, time.Now)
 	for addr, mac := range acked {
 		if l, ok := b.ByAddr(netip.MustParseAddr(addr)); !ok || l.MAC.String() != mac {
 			t.Errorf("%s was acknowledged to %s, the book says %s, %v", addr, mac, l.MAC, ok)

@@ -9,8 +9,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// keyPrefix is the prefix of the keys in the store, one for each address.
-const keyPrefix = "lease/"
+// KeyPrefix is the prefix of the keys in the store, one for each address.
+const KeyPrefix = "lease/"
 
 // A record in the store is
 //
@@ -39,15 +39,15 @@ type stamp struct {
 }
 
 func leaseKey(a uint32) string {
-	buf := make([]byte, 0, len(keyPrefix)+len("255.255.255.255"))
-	return string(addrOf(a).AppendTo(append(buf, keyPrefix...)))
+	buf := make([]byte, 0, len(KeyPrefix)+len("255.255.255.255"))
+	return string(addrOf(a).AppendTo(append(buf, KeyPrefix...)))
 }
 
 func parseKey(key string) (uint32, error) {
-	rest, ok := strings.CutPrefix(key, keyPrefix)
+	rest, ok := strings.CutPrefix(key, KeyPrefix)
 	addr, err := netip.ParseAddr(rest)
 	if !ok || err != nil || !addr.Is4() {
-		return 0, fmt.Errorf("%w: key %q: want %s<IPv4 address>", ErrRecord, key, keyPrefix)
+		return 0, fmt.Errorf("%w: key %q: want %s<IPv4 address>", ErrRecord, key, KeyPrefix)
 	}
 	a, _ := addr4(addr)
 	return a, nil
@@ -157,7 +157,7 @@ func parseRecord(key string, value []byte) (s stamp, blob string, err error) {
 // ParseRecord reads one record of the store, for those who look at a store that no Book has open. The error is ErrRecord; ok is
 // false for the key of something else.
 func ParseRecord(key string, value []byte) (l Lease, ok bool, err error) {
-	if !strings.HasPrefix(key, keyPrefix) {
+	if !strings.HasPrefix(key, KeyPrefix) {
 		return Lease{}, false, nil
 	}
 	a, err := parseKey(key)

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
@@ -91,10 +92,14 @@ type Daemon struct {
 
 // startGCPercent is that of the garbage collector during the start. Nearly all that is read then stays in memory, so to collect it as
 // often as later takes time and frees little. The memory limit holds all the same.
-const startGCPercent = 400
+const startGCPercent = 800
 
-// collectLess makes the garbage collector wait for more garbage until collectAgain is called.
+// collectLess makes the garbage collector wait for more garbage until collectAgain is called, unless GOGC says what the operator wants.
 func (d *Daemon) collectLess() {
+	d.collectAgain = func() {}
+	if os.Getenv("GOGC") != "" {
+		return
+	}
 	before := debug.SetGCPercent(startGCPercent)
 	d.collectAgain = sync.OnceFunc(func() { debug.SetGCPercent(before) })
 }
@@ -203,7 +208,8 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 // readStore opens the store and reads what was learned.
 func (d *Daemon) readStore(ctx context.Context) (err error) {
 	appliance := d.current.Load().Lab.Appliance
-	if d.file, err = openStore(appliance, d.log); err != nil {
+	read := leases.NewReader()
+	if d.file, err = openStore(appliance, d.log, logfile.Follower{Prefix: leases.KeyPrefix, Change: read.Change}); err != nil {
 		return err
 	}
 	if d.storeWatch, err = newStoreWatch(d.file, appliance.State, d.log, d.registry); err != nil {
@@ -212,7 +218,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	if err := d.newBus(ctx, d.file); err != nil {
 		return err
 	}
-	if d.learned, err = d.openLearned(ctx, d.file); err != nil {
+	if d.learned, err = d.openLearned(ctx, d.file, read, d.current.Load().DHCP.Pools()...); err != nil {
 		return err
 	}
 	defer d.saver.flush()
@@ -295,12 +301,12 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 
 // ready is called once every server was started.
 func (d *Daemon) ready() {
-	d.collectAgain()
-	debug.FreeOSMemory() // garbage of the load
 	d.logListening()
 	d.warn(d.current.Load())
 	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: d.current.Load().Lab.Summary(), Dur: time.Since(d.started)})
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // an error means no systemd
+	debug.FreeOSMemory()                                // garbage of the load
+	d.collectAgain()
 }
 
 // logListening logs where each server listens, and where people find the daemon.

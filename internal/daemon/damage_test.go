@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -26,14 +27,15 @@ type known map[string]string
 // readState opens a state file as the daemon does.
 func readState(t *testing.T, dir string) (known, store.Store) {
 	t.Helper()
-	s, err := openStore(lab.Appliance{State: dir}, slog.New(slog.DiscardHandler))
+	read := leases.NewReader()
+	s, err := openStore(lab.Appliance{State: dir}, slog.New(slog.DiscardHandler), logfile.Follower{Prefix: leases.KeyPrefix, Change: read.Change})
 	if err != nil {
 		t.Fatal(err)
 	}
 	bus := event.NewBus(event.BusConfig{Now: time.Now})
 	quiet := slog.New(slog.DiscardHandler)
 	d := &Daemon{log: quiet, serverLog: quiet, bus: bus}
-	l, err := d.openLearned(t.Context(), s)
+	l, err := d.openLearned(t.Context(), s, read)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,13 +47,13 @@ func CheckStoreConfig(a lab.Appliance) error {
 	return nil
 }
 
-// openStore opens the store that the lab names.
-func openStore(a lab.Appliance, log *slog.Logger) (*logfile.Store, error) {
+// openStore opens the store that the lab names. The followers get what it reads.
+func openStore(a lab.Appliance, log *slog.Logger, followers ...logfile.Follower) (*logfile.Store, error) {
 	if err := CheckStoreConfig(a); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(a.State, stateFile)
-	s, losses, err := logfile.Open(path)
+	s, losses, err := logfile.Open(path, followers...)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return nil, fmt.Errorf("%w: free space and inodes there, or set appliance.state to a folder on another disk", err)
@@ -75,13 +75,13 @@ func openStore(a lab.Appliance, log *slog.Logger) (*logfile.Store, error) {
 	return s, nil
 }
 
-// openLearned reads leases, install states and discovered machines from the store.
-func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, error) {
+// openLearned makes the lease book of what was read, which serves the pools, and reads install states and discovered machines from the store.
+func (d *Daemon) openLearned(ctx context.Context, s store.Store, read *leases.Reader, pools ...*leases.Pool) (*learned, error) {
 	clock, err := leases.OpenClock(ctx, s, leases.SystemHost())
 	if err != nil {
 		return nil, err
 	}
-	book, err := leases.Open(ctx, s, clock.Now)
+	book, err := read.Open(s, clock.Now, pools...)
 	if err != nil {
 		return nil, err
 	}
