@@ -134,6 +134,8 @@ type origin uint8
 
 const (
 	own     origin = iota // the daemon, an admin, or a machine at a step that it takes once
+	mark                  // an admin, of a machine that has sent nothing; the end of an installation may also be reported by its system
+	change                // an admin or the lab file, of a virtual machine that is not started by it
 	request               // a request that was answered
 	refusal               // a request that was refused or failed, or whatever else anybody on the network can send
 	claim                 // of the address of the event, by a MAC that the sender may have made up
@@ -187,10 +189,10 @@ var table = [kinds]description{
 	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, refusal, "files of a mirror are passed through without being cached: the cache is full, or the disk failed"},
 	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, refusal, "a file from upstream has a wrong checksum and was discarded"},
 
-	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, own, "the next boot installs this machine"},
+	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, mark, "the next boot installs this machine"},
 	InstallBooting:   {"install_booting", StageInstall, slog.LevelInfo, own, "an installer is booting"},
 	InstallStarted:   {"install_started", StageInstall, slog.LevelInfo, own, "an installer fetched its config document"},
-	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, own, "the installation is complete; the detail names the signal"},
+	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, mark, "the installation is complete; the detail names the signal"},
 	InstallLocalBoot: {"install_local_boot", StageInstall, slog.LevelInfo, own, "an installed machine boots from its own disk"},
 	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, own, "a machine installs again and again without finishing; it is held until it is armed again"},
 	InstallTimeout:   {"install_timeout", StageInstall, slog.LevelWarn, own, "an installer sent no signal for too long; its machine counts as installed until it is armed again"},
@@ -210,20 +212,20 @@ var table = [kinds]description{
 	BackendRemoved: {"backend_removed", StageBalancer, slog.LevelInfo, own, "an admin removed a backend that was added at run time"},
 	BackendWeight:  {"backend_weight", StageBalancer, slog.LevelInfo, own, "an admin set the weight of a backend"},
 
-	VMCreated:         {"vm_created", StageVM, slog.LevelInfo, own, "a virtual machine was created"},
-	VMChanged:         {"vm_changed", StageVM, slog.LevelInfo, own, "a virtual machine was changed to be as in the lab file"},
+	VMCreated:         {"vm_created", StageVM, slog.LevelInfo, change, "a virtual machine was created"},
+	VMChanged:         {"vm_changed", StageVM, slog.LevelInfo, change, "a virtual machine was changed to be as in the lab file"},
 	VMStarted:         {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
-	VMStopped:         {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
-	VMDeleted:         {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},
+	VMStopped:         {"vm_stopped", StageVM, slog.LevelInfo, change, "a virtual machine was stopped"},
+	VMDeleted:         {"vm_deleted", StageVM, slog.LevelInfo, change, "a virtual machine was deleted"},
 	VMNetworkDefined:  {"vm_network_defined", StageVM, slog.LevelInfo, own, "a libvirt network was created or redefined"},
 	VMNetworkDeleted:  {"vm_network_deleted", StageVM, slog.LevelInfo, own, "a libvirt network was deleted"},
-	VMMediaInserted:   {"vm_media_inserted", StageVM, slog.LevelInfo, own, "a virtual medium was inserted for the next start of a virtual machine"},
-	VMMediaEjected:    {"vm_media_ejected", StageVM, slog.LevelInfo, own, "the virtual medium of a virtual machine was removed"},
-	VMSnapshot:        {"vm_snapshot", StageVM, slog.LevelInfo, own, "a snapshot of a virtual machine was created"},
-	VMReverted:        {"vm_reverted", StageVM, slog.LevelWarn, own, "a virtual machine was reverted to a snapshot"},
-	VMSnapshotDeleted: {"vm_snapshot_deleted", StageVM, slog.LevelInfo, own, "a snapshot of a virtual machine was deleted"},
+	VMMediaInserted:   {"vm_media_inserted", StageVM, slog.LevelInfo, change, "a virtual medium was inserted for the next start of a virtual machine"},
+	VMMediaEjected:    {"vm_media_ejected", StageVM, slog.LevelInfo, change, "the virtual medium of a virtual machine was removed"},
+	VMSnapshot:        {"vm_snapshot", StageVM, slog.LevelInfo, change, "a snapshot of a virtual machine was created"},
+	VMReverted:        {"vm_reverted", StageVM, slog.LevelWarn, change, "a virtual machine was reverted to a snapshot"},
+	VMSnapshotDeleted: {"vm_snapshot_deleted", StageVM, slog.LevelInfo, change, "a snapshot of a virtual machine was deleted"},
 
-	VMFailed: {"vm_failed", StageVM, slog.LevelError, own, "a hypervisor refused an operation"},
+	VMFailed: {"vm_failed", StageVM, slog.LevelError, change, "a hypervisor refused an operation"},
 
 	ConsolePanic:        {"console_panic", StageVM, slog.LevelWarn, refusal, "the kernel of a virtual machine wrote on its console that it panicked"},
 	ConsoleEmergency:    {"console_emergency", StageVM, slog.LevelWarn, refusal, "the system of a virtual machine stopped in an emergency shell"},
@@ -257,13 +259,13 @@ func Kinds() []Kind {
 // FromAddress reports whether the kind is of requests whose Addr says who asked: all but those of DHCP.
 func (k Kind) FromAddress() bool {
 	d := describe(k)
-	return d.by != own && d.stage != StageAddress
+	return d.by >= request && d.stage != StageAddress
 }
 
 // OfFile reports whether the kind is of requests for files that any machine may fetch, by HTTP or TFTP.
 func (k Kind) OfFile() bool {
 	d := describe(k)
-	return d.by != own && (d.stage == StageFirmware || d.stage == StageFiles)
+	return d.by >= request && (d.stage == StageFirmware || d.stage == StageFiles)
 }
 
 // String returns the kind's name in metrics and API.
@@ -274,6 +276,12 @@ func (k Kind) Stage() Stage { return describe(k).stage }
 
 // Level returns the level at which the kind is logged.
 func (k Kind) Level() slog.Level { return describe(k).level }
+
+// Mark reports whether the kind, of a machine that has sent nothing, is what an admin made of it: to be installed, or installed.
+func (k Kind) Mark() bool { return describe(k).by == mark }
+
+// Change reports whether the kind is of what was done to a virtual machine, or failed, and did not start it.
+func (k Kind) Change() bool { return describe(k).by == change }
 
 // Refusal reports whether the kind is of what anybody on the network can cause as often as he likes: requests that were refused or failed,
 // and claims of addresses.

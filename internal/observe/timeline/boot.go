@@ -130,7 +130,7 @@ func (s *bootSummary) ended() time.Time {
 func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting
-		if isNoBoot(e) || isMark(e) {
+		if e.Kind.Change() || e.Kind.Mark() {
 			s.Outcome = None
 		}
 	}
@@ -150,21 +150,6 @@ func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	return s.Events <= c.Events || matters(e) && s.Events <= 2*c.Events
 }
 
-// isNoBoot reports whether e is what was done to a virtual machine, or failed, and neither starts it nor is of a machine that runs.
-func isNoBoot(e event.Event) bool {
-	switch e.Kind {
-	case event.VMCreated, event.VMChanged, event.VMStopped, event.VMDeleted, event.VMMediaInserted, event.VMMediaEjected, event.VMSnapshot,
-		event.VMReverted, event.VMSnapshotDeleted, event.VMFailed:
-		return true
-	}
-	return false
-}
-
-// isMark reports whether e, of a machine that has sent nothing, is what an admin made of it: an installer asks for an address first.
-func isMark(e event.Event) bool {
-	return e.Kind == event.InstallDone || e.Kind == event.InstallArmed
-}
-
 // isCheck reports whether e is what a balancer saw or an admin did to it: it is no boot, nor anything that the machine itself did.
 func isCheck(e event.Event) bool { return e.Kind.Stage() == event.StageBalancer }
 
@@ -175,7 +160,7 @@ func (s *bootSummary) advance(e event.Event) {
 		return
 	}
 	s.Last = e.At
-	if s.Outcome == None && isMark(e) {
+	if s.Outcome == None && e.Kind.Mark() {
 		s.updateProgress(e)
 		return
 	}
@@ -234,7 +219,7 @@ func (s *bootSummary) updateOutcome(e event.Event) {
 		s.Outcome, s.Reason = Done, ""
 	case failure(e):
 		s.Outcome, s.Reason = Failed, reason(e)
-	case order(reached(e)) > 0 && !isNoBoot(e):
+	case order(reached(e)) > 0 && !e.Kind.Change():
 		s.Outcome, s.Reason = Booting, ""
 	}
 }
