@@ -89,7 +89,7 @@ func download(ctx context.Context, c *api.Client, w io.Writer) (backup.Summary, 
 	case out.err != nil:
 		return done, fmt.Errorf("write the backup: %w", out.err)
 	case ctx.Err() != nil:
-		return done, ctx.Err()
+		return done, api.ErrInterrupted
 	case err != nil:
 		return done, fmt.Errorf("the daemon sent no whole backup, nothing was saved: %w", err)
 	}

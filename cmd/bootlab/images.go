@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/content/images"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
@@ -38,6 +39,9 @@ func (o *options) imagesOf(ctx context.Context, source images.Source, paths []st
 		return nil, nil, err
 	}
 	items, err := images.Items(ctx, l, source)
+	if err != nil && ctx.Err() != nil {
+		err = api.ErrInterrupted
+	}
 	return l, items, err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/importer"
@@ -86,7 +86,7 @@ func untilInterrupted[T any](ctx context.Context, work func() (T, error)) (resul
 	case set := <-done:
 		set()
 	case <-ctx.Done():
-		err = errors.New("interrupted")
+		err = api.ErrInterrupted
 	}
 	return result, err
 }

@@ -31,7 +31,7 @@ func main() {
 func detailed(err error) string {
 	problems, ok := errors.AsType[lab.Problems](err)
 	if !ok {
-		return strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
+		return err.Error()
 	}
 	load.Quote(problems)
 	lead := ""

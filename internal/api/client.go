@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,10 +174,7 @@ func followLines[T any](ctx context.Context, c *Client, path string, q url.Value
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return lines.Err()
+	return cmp.Or(interrupted(ctx.Err()), lines.Err())
 }
 
 // Install arms the installation of host at its next boot. With cycle the machine is power-cycled now.
@@ -399,16 +397,16 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values) (*ht
 }
 
 // send is do with a body of JSON, nil for none.
-func (c *Client) send(ctx context.Context, method, path string, q url.Values, body []byte) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, path string, q url.Values, content []byte) (*http.Response, error) {
 	u := c.base + Prefix + path
 	if len(q) > 0 {
 		u += "?" + q.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, method, u, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, u, bytes.NewReader(content))
 	if err != nil {
 		return nil, fmt.Errorf("ask the daemon: %w", err)
 	}
-	if body != nil {
+	if content != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.token != "" {
@@ -422,6 +420,7 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 	if err != nil {
 		return nil, c.explain(err)
 	}
+	resp.Body = body{resp.Body}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
 		return nil, c.refusal(resp)
@@ -443,7 +442,7 @@ func (c *Client) explain(err error) error {
 	case silent(err):
 		return fmt.Errorf("%w at %s: it accepts connections and sends nothing: is it stopped, or its disk?", ErrNoDaemon, c.where)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
+		return interrupted(err)
 	default:
 		return fmt.Errorf("%w at %s: %w", ErrNoDaemon, c.where, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // TestNobodyAnswers checks what the command line prints when there is no daemon.
@@ -90,8 +92,40 @@ func TestClientGivesUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Hosts(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := c.Hosts(ctx); !errors.Is(err, context.Canceled) || err.Error() != "interrupted" {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestInterruptedAnswer: an answer that has begun ends with the context, too.
+func TestInterruptedAnswer(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "{}")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	c, err := api.NewClient(srv.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := c.Backup(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	cancel()
+	if _, err := io.ReadAll(stream); err != api.ErrInterrupted {
+		t.Errorf("read a backup: error %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	err = c.Follow(ctx, "host", func(event.Event) error { cancel(); return nil })
+	if err != api.ErrInterrupted {
+		t.Errorf("follow: error %v", err)
 	}
 }
 

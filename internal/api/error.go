@@ -1,12 +1,39 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net/http"
 )
 
 // ErrNoDaemon is wrapped by the error of a Client that could not connect.
 var ErrNoDaemon = errors.New("no bootlab daemon answers")
+
+// ErrInterrupted is wrapped by the error of a Client whose context was cancelled. It wraps context.Canceled.
+var ErrInterrupted error = interruption{}
+
+type interruption struct{}
+
+func (interruption) Error() string { return "interrupted" }
+
+func (interruption) Unwrap() error { return context.Canceled }
+
+// interrupted returns err, and ErrInterrupted for an error of a cancelled context.
+func interrupted(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return ErrInterrupted
+	}
+	return err
+}
+
+// A body is the body of an answer, whose errors say whether reading it was interrupted.
+type body struct{ io.ReadCloser }
+
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	return n, interrupted(err)
+}
 
 // An Error is an error of the API, sent as {"error": …, "hint": …}.
 type Error struct {
