@@ -178,7 +178,7 @@ func serve(t testing.TB, s *Server, host string) netip.AddrPort {
 }
 
 // listenBoth listens at an address in TCP and UDP. Where the port is 0, both have the same free one: a port that is free in TCP may be
-// another test's in UDP.
+// another test's in UDP. netns.FreePort is for programs, which open their sockets later; here nobody can take the port in between.
 func listenBoth(t testing.TB, addr string) (*net.TCPListener, *net.UDPConn) {
 	t.Helper()
 	for try := 0; ; try++ {

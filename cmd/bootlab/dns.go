@@ -125,11 +125,8 @@ func confirmUpdates(cmd *cobra.Command, o *options, c *api.Client, name, rtype s
 	if err != nil && (!errors.Is(err, api.ErrNoDaemon) || o.server != "") {
 		return err
 	}
-	same := func(a, b string) bool {
-		return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
-	}
 	for _, u := range all {
-		if !same(u.Name, name) || rtype != "" && !same(u.Type, rtype) {
+		if !u.OfName(name, rtype) {
 			continue
 		}
 		for _, rr := range u.Records {

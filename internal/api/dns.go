@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -58,6 +59,11 @@ type DNSUpdate struct {
 	Key     string    `json:"key"`     // that the last change was signed with
 	At      time.Time `json:"at"`      // of the last change
 	Served  bool      `json:"served"`  // false: the lab file has or hides the name, or allows no updates of the zone
+}
+
+// OfName reports whether the update is of a name, with or without its last dot, and of a type; empty: of any type.
+func (u DNSUpdate) OfName(name, rtype string) bool {
+	return strings.EqualFold(strings.TrimSuffix(u.Name, "."), strings.TrimSuffix(name, ".")) && (rtype == "" || strings.EqualFold(u.Type, rtype))
 }
 
 // DNSUpdatesDeleted is how many RRsets an admin has deleted.

@@ -191,14 +191,12 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 }
 
 // filesOfURI returns the files in a libvirt URI: keys, known hosts, certificates, and the definition of the test driver.
-func filesOfURI(uri string) (paths []string) {
+func filesOfURI(uri string) []string {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return nil // libvirt reports it
 	}
-	for _, key := range []string{"keyfile", "known_hosts"} {
-		paths = append(paths, u.Query().Get(key))
-	}
+	paths := []string{lab.KeyFile(uri), u.Query().Get("known_hosts")}
 	if pki := u.Query().Get("pkipath"); pki != "" {
 		paths = append(paths, filepath.Join(pki, "cacert.pem"))
 	}

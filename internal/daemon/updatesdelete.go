@@ -67,10 +67,9 @@ func updatesOf(keys []string, name, rtype string) (sets []dnsd.RRSet, err error)
 	if name == "" {
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: "name is missing", Hint: "bootlab dns updates lists the names"}
 	}
-	name = strings.ToLower(strings.TrimSuffix(name, ".")) + "."
 	for _, key := range keys {
 		set, ok := updateOfKey(key)
-		if ok && set.Name == name && (rtype == "" || strings.EqualFold(set.Type, rtype)) {
+		if ok && (api.DNSUpdate{Name: set.Name, Type: set.Type}).OfName(name, rtype) {
 			sets = append(sets, set)
 		}
 	}

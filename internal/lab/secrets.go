@@ -25,22 +25,14 @@ func (l *Lab) SecretFiles() (files []string) {
 	for _, a := range l.Redfish.Accounts {
 		add(a.PasswordFile)
 	}
-	certificates := []string{l.Redfish.Certificate}
-	for _, b := range l.Balancers {
-		certificates = append(certificates, b.Certificates...)
-	}
-	for _, c := range certificates {
-		if c != "" {
-			add(c, CertificateKey(c))
-		}
+	for _, c := range l.Certificates {
+		add(c.Path, CertificateKey(c.Path))
 	}
 	for _, c := range l.Clusters {
 		add(c.Kubeconfig)
 	}
 	for _, h := range l.Hypervisors {
-		if u, err := url.Parse(h.URI); err == nil && filepath.IsAbs(u.Query().Get("keyfile")) {
-			add(u.Query().Get("keyfile"))
-		}
+		add(KeyFile(h.URI))
 	}
 	for _, h := range l.Hosts {
 		if h.BMC != nil {
@@ -48,6 +40,15 @@ func (l *Lab) SecretFiles() (files []string) {
 		}
 	}
 	return files
+}
+
+// KeyFile returns the absolute path of the SSH key that the URI of a hypervisor names; empty: none.
+func KeyFile(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil || !filepath.IsAbs(u.Query().Get("keyfile")) {
+		return "" // libvirt reports a URI that is none
+	}
+	return u.Query().Get("keyfile")
 }
 
 // CertificateKey returns where the key of a certificate is that does not hold it itself.

@@ -134,8 +134,8 @@ func TestSecretsOfTheLab(t *testing.T) {
 			write(t, folder, "public/"+name)
 		}
 		l.DNS.Keys = append(l.DNS.Keys, lab.TSIGKey{SecretFile: at(folder, "tsig")})
-		l.Redfish = lab.Redfish{Accounts: []lab.RedfishAccount{{PasswordFile: at(folder, "redfish-password")}}, Certificate: at(folder, "redfish.pem")}
-		l.Balancers = []*lab.Balancer{{Certificates: []string{at(folder, "web.pem")}}}
+		l.Redfish = lab.Redfish{Accounts: []lab.RedfishAccount{{PasswordFile: at(folder, "redfish-password")}}}
+		l.Certificates = []lab.FileAt{{Path: at(folder, "redfish.pem")}, {Path: at(folder, "web.pem")}}
 		l.Clusters = []*lab.Cluster{{Kubeconfig: at(folder, "kubeconfig")}}
 		l.Hypervisors = []*lab.Hypervisor{{URI: "qemu+ssh://kvm/system?keyfile=" + at(folder, "id_ed25519")}}
 		l.Hosts[0].BMC = &lab.BMC{PasswordFile: at(folder, "bmc")}

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -11,6 +12,9 @@ func (r *resolver) tls(raw *rawBalancer, b *lab.Balancer, key string) {
 	tls := raw.TLS.V
 	if tls == nil {
 		return
+	}
+	for i := range tls.Certificates.Items {
+		r.certificate(&tls.Certificates.Items[i], fmt.Sprintf("%s.tls.certificates[%d]", key, i))
 	}
 	b.Certificates = values(tls.Certificates, func(f text) string { return r.path(string(f)) })
 	if tls.ACME.V != nil {

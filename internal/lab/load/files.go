@@ -67,11 +67,6 @@ func (r *resolver) checkFiles() {
 		r.profileFiles(e, r.lab.Profiles[i])
 	}
 	for _, e := range r.raw.Balancers.Entries {
-		if tls := e.V.TLS.V; tls != nil {
-			for i := range tls.Certificates.Items {
-				r.certificate(&tls.Certificates.Items[i], fmt.Sprintf("balancers.%s.tls.certificates[%d]", e.Name, i))
-			}
-		}
 		if tls := e.V.TLS.V; tls != nil && tls.ACME.V != nil {
 			r.checkFile(&tls.ACME.V.CAFile, "balancers."+e.Name+".tls.acme.ca_file", r.path(string(tls.ACME.V.CAFile.V)))
 		}
@@ -83,14 +78,16 @@ func (r *resolver) checkFiles() {
 	if store := r.raw.Appliance.Store.Long; store != nil {
 		r.checkFile(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
 	}
+	for _, c := range r.lab.Certificates {
+		r.checkNamed(c)
+	}
 	r.checkKubeconfigs()
 	r.checkSecrets()
 }
 
-// certificate checks that the file of a certificate exists. Who serves it reads it.
+// certificate adds the file of a certificate to those of the lab. Who serves it reads it.
 func (r *resolver) certificate(v *scalar[text], key string) {
 	if v.ok() {
-		r.checkFile(v, key, r.path(string(v.V)))
 		r.lab.Certificates = append(r.lab.Certificates, lab.FileAt{Pos: r.pos(v.spot), Key: key, Path: r.path(string(v.V))})
 	}
 }
@@ -159,28 +156,35 @@ func (r *resolver) rolesOf(p *lab.Profile) []string {
 }
 
 func (r *resolver) checkFile(v *scalar[text], key, name string) {
-	if !v.ok() || r.exists(name) {
+	if v.ok() {
+		r.checkNamed(lab.FileAt{Pos: r.pos(v.spot), Key: key, Path: name})
+	}
+}
+
+// checkNamed warns of a file that does not exist.
+func (r *resolver) checkNamed(f lab.FileAt) {
+	if r.exists(f.Path) {
 		return
 	}
 	advice := "machines that need it get an error until it exists"
 	switch {
-	case r.pulled(name):
+	case r.pulled(f.Path):
 		advice = "bootlab images pull fetches it"
-	case strings.HasPrefix(key, "balancers."):
+	case strings.HasPrefix(f.Key, "balancers."):
 		advice = "the balancer answers 503, or refuses TLS, until it exists"
-	case strings.HasPrefix(key, "clusters."):
+	case strings.HasPrefix(f.Key, "clusters."):
 		advice = "until it exists, the bootstrap machine leaves once its own check fails"
-	case strings.HasPrefix(key, "redfish."):
+	case strings.HasPrefix(f.Key, "redfish."):
 		advice = "no client can log in with it until it exists"
-		if strings.HasSuffix(key, ".certificate") {
+		if strings.HasSuffix(f.Key, ".certificate") {
 			advice = "no client can connect until it exists"
 		}
-	case strings.Contains(key, ".bmc."):
+	case strings.Contains(f.Key, ".bmc."):
 		advice = "the power of its machines cannot be controlled until it exists"
 	}
 	ws := &r.lab.Warnings
-	ws.Addf(r.pos(v.spot), key, "%s: file not found; %s", name, advice)
-	(*ws)[len(*ws)-1].Path = name
+	ws.Addf(f.Pos, f.Key, "%s: file not found; %s", f.Path, advice)
+	(*ws)[len(*ws)-1].Path = f.Path
 }
 
 // pulled reports whether an entry of images provides the file.

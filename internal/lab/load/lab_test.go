@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
@@ -87,5 +90,23 @@ func TestLabsLoad(t *testing.T) {
 			continue
 		}
 		golden.Check(t, update, strings.TrimSuffix(name, ".yaml")+".golden", summary(l))
+	}
+}
+
+// TestSecretFiles: every file of the lab that holds a secret is one that no machine gets, whether or not it exists.
+func TestSecretFiles(t *testing.T) {
+	t.Parallel()
+	l := parse(t, `
+networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}
+redfish: {listen: 10.1.2.1:8443, certificate: /certs/redfish.pem, accounts: {a: {password_file: /secrets/a}}}
+hypervisors: {kvm: {uri: "qemu+ssh://kvm/system?keyfile=/secrets/id"}}
+balancers:
+  web: {listen: 10.1.2.1:443, mode: http, tls: {certificates: [/certs/one.pem, /certs/two.pem]}, backends: ["10.1.2.3:80"]}
+`)
+	l.Appliance.State = ""
+	want := []string{"/certs/one.pem", "/certs/one.pem.key", "/certs/redfish.pem", "/certs/redfish.pem.key", "/certs/two.pem", "/certs/two.pem.key",
+		"/secrets/a", "/secrets/id"}
+	if diff := cmp.Diff(want, slices.Sorted(slices.Values(l.SecretFiles()))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
