@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -24,38 +23,24 @@ type OtherServer struct {
 	Since, Last time.Time // of its first and its last reply
 }
 
+// A replier is what distinguishes another server. Several may use one address.
+type replier struct {
+	iface string
+	addr  netip.Addr
+	mac   lab.MAC
+}
+
+func newOtherServers() *sightings[replier, struct{}] {
+	return &sightings[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}
+}
+
 // OtherServers returns those that answered within the last hour, sorted by interface and address.
-func (s *Server) OtherServers() []OtherServer { return s.others.fresh(s.deps.Now()) }
-
-type otherServers struct {
-	mu   sync.Mutex
-	seen []OtherServer
-}
-
-// note notes a reply.
-func (o *otherServers) note(iface string, addr netip.Addr, mac lab.MAC, now time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.seen = slices.DeleteFunc(o.seen, func(x OtherServer) bool { return now.Sub(x.Last) >= otherServerFor })
-	i := slices.IndexFunc(o.seen, func(x OtherServer) bool { return x.Interface == iface && x.Addr == addr && x.MAC == mac })
-	switch {
-	case i >= 0:
-		o.seen[i].Last = now
-	case len(o.seen) < maxOtherServers:
-		o.seen = append(o.seen, OtherServer{iface, addr, mac, now, now})
-	}
-}
-
-func (o *otherServers) fresh(now time.Time) (all []OtherServer) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, x := range o.seen {
-		if now.Sub(x.Last) < otherServerFor {
-			all = append(all, x)
-		}
+func (s *Server) OtherServers() (all []OtherServer) {
+	for by, x := range s.others.fresh(s.deps.Now()) {
+		all = append(all, OtherServer{by.iface, by.addr, by.mac, x.since, x.last})
 	}
 	slices.SortFunc(all, func(x, y OtherServer) int {
-		return cmp.Or(cmp.Compare(x.Interface, y.Interface), x.Addr.Compare(y.Addr))
+		return cmp.Or(cmp.Compare(x.Interface, y.Interface), x.Addr.Compare(y.Addr), x.MAC.Compare(y.MAC))
 	})
 	return all
 }

@@ -13,7 +13,7 @@ import (
 // TestTakenReservationsAreForgotten: another machine is new once, until it was silent for ten minutes; and no flood of them is kept.
 func TestTakenReservationsAreForgotten(t *testing.T) {
 	t.Parallel()
-	var r takenReservations
+	r := newTakenReservations()
 	start := time.Unix(1_700_000_000, 0)
 	at := func(m int) time.Time { return start.Add(time.Duration(m) * time.Minute) }
 	addr, mac := netip.MustParseAddr("10.77.0.21"), lab.MAC{2}
@@ -22,18 +22,18 @@ func TestTakenReservationsAreForgotten(t *testing.T) {
 		mac   lab.MAC
 		isNew bool
 	}{{0, mac, true}, {9, mac, false}, {18, mac, false}, {19, lab.MAC{4}, true}, {20, mac, true}, {30, mac, true}} {
-		if isNew := r.note(addr, "a", tt.mac, at(tt.at)); isNew != tt.isNew {
+		if isNew := r.note(addr, otherUser{"a", tt.mac}, at(tt.at)); isNew != tt.isNew {
 			t.Errorf("%s after %d minutes is new: %t", tt.mac, tt.at, isNew)
 		}
 	}
-	if x, ok := r.at(addr, at(39)); !ok || x != (TakenReservation{addr, "a", mac, at(30), at(30)}) {
+	if x, ok := r.at(addr, at(39)); !ok || x != (sighting[otherUser]{otherUser{"a", mac}, at(30), at(30)}) {
 		t.Errorf("%+v, %t", x, ok)
 	}
 	if x, ok := r.at(addr, at(40)); ok || len(r.fresh(at(40))) > 0 {
 		t.Errorf("%+v after ten silent minutes", x)
 	}
 	for i := range 2 * maxTaken {
-		r.note(netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)}), "a", mac, at(50))
+		r.note(netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)}), otherUser{"a", mac}, at(50))
 	}
 	if n := len(r.fresh(at(50))); n != maxTaken {
 		t.Errorf("%d are kept, want %d", n, maxTaken)
@@ -43,28 +43,29 @@ func TestTakenReservationsAreForgotten(t *testing.T) {
 // TestOtherServersAreForgotten: a server is reported since its first reply, until it was silent for an hour; and no flood of them is kept.
 func TestOtherServersAreForgotten(t *testing.T) {
 	t.Parallel()
-	var o otherServers
-	start := time.Unix(1_700_000_000, 0)
+	now, start := time.Time{}, time.Unix(1_700_000_000, 0)
+	s := &Server{others: newOtherServers(), deps: Deps{Now: func() time.Time { return now }}}
 	at := func(m int) time.Time { return start.Add(time.Duration(m) * time.Minute) }
 	addr, mac := netip.MustParseAddr("10.77.0.66"), lab.MAC{2}
 	same := cmp.Comparer(func(x, y netip.Addr) bool { return x == y })
-	want := func(now time.Time, want ...OtherServer) {
+	want := func(at time.Time, want ...OtherServer) {
 		t.Helper()
-		if diff := cmp.Diff(want, o.fresh(now), same); diff != "" {
+		now = at
+		if diff := cmp.Diff(want, s.OtherServers(), same); diff != "" {
 			t.Errorf("after %v (-want +got):\n%s", now.Sub(start), diff)
 		}
 	}
 	want(at(0))
-	o.note("br0", addr, mac, at(0))
-	o.note("br0", addr, mac, at(50))
+	s.others.note(replier{"br0", addr, mac}, struct{}{}, at(0))
+	s.others.note(replier{"br0", addr, mac}, struct{}{}, at(50))
 	want(at(100), OtherServer{"br0", addr, mac, at(0), at(50)})
 	want(at(110))
-	o.note("br0", addr, mac, at(200))
+	s.others.note(replier{"br0", addr, mac}, struct{}{}, at(200))
 	want(at(200), OtherServer{"br0", addr, mac, at(200), at(200)})
 	for i := range 2 * maxOtherServers {
-		o.note("br0", addr, lab.MAC{2, byte(i)}, at(200))
+		s.others.note(replier{"br0", addr, lab.MAC{2, byte(i)}}, struct{}{}, at(200))
 	}
-	if n := len(o.fresh(at(201))); n != maxOtherServers {
+	if n := len(s.others.fresh(at(201))); n != maxOtherServers {
 		t.Errorf("%d are kept, want %d", n, maxOtherServers)
 	}
 }

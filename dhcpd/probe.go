@@ -224,7 +224,7 @@ func (s *Server) otherServer(r segment.Rogue) {
 	if !server.IsValid() {
 		server = r.SourceIP
 	}
-	s.others.note(r.Interface, server, r.SourceMAC, s.deps.Now())
+	s.others.note(replier{r.Interface, server, r.SourceMAC}, struct{}{}, s.deps.Now())
 	e := event.Event{
 		Kind: event.DHCPRogue, MAC: r.ClientMAC, Addr: server, Detail: fmt.Sprintf("%s (%s) on %s", server, r.SourceMAC, r.Interface),
 		Err: fmt.Sprintf("another DHCP server sent %s", r.Kind),

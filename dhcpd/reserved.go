@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -23,66 +21,21 @@ type TakenReservation struct {
 	Since, Last time.Time // when it was heard first, and last
 }
 
+// An otherUser of a reserved address is another machine than the host that it is reserved for.
+type otherUser struct {
+	host string
+	mac  lab.MAC
+}
+
+func newTakenReservations() *sightings[netip.Addr, otherUser] {
+	return &sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken}
+}
+
 // TakenReservations returns those whose other machine was heard within the last ten minutes, sorted by address. It is what ARP shows that
 // reaches the appliance: announcements, and requests and replies of that machine. None is asked.
-func (s *Server) TakenReservations() []TakenReservation { return s.taken.fresh(s.deps.Now()) }
-
-// takenReservations are kept from ARP, and looked up for each DHCPACK: while there is none, that takes no lock.
-type takenReservations struct {
-	n  atomic.Int32 // of seen
-	mu sync.Mutex
-	// seen is by address: the last other machine that was heard.
-	seen map[netip.Addr]TakenReservation
-}
-
-// note notes that mac uses an address of host, and reports whether that is new.
-func (r *takenReservations) note(addr netip.Addr, host string, mac lab.MAC, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	was, known := r.seen[addr]
-	if known && was.MAC == mac && was.Host == host && now.Sub(was.Last) < conflictTime {
-		was.Last = now
-		r.seen[addr] = was
-		return false
-	}
-	r.pruneLocked(now)
-	if r.seen == nil {
-		r.seen = map[netip.Addr]TakenReservation{}
-	}
-	if !known && len(r.seen) >= maxTaken {
-		return false
-	}
-	r.seen[addr] = TakenReservation{addr, host, mac, now, now}
-	r.n.Store(int32(len(r.seen)))
-	return true
-}
-
-func (r *takenReservations) pruneLocked(now time.Time) {
-	for addr, x := range r.seen {
-		if now.Sub(x.Last) >= conflictTime {
-			delete(r.seen, addr)
-		}
-	}
-	r.n.Store(int32(len(r.seen)))
-}
-
-// at returns the one of an address.
-func (r *takenReservations) at(addr netip.Addr, now time.Time) (x TakenReservation, ok bool) {
-	if r.n.Load() == 0 {
-		return x, false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	x, ok = r.seen[addr]
-	return x, ok && now.Sub(x.Last) < conflictTime
-}
-
-func (r *takenReservations) fresh(now time.Time) (all []TakenReservation) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pruneLocked(now)
-	for _, x := range r.seen {
-		all = append(all, x)
+func (s *Server) TakenReservations() (all []TakenReservation) {
+	for addr, x := range s.taken.fresh(s.deps.Now()) {
+		all = append(all, TakenReservation{addr, x.value.host, x.value.mac, x.since, x.last})
 	}
 	slices.SortFunc(all, func(x, y TakenReservation) int { return x.Addr.Compare(y.Addr) })
 	return all
@@ -94,7 +47,7 @@ func (s *Server) heard(addr netip.Addr, mac lab.MAC) {
 	if h == nil || slices.Contains(h.AllMACs(), mac) {
 		return
 	}
-	if s.taken.note(addr, h.Name, mac, s.deps.Now()) {
+	if s.taken.note(addr, otherUser{h.Name, mac}, s.deps.Now()) {
 		s.recordTaken(addr)
 	}
 }
@@ -106,9 +59,9 @@ func (s *Server) recordTaken(addr netip.Addr) {
 		return
 	}
 	h := s.deps.Table().reservedTo(addr)
-	if h == nil || h.Name != x.Host {
+	if h == nil || h.Name != x.value.host {
 		return // the lab has changed
 	}
 	s.deps.Events.Record(event.Event{Kind: event.AddressConflict, Host: h.Name, MAC: h.MACs[0], Addr: addr, Claimed: true, Reason: event.OtherMachine,
-		Err: fmt.Sprintf("%s uses %s, which is reserved for %s: switch that machine off, or add the MAC to the host's line if it is a NIC of it", x.MAC, addr, h.Name)})
+		Err: fmt.Sprintf("%s uses %s, which is reserved for %s: switch that machine off, or add the MAC to the host's line if it is a NIC of it", x.value.mac, addr, h.Name)})
 }

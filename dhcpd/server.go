@@ -68,8 +68,8 @@ type Server struct {
 	declines   probeLimiter  // of clients whose DHCPDECLINE changes nothing
 	unprobed   atomic.Uint64 // addresses offered without waiting for a probe
 	conflicts  addressConflicts
-	others     otherServers
-	taken      takenReservations
+	others     *sightings[replier, struct{}]
+	taken      *sightings[netip.Addr, otherUser] // looked up for each DHCPACK
 	quarantine *declineQuarantine
 	floods     *floods
 	panics     *panics.Server
@@ -101,7 +101,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), unstored: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
-		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now), interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
+		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now), others: newOtherServers(), taken: newTakenReservations(),
+		interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
 		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) }, Heard: s.heard,
