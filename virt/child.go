@@ -189,37 +189,15 @@ func (c *libvirtConn) serve(req request) (resp response) {
 		resp.Text, err = c.capabilities(req.Arch, req.Name, req.Type)
 	case methodInterfaces:
 		resp.Names, err = c.interfaces()
-	case methodDefineNet:
-		err = c.defineNetwork(req.XML)
-	case methodDeleteNet:
-		err = c.deleteNetwork(req.UUID)
 	case methodFind:
 		resp.Domains, err = c.find(req.UUID, req.Name)
 	case methodXML:
 		resp.Text, err = c.xml(req.UUID)
-	case methodDefine:
-		err = c.define(req.XML)
-	case methodAutostart:
-		err = c.setAutostart(req.UUID, req.On)
-	case methodStart:
-		err = c.start(req.UUID)
-	case methodStartWith:
-		err = c.startWith(req.XML)
-	case methodSetBootOrder:
-		err = c.setBootOrder(req.UUID, req.Order)
-	case methodShutdown:
-		err = c.shutdown(req.UUID)
-	case methodDestroy:
-		err = c.destroy(req.UUID)
-	case methodUndefine:
-		err = c.undefine(req.UUID)
 	case methodVolumes:
 		resp.Volumes, err = c.volumes(req.Volumes)
 	case methodVolumeAt:
 		resp.Volumes = make([]Volume, 1)
 		resp.Volumes[0], err = c.volumeAt(req.Name)
-	case methodGrow:
-		err = c.grow(req.UUID, req.Device, VolumeID{req.Pool, req.Name}, req.Bytes)
 	case methodCreateVolume:
 		resp.Text, err = c.createVolume(req.Pool, req.XML)
 	case methodUploadVolume:
@@ -228,21 +206,50 @@ func (c *libvirtConn) serve(req request) (resp response) {
 			content = os.NewFile(fdContent, "content")
 		}
 		resp.Text, err = c.uploadVolume(req.Pool, req.XML, content, req.Bytes)
-	case methodDeleteVolume:
-		err = c.deleteVolume(req.Pool, req.Name)
 	case methodSnapshots:
 		resp.Snapshots, err = c.snapshots(req.UUID)
-	case methodSnapshot:
-		err = c.snapshot(req.UUID, req.XML)
-	case methodRevert:
-		err = c.revert(req.UUID, req.Name)
-	case methodDeleteSnapshot:
-		err = c.deleteSnapshot(req.UUID, req.Name)
 	default:
-		err = errors.New("unknown method " + string(req.Method))
+		err = c.change(req)
 	}
 	if err != nil {
 		resp.Err, resp.Broken = err.Error(), !c.alive()
 	}
 	return resp
+}
+
+// change makes a call that answers nothing but an error.
+func (c *libvirtConn) change(req request) error {
+	switch req.Method {
+	case methodDefineNet:
+		return c.defineNetwork(req.XML)
+	case methodDeleteNet:
+		return c.deleteNetwork(req.UUID)
+	case methodDefine:
+		return c.define(req.XML)
+	case methodAutostart:
+		return c.setAutostart(req.UUID, req.On)
+	case methodStart:
+		return c.start(req.UUID)
+	case methodStartWith:
+		return c.startWith(req.XML)
+	case methodSetBootOrder:
+		return c.setBootOrder(req.UUID, req.Order)
+	case methodShutdown:
+		return c.shutdown(req.UUID)
+	case methodDestroy:
+		return c.destroy(req.UUID)
+	case methodUndefine:
+		return c.undefine(req.UUID)
+	case methodGrow:
+		return c.grow(req.UUID, req.Device, VolumeID{req.Pool, req.Name}, req.Bytes)
+	case methodDeleteVolume:
+		return c.deleteVolume(req.Pool, req.Name)
+	case methodSnapshot:
+		return c.snapshot(req.UUID, req.XML)
+	case methodRevert:
+		return c.revert(req.UUID, req.Name)
+	case methodDeleteSnapshot:
+		return c.deleteSnapshot(req.UUID, req.Name)
+	}
+	return errors.New("unknown method " + string(req.Method))
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// textOf returns how the value that p points to is written. Types of this package say so themselves; those of the model,
-// and those that are one of a few words, are listed here.
+// textOf returns how the value that p points to is written. Types of this package say so themselves; those of the model are listed here.
 func textOf(p any) textual {
 	switch v := p.(type) {
 	case textual:
@@ -25,7 +24,13 @@ func textOf(p any) textual {
 		return parsed[lab.Size]{v, lab.ParseSize, sizeSpec}
 	case *lab.Range:
 		return parsed[lab.Range]{v, parseRange, rangeSpec}
+	}
+	return wordOf(p)
+}
 
+// wordOf is textOf of the types whose values are one of a few words.
+func wordOf(p any) textual {
+	switch v := p.(type) {
 	case *lab.AddressMode:
 		return word(v, lab.AddressHold, lab.AddressOff)
 	case *lab.DHCPMode:
