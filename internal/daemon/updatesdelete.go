@@ -74,6 +74,7 @@ func updatesOf(keys []string, name, rtype string) (sets []dnsd.RRSet, err error)
 		}
 	}
 	if len(sets) == 0 {
+		name = strings.ToLower(strings.TrimSuffix(name, ".")) + "."
 		return nil, &api.Error{Status: http.StatusNotFound, Message: "no dynamic update made " + strings.TrimSpace(name+" "+rtype), Hint: "bootlab dns updates lists them"}
 	}
 	return sets, nil
