@@ -11,14 +11,15 @@ DATE       := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-
 LDFLAGS     = -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 FUZZTIME    = 30s
 
-# Most tests wait for peers and timers, so more of them run at a time than there are processors; emulated machines compute.
-PARALLEL       = -parallel 4
-PARALLEL_BOOTS = -parallel 3
+# Most tests wait for peers and timers, so more of them run at a time than there are processors; emulated machines compute. What go vet
+# finds, make lint reports.
+PARALLEL       = -vet=off -parallel 4
+PARALLEL_BOOTS = -vet=off -parallel 3
 
 # What runs programs, the daemon above all, is never taken from the test cache, which does not know them.
 BOOTS    = ./test/e2e/... ./test/support/qemu/...
-PROGRAMS = $$(go list ./cmd/... ./test/... | grep -v -e /test/e2e -e /test/support/qemu)
-UNITS    = $$(go list ./... | grep -v -e /cmd/ -e /test/)
+PROGRAMS = ./test/interop $$(go list ./cmd/... ./test/... | grep -v -e /test/e2e -e /test/support/qemu)
+UNITS    = ./virt ./lbproxy ./internal/daemon $$(go list ./... | grep -v -e /cmd/ -e /test/) # what takes longest begins first
 
 .PHONY: help
 help: ## print this
@@ -52,16 +53,19 @@ deps: ## Debian's packages that tests need
 test-fast: assets ## the tests that need neither root nor other programs: under a minute
 	go test -short -timeout 10m ./...
 
-# -timeout only ends what hangs. The tests of programs and those of test/conformance mostly wait, so they run side by side; what boots real
+# -timeout only ends what hangs. All but the boots mostly wait, so they run side by side, once what they share is compiled; what boots real
 # machines comes last, and alone: emulation takes every core.
 .PHONY: test
-test: deps assets ## every test, with the race detector, real boots included: some twenty minutes on two cores
+test: deps assets ## every test, with the race detector, real boots included: a quarter of an hour on two cores
 	@rc=0; export BOOTLAB_REQUIRE=all; \
-	go test -race $(PARALLEL) -timeout 30m $(UNITS) || rc=1; \
-	go test -C bench -race -timeout 30m ./... || rc=1; \
-	$(MAKE) --no-print-directory --keep-going --jobs=2 test-programs test-conformance || rc=1; \
+	go build -race ./... || exit 1; \
+	$(MAKE) --no-print-directory --keep-going --jobs=3 test-units test-programs test-conformance test-bench || rc=1; \
 	go test -race $(PARALLEL_BOOTS) -count=1 -timeout 60m -p 1 $(BOOTS) || rc=1; \
 	exit $$rc
+
+.PHONY: test-units
+test-units:
+	go test -race -p 4 $(PARALLEL) -timeout 30m $(UNITS)
 
 .PHONY: test-programs
 test-programs:
@@ -70,6 +74,10 @@ test-programs:
 .PHONY: test-conformance
 test-conformance:
 	go test -C test/conformance -race $(PARALLEL) -count=1 -timeout 30m ./...
+
+.PHONY: test-bench
+test-bench:
+	go test -C bench -race $(PARALLEL) -timeout 30m ./...
 
 .PHONY: test-long
 test-long: e2e e2e-install cluster stress fuzz soak reproducible ## every boot, whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours
@@ -188,10 +196,11 @@ docs: ## rewrite the pages that are generated
 	go test ./internal/lab/load -run Doc -update
 
 # What is not committed yet may differ, but not change.
+# With the race detector, as make test: so each of these tests is built once.
 .PHONY: generated
 generated: assets ## pages and golden files are as docs and golden make them
 	@before=$$(git diff HEAD | sha256sum); \
-	test/golden.sh || exit 1; \
+	GOFLAGS="$(GOFLAGS) -race" test/golden.sh || exit 1; \
 	test "$$before" = "$$(git diff HEAD | sha256sum)" || { git diff --stat; echo "generated files differ: commit them" >&2; exit 1; }
 
 .PHONY: check
