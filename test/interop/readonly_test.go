@@ -30,15 +30,25 @@ func onExt4(t *testing.T, dir string) (fail, mount func()) {
 		t.Fatal(err)
 	}
 	netns.Run(t, "mkfs.ext4", "-q", "-E", "root_owner=0:0", image)
-	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", image).Output()
-	if err != nil {
-		t.Skipf("needs a loop device, which this machine has not: losetup: %v", err)
-	}
-	device := string(bytes.TrimSpace(out))
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run(); _ = exec.Command("losetup", "-d", device).Run() })
+	device := ""
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
 	mount = func() {
 		t.Helper()
-		_ = exec.CommandContext(t.Context(), "umount", dir).Run()
+		if device != "" {
+			// Programs that other tests have started in mount namespaces of their own keep the failed file system: its device would be mounted as
+			// it is. A copy has another.
+			netns.Run(t, "umount", "-l", dir)
+			netns.Run(t, "blockdev", "--flushbufs", device)
+			netns.Run(t, "cp", "--sparse=always", image, image+".copy")
+			image += ".copy"
+		}
+		out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", image).Output()
+		if err != nil {
+			t.Skipf("needs a loop device, which this machine has not: losetup: %v", err)
+		}
+		device = string(bytes.TrimSpace(out))
+		loop := device
+		t.Cleanup(func() { _ = exec.Command("losetup", "-d", loop).Run() })
 		_ = exec.CommandContext(t.Context(), "e2fsck", "-p", device).Run() // 1: errors were corrected
 		netns.Run(t, "mount", "-o", "errors=remount-ro", device, dir)
 	}
