@@ -4,6 +4,9 @@
 export GOFLAGS += -tags=libvirt_dlopen -buildvcs=false -trimpath
 export CGO_ENABLED = 1
 
+# By default each process with the race detector sleeps a second before it exits, and tests start hundreds.
+export GORACE = atexit_sleep_ms=10
+
 # The date is the commit's, so that a commit always builds the same binary. Without git the version is "unknown".
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT     := $(shell git rev-parse HEAD 2>/dev/null)
