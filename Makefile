@@ -94,7 +94,7 @@ soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cu
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestKill$$|TestPowerCuts|TestLoad|TestEveryDamage|TestKnownHostsOnASlowDisk' \
 		./internal/store/logfile ./internal/daemon ./dhcpd
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestNeighboursGetNothing|TestDashboardMemory|TestImportMemory' ./test/interop
-	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestUpdatesBesideBIND' ./dnsd
+	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestUpdatesBesideBIND|TestOneMistake' ./dnsd ./internal/lab/load
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 12h -v -run 'TestKilledDaemon$$' ./test/interop
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestFrozenLibvirtd|TestVMHardware' ./virt ./test/e2e
 

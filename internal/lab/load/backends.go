@@ -177,16 +177,17 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 	if h == nil {
 		h = r.names[name+"."+r.lab.Domain]
 	}
+	if h == nil && !r.inDNS(m.V.host) {
+		r.unknownMember(m, key)
+		return lab.Backend{}, false
+	}
 	var named4, named6 netip.Addr
 	if h != nil {
 		named4, named6 = h.NamedAddrs()
 	}
 	switch {
-	case h == nil && r.inDNS(m.V.host):
-		return lab.Backend{Name: name, Addr: netip.AddrPortFrom(netip.Addr{}, uint16(number))}, true
 	case h == nil:
-		r.unknownName(m.spot, key, "host", m.V.host, r.raw.Hosts.names())
-		return lab.Backend{}, false
+		return lab.Backend{Name: name, Addr: netip.AddrPortFrom(netip.Addr{}, uint16(number))}, true
 	case !named4.IsValid() && !named6.IsValid() && len(h.MACs) == 0:
 		r.fail(m.spot, key, "host %s (%s) has no ip, and no mac that could get a lease: want one there, or an address here", h.Name, h.Pos)
 		return lab.Backend{}, false
@@ -198,4 +199,24 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 		a = named6
 	}
 	return lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, uint16(number))}, true
+}
+
+// unknownMember reports a member that is no host: by the name of the host that was probably meant, unless its domain is wrong because its cluster
+// is.
+func (r *resolver) unknownMember(m *scalar[member], key string) {
+	known, label := r.raw.Hosts.names(), m.V.host
+	if i := strings.IndexByte(label, '.'); i > 0 {
+		label = label[:i]
+		if e := r.raw.Hosts.byName[label]; e != nil && e.V.Cluster.set() && r.clusters[string(e.V.Cluster.V)] == nil {
+			return // reported already
+		}
+		if near := lab.Nearest(label, known); near == "" || !r.misnamed["hosts."+near] {
+			if h := r.hosts[near]; h != nil {
+				r.failOnce(m.spot, key, "host %[2]q%[1]s is not in the lab: did you mean %[3]s or %[4]s?", m.V.host, near, h.FQDN)
+				return
+			}
+			label = m.V.host
+		}
+	}
+	r.unknownName(m.spot, key, "host", label, known)
 }

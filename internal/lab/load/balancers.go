@@ -65,7 +65,7 @@ const maxPorts = 8192
 // binds returns where a balancer listens.
 func (r *resolver) binds(raw *oneOrMore[bind], key string) lab.Binds {
 	all := lab.Binds(values(raw.scalars, func(b bind) lab.Bind { return b.Bind }))
-	if raw.set() && len(raw.Items) == 0 {
+	if raw.set() && !raw.bad() && len(raw.Items) == 0 {
 		r.fail(raw.spot, key, "is empty: want an address such as 192.168.16.10:80, or a list of addresses")
 	}
 	for i, b := range all {

@@ -48,7 +48,11 @@ func (r *resolver) acme(raw *rawACME, balancer *rawBalancer, at spot, key string
 		}
 		c.Names = append(c.Names, name)
 	}
-	if len(names.Items) == 0 && !names.bad() {
+	switch {
+	case len(names.Items) > 0 || names.bad():
+	case raw.Names.set():
+		r.fail(raw.Names.spot, key+".names", "is empty: want the names that get a certificate, such as [web.lab.example.com]")
+	default:
 		r.failMissing(at, key+".names", "is missing, and so is match.host: want the names that get a certificate, such as [web.lab.example.com]")
 	}
 	return c

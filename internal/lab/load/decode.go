@@ -55,6 +55,9 @@ type decoder struct {
 
 	unread map[lineOf]bool // lines with an error of YAML's grammar
 
+	aliases map[spot]bool // places of aliases, at which the problems of what they repeat are reported
+	retries []retry       // values that are not valid
+
 	// incomplete are paths of mappings in which a key was not understood: that others are missing there is probably the same mistake.
 	incomplete map[string]bool
 }
@@ -66,7 +69,7 @@ type step struct {
 }
 
 func newDecoder() *decoder {
-	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}, unread: map[lineOf]bool{}}
+	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}, unread: map[lineOf]bool{}, aliases: map[spot]bool{}}
 }
 
 // A plan is how a struct type is decoded: its fields by key.
@@ -128,23 +131,30 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 			continue
 		}
 		field, known := p.index[k.Value]
+		if !known && d.isKey(k) {
+			var meant string
+			if meant, val = d.unknown(n, k, val, p.keys); meant == "" {
+				continue
+			}
+			field = p.index[meant]
+		}
 		bit := uint64(1) << field
 		switch {
 		case !d.isKey(k):
-		case !known:
-			d.unknown(k, p.keys)
 		case own&bit != 0:
 			d.problemKey(k, "is defined twice, here and at %s: want it once", d.firstKey(n, k.Value))
 		case *seen&bit != 0: // the key beside "<<" wins
 		default:
-			d.path = append(d.path, step{k.Value, -1})
+			d.path = append(d.path, step{p.keys[field], -1})
+			before := len(d.problems)
 			d.into(val, v.Field(field).Addr().Interface())
 			d.path = d.path[:len(d.path)-1]
+			if !known && otherKeys[strings.ToLower(k.Value)] != "" {
+				d.problems = d.problems[:before] // a word of another program may have a value of another form
+			}
 		}
-		if known {
-			own |= bit
-			*seen |= bit
-		}
+		own |= bit
+		*seen |= bit
 	}
 	if merged {
 		d.merge(n, func(m *yaml.Node) { d.fields(m, v, p, seen) })
@@ -203,6 +213,7 @@ func (d *decoder) enter(n *yaml.Node) (before, target *yaml.Node) {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		if d.alias == nil {
 			d.alias = n
+			d.aliases[d.spot(n)] = true
 		}
 		n = n.Alias
 	}
@@ -268,20 +279,87 @@ func (d *decoder) firstKey(n *yaml.Node, key string) lab.Pos {
 	return lab.Pos{}
 }
 
-func (d *decoder) unknown(k *yaml.Node, known []string) {
-	d.incomplete[d.key()] = true
-	if word := strings.TrimPrefix(k.Value, "-"); word != k.Value && slices.Contains(known, word) {
+// unknown reports a key that n cannot have. It returns the key that was probably meant and its value, so that nothing is reported
+// that follows from the same mistake; empty: not known.
+func (d *decoder) unknown(n, k, v *yaml.Node, known []string) (meant string, value *yaml.Node) {
+	word := strings.TrimPrefix(k.Value, "-")
+	if rest, ok := d.withoutColon(k, v); ok {
+		word, _, _ = strings.Cut(k.Value, " ")
+		v = rest
+	} else if before, _, _ := strings.Cut(k.Value, " "); strings.Contains(before, ":") && d.almostKey(k, known) {
+		d.incomplete[d.key()] = true
+		return "", nil
+	}
+	dash, there := word != k.Value && v != nil && k.Value[0] == '-', slices.Contains(known, word)
+	switch {
+	case there && dash:
 		d.problem(k, "unknown key %q: want %[2]s without -, or a space between them", k.Value, word)
-		return
+	case there:
+		d.colonMissing(k, word)
+	default:
+		if word = d.suggest(k, known); word == "" {
+			d.incomplete[d.key()] = true
+			return "", nil
+		}
 	}
-	if word, _, _ := strings.Cut(k.Value, " "); strings.Contains(word, ":") && d.almostKey(k, known) {
-		return
+	if hasKey(n, word) {
+		return "", nil
 	}
-	hint := didYouMean(k.Value, known)
-	if hint == "" {
-		hint = ": want " + orList(slices.Sorted(slices.Values(known)))
+	return word, v
+}
+
+// suggest reports an unknown key, with the one that was probably meant, which it returns.
+func (d *decoder) suggest(k *yaml.Node, known []string) (meant string) {
+	if meant = nearestKey(k.Value, known); meant == "" {
+		d.problem(k, "unknown key %q: want %s", k.Value, orList(slices.Sorted(slices.Values(known))))
+		return ""
 	}
-	d.problem(k, "unknown key %q%s", k.Value, hint)
+	d.problem(k, "unknown key %q: did you mean %s?", k.Value, meant)
+	return meant
+}
+
+// withoutColon returns the value of a key that reads "key value", or "key {a" with the value "b}", because a colon is missing.
+func (d *decoder) withoutColon(k, v *yaml.Node) (value *yaml.Node, ok bool) {
+	word, rest, cut := strings.Cut(k.Value, " ")
+	rest = strings.TrimLeft(rest, " ")
+	if !cut || k.Style != 0 || rest == "" || !isIdent(word) {
+		return nil, false
+	}
+	if !isNull(v) {
+		if v.Kind != yaml.ScalarNode || !strings.ContainsRune("{[", rune(rest[0])) {
+			return nil, false
+		}
+		rest += ": " + v.Value
+	}
+	doc, err := oneDocument([]byte(rest))
+	if err != nil || len(doc.Content) == 0 {
+		return nil, false
+	}
+	moveTo(doc.Content[0], k.Line, k.Column+len(k.Value)-len(rest))
+	return doc.Content[0], true
+}
+
+// moveTo gives a node of a line that was parsed alone its place.
+func moveTo(n *yaml.Node, line, column int) {
+	n.Line, n.Column = line, max(n.Column+column-1, 1)
+	for _, c := range n.Content {
+		moveTo(c, line, column)
+	}
+}
+
+func (d *decoder) colonMissing(k *yaml.Node, word string) {
+	_, rest, _ := strings.Cut(k.Value, " ")
+	d.problem(after(k, word), "a colon is missing after %s: want %[1]s: %s", word, shortened(rest))
+}
+
+// hasKey reports whether a mapping has a key.
+func hasKey(n *yaml.Node, key string) bool {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
 }
 
 // twice reports a value that an earlier file has set.

@@ -57,15 +57,16 @@ func (d *effort) diagnose(data []byte, reported int) (mistake, bool) {
 		return max(line, 1)
 	}
 	var moved mistake
+	best := bestRepair{problems: -1}
 	for _, repairs := range [...]func([]string, int) []repair{rewritten, indented} {
-		for i := reported - 1; i >= 0 && d.bytes > 0 && d.repairs > 0; i-- {
+		for i := reported - 1; i >= 0 && d.bytes > 0 && d.repairs > 0 && !best.enough(); i-- {
 			if len(lines[i]) > maxLine {
 				continue
 			}
 			for _, r := range repairs(lines, i) {
 				next := errorAfter(i, r.line)
 				m := mistake{i + 1, r.column, r.reason, r.line}
-				if next == 0 {
+				if next == 0 && best.add(m, withLine(data, i+1, r.line)) {
 					return m, true
 				}
 				if moved.line == 0 && next > reported+1 {
@@ -74,7 +75,34 @@ func (d *effort) diagnose(data []byte, reported int) (mistake, bool) {
 			}
 		}
 	}
+	if best.problems >= 0 {
+		return best.mistake, true
+	}
 	return moved, moved.line > 0
+}
+
+// maxBest is how many repairs that make a file YAML are compared.
+const maxBest = 12
+
+// A bestRepair is the one that leaves the fewest problems of those that make a file YAML: the wrong line, or the wrong indentation, puts keys
+// where they are not known.
+type bestRepair struct {
+	mistake
+	problems int // negative: there is none
+	tried    int
+}
+
+func (b *bestRepair) enough() bool { return b.tried >= maxBest }
+
+// add compares a repair, and reports whether it leaves no problem.
+func (b *bestRepair) add(m mistake, repaired []byte) bool {
+	b.tried++
+	d := newDecoder()
+	d.decodeFile("", repaired, new(rawLab))
+	if n := len(d.problems); b.problems < 0 || n < b.problems {
+		b.mistake, b.problems = m, n
+	}
+	return b.problems == 0
 }
 
 // withLine returns data with another text of one line; lines count from 1.
@@ -127,7 +155,7 @@ const keyWord = `([A-Za-z0-9_][\w./-]*)`
 var shapes = []shape{
 	{regexp.MustCompile(`^([A-Za-z_][\w-]*):([^\s:/].*)$`), `$1: $2`, 1, "a space is missing after the colon of $1"},
 	{regexp.MustCompile(`^` + keyWord + `\s*[=;]\s*(\S.*)$`), `$1: $2`, 1, "a colon is missing after $1"},
-	{regexp.MustCompile(`^` + keyWord + `$`), `$1:`, 1, "a colon is missing after $1"},
+	{regexp.MustCompile(`^` + keyWord + `(?:\s+#.*)?$`), `$1:`, 1, "a colon is missing after $1"},
 	{regexp.MustCompile(`^` + keyWord + `\s+([^\s#].*)$`), `$1: $2`, 1, "a colon is missing after $1"},
 	{regexp.MustCompile(`^(-)(\S.*)$`), `$1 $2`, 1, "a space is missing after -"},
 	{regexp.MustCompile(`^` + keyWord + `:\s+(\{\{[^"]*?)(\s+#.*)?$`), `$1: "$2"`, -2, "a value that begins with {{ needs quotes"},
@@ -250,6 +278,9 @@ func unmatched(body, end string, open []int, quote int) (all []repair) {
 	return []repair{{comma + tail + end, last + 1, reason}, {comma + tail + body[len(comma):] + end, last + 1, reason}}
 }
 
+// opensBlock matches a key whose value is in the lines below.
+var opensBlock = regexp.MustCompile(`^[^#]*:(\s+&\S+)?\s*(#.*)?$`)
+
 // indented returns the repairs of line i that give it the indentation of a line around it.
 func indented(lines []string, i int) (all []repair) {
 	text := strings.TrimLeft(lines[i], " ")
@@ -259,7 +290,7 @@ func indented(lines []string, i int) (all []repair) {
 	}
 	seen := []int{own}
 	below := 0 // the indentation of what belongs to the line; 0: nothing does
-	if i+1 < len(lines) && strings.HasSuffix(strings.TrimSpace(text), ":") && indentOf(lines[i+1]) > own {
+	if i+1 < len(lines) && opensBlock.MatchString(text) && indentOf(lines[i+1]) > own {
 		below = indentOf(lines[i+1])
 	}
 	near := []int{i - 1, i + 1, i - 2, i + 2, i - 3, i - 4, i - 5}
@@ -267,6 +298,23 @@ func indented(lines []string, i int) (all []repair) {
 		if strings.TrimSpace(lines[j]) != "" && indentOf(lines[j]) < own {
 			near = append(near, j)
 			break
+		}
+	}
+	if below > 0 { // the entries before and behind it
+		sibling := func(j int) bool {
+			return strings.TrimSpace(lines[j]) != "" && indentOf(lines[j]) < below && indentOf(lines[j]) != own
+		}
+		for j := i - 1; j >= 0; j-- {
+			if sibling(j) {
+				near = append(near, j)
+				break
+			}
+		}
+		for j := i + 1; j < len(lines); j++ {
+			if sibling(j) {
+				near = append(near, j)
+				break
+			}
 		}
 	}
 	for _, j := range near {

@@ -90,7 +90,9 @@ func (r *resolver) access(l scalars[access], key string) []lab.Access {
 func (r *resolver) keyIsKnown(name string, s spot, key string) {
 	known := func(k lab.TSIGKey) bool { return k.Name == name }
 	if name != "" && !slices.ContainsFunc(r.lab.DNS.Keys, known) {
-		r.fail(s, key, "%q is not a key of dns.keys: want dns: {keys: {%[1]s: {secret_file: FILE}}}", strings.TrimSuffix(name, "."))
+		if !r.incomplete["dns.keys"] && !r.incomplete["dns"] {
+			r.failOnce(s, key, "%[2]q%[1]s is not a key of dns.keys: want dns: {keys: {%[2]s: {secret_file: FILE}}}", strings.TrimSuffix(name, "."))
+		}
 	}
 }
 

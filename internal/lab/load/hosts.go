@@ -102,19 +102,20 @@ func (r *resolver) hostAddresses(e *entry[rawHost], h *lab.Host) {
 func (r *resolver) hostReferences(e *entry[rawHost], h *lab.Host) {
 	if v := &e.V.Cluster; v.ok() {
 		if h.Cluster = r.clusters[string(v.V)]; h.Cluster == nil {
-			r.unknownName(v.spot, hostKey(e, "cluster"), "cluster", string(v.V), r.raw.Clusters.names())
-		} else {
+			h.Cluster = r.clusters[r.unknownName(v.spot, hostKey(e, "cluster"), "cluster", string(v.V), r.raw.Clusters.names())]
+		}
+		if h.Cluster != nil {
 			h.Cluster.Hosts = append(h.Cluster.Hosts, h)
 		}
 	}
 	if v := &e.V.Profile; v.ok() {
 		if h.Profile = r.profiles[string(v.V)]; h.Profile == nil {
-			r.unknownName(v.spot, hostKey(e, "profile"), "profile", string(v.V), r.raw.Profiles.names())
+			h.Profile = r.profiles[r.unknownName(v.spot, hostKey(e, "profile"), "profile", string(v.V), r.raw.Profiles.names())]
 		}
 	}
 	if v := &e.V.Network; v.ok() && !e.V.NICs.set() {
 		if h.Network = r.networks[string(v.V)]; h.Network == nil {
-			r.unknownName(v.spot, hostKey(e, "network"), "network", string(v.V), r.raw.Networks.names())
+			h.Network = r.networks[r.unknownName(v.spot, hostKey(e, "network"), "network", string(v.V), r.raw.Networks.names())]
 		}
 	}
 }
@@ -230,6 +231,10 @@ func (r *resolver) withoutMAC(e *entry[rawHost]) {
 	}{{"profile", raw.Profile.spot}} {
 		if need.s.set() {
 			if !r.incomplete["hosts."+e.Name] {
+				if raw.MAC.set() {
+					r.fail(raw.MAC.spot, hostKey(e, "mac"), "is empty, and %s needs it: want the host's MAC", need.name)
+					return
+				}
 				r.fail(need.s, hostKey(e, need.name), "needs the host's MAC: want mac too")
 			}
 			return
@@ -347,6 +352,7 @@ func (r *resolver) hostNames(e *entry[rawHost], h *lab.Host) {
 		h.Domain = h.Cluster.Domain
 	}
 	if !isLabel(e.Name) {
+		r.misnamed["hosts."+e.Name] = true
 		r.fail(e.spot, "hosts."+e.Name, "%q is not a host's name: want one label of letters, digits and '-'; its domain comes from the cluster or the lab", e.Name)
 		return
 	}

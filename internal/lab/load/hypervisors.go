@@ -36,7 +36,9 @@ func (r *resolver) attachments(e *entry[rawHypervisor], key string) []lab.Attach
 	for _, b := range e.V.Bridges.Entries {
 		n := r.networks[b.Name]
 		if n == nil {
-			r.unknownName(b.spot, key+".bridges."+b.Name, "network", b.Name, r.raw.Networks.names())
+			n = r.networks[r.unknownName(b.spot, key+".bridges."+b.Name, "network", b.Name, r.raw.Networks.names())]
+		}
+		if n == nil {
 			continue
 		}
 		a := lab.Attachment{Pos: r.pos(b.V.Short.spot), Network: n, Bridge: string(b.V.Short.or(""))}
@@ -155,7 +157,9 @@ func (r *resolver) vmHypervisors(raw *oneOrMore[ident], h *lab.Host, vm *lab.VM,
 		case name == anyHypervisor:
 			r.fail(item.spot, key, "any is all hypervisors, and stands alone: want any, or a list of names")
 		case hv == nil:
-			r.unknownName(item.spot, key, "hypervisor", name, r.raw.Hypervisors.names())
+			if hv = r.hypervisors[r.unknownName(item.spot, key, "hypervisor", name, r.raw.Hypervisors.names())]; hv != nil {
+				vm.Candidates = append(vm.Candidates, hv)
+			}
 		case slices.Contains(vm.Candidates, hv):
 			r.fail(item.spot, key, "%s is in the list twice: want each name once", name)
 		default:
@@ -204,6 +208,6 @@ func lacks(h *lab.Host, hv *lab.Hypervisor) *lab.Network {
 // attached reports a hypervisor that does not reach the network of its VM.
 func (r *resolver) attached(h *lab.Host, hv *lab.Hypervisor, s spot, key string) {
 	if n := lacks(h, hv); n != nil {
-		r.fail(s, key, "hypervisor %s (%s) has no bridge for network %s: want bridges: {%s: …} there", hv.Name, hv.Pos, n.Name, n.Name)
+		r.failOnce(s, key, "hypervisor %[2]s (%[3]s) has no bridge for network %[4]s%[1]s: want bridges: {%[4]s: …} there", hv.Name, hv.Pos, n.Name)
 	}
 }

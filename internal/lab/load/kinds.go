@@ -1,6 +1,7 @@
 package load
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,14 +22,28 @@ func (s *scalar[T]) decode(d *decoder, n *yaml.Node) {
 	}
 	s.spot = d.spot(n)
 	content, ok := d.scalarText(n)
-	if !ok {
-		s.file |= badBit
-		return
-	}
-	if err := textOf(&s.V).parse(content); err != nil {
-		s.file |= badBit
+	var err error
+	if ok {
+		if err = textOf(&s.V).parse(content); err == nil {
+			return
+		}
 		d.problem(n, "%v", err)
 	}
+	if _, ok := errors.AsType[*guessed](err); !ok {
+		s.file |= badBit
+	}
+	d.retries = append(d.retries, retry{samplesOf(textOf(&s.V)), s.try})
+}
+
+// try gives a value that is not valid another text, until undo is called.
+func (s *scalar[T]) try(sample string) (undo func(), ok bool) {
+	before := *s
+	if textOf(&s.V).parse(sample) != nil {
+		*s = before
+		return nil, false
+	}
+	s.file &^= badBit
+	return func() { *s = before }, true
 }
 
 // ok reports whether the value is set and valid.
@@ -152,6 +167,7 @@ func (m *dict[T]) decode(d *decoder, n *yaml.Node) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
+		d.incomplete[d.key()] = true
 		d.problem(n, "is %s: want names with values", describe(n))
 		return
 	}
@@ -175,6 +191,13 @@ func (m *dict[T]) entries(d *decoder, n *yaml.Node, own map[string]bool) {
 			continue
 		case !d.isKey(k) || own[k.Value]:
 			continue
+		}
+		if rest, ok := d.withoutColon(k, v); ok {
+			name, _, _ := strings.Cut(k.Value, " ")
+			d.colonMissing(k, name)
+			named := *k
+			named.Value = name
+			k, v = &named, rest
 		}
 		if first := m.byName[k.Value]; first != nil {
 			d.problemKey(k, "is defined twice, here and at %s: want it once", d.pos(first.spot))

@@ -262,8 +262,13 @@ func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, lab.Problems, error) 
 	if d.broken || d.stopped {
 		return nil, nil, d.problems.Err()
 	}
+	decoded := slices.Clone(d.problems)
 	r := newResolver(d, raw, o)
-	switch err := r.run(); {
+	err := r.run()
+	if err != nil {
+		err = d.causes(err, r, decoded)
+	}
+	switch {
 	case err == nil:
 		return r.lab, r.lab.Warnings, nil
 	case len(d.unread) > 0:

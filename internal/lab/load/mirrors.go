@@ -37,8 +37,8 @@ func (r *resolver) mirror(e *entry[either[weblink, rawMirror]]) lab.Mirror {
 			m.URLs = append(m.URLs, r.upstream(u, fmt.Sprintf("%s.url[%d]", key, i)))
 		}
 	}
-	if len(raw.URL.Items) == 0 {
-		r.fail(e.spot, key+".url", "is missing: want the upstream's URL, such as http://deb.debian.org/debian")
+	if len(raw.URL.Items) == 0 && !raw.URL.bad() {
+		r.failMissing(e.spot, key+".url", "is missing: want the upstream's URL, such as http://deb.debian.org/debian")
 	}
 	same := func(p lab.Pattern) lab.Pattern { return p }
 	m.MaxSize = raw.MaxSize.or(defaultMirrorSize)
@@ -112,7 +112,13 @@ func (r *resolver) imageFile(e *entry[rawImage], i *lab.Image, key string) {
 	i.URLs = values(raw.URL.scalars, func(u weblink) string { return string(u) })
 	i.SHA256 = string(raw.SHA256.or(""))
 	if len(raw.URL.Items) == 0 {
-		r.fail(e.spot, key, "has no source: want url and sha256, or stream")
+		switch {
+		case raw.URL.bad() || raw.Stream.bad() || r.incomplete[key]: // reported
+		case raw.URL.set():
+			r.fail(raw.URL.spot, key+".url", "is empty: want a URL, or a list of mirrors")
+		default:
+			r.fail(e.spot, key, "has no source: want url and sha256, or stream")
+		}
 		return
 	}
 	if !raw.SHA256.set() {

@@ -24,6 +24,7 @@ func (r *resolver) networkList() {
 			r.noSubnets = true
 		}
 	}
+	r.noSubnets = r.noSubnets || r.incomplete["networks"]
 	r.bySubnet = lab.SortBySubnet(r.bySubnet)
 	r.overlappingSubnets()
 	r.overlappingSubnets6()
@@ -267,7 +268,7 @@ func (r *resolver) poolLists() {
 			n.Pools = append(n.Pools, r.pool(p, n))
 		}
 		r.overlappingPools(e, n)
-		r.unreachablePools(n)
+		r.unreachablePools(e, n)
 	}
 }
 
@@ -284,7 +285,7 @@ func (r *resolver) pool(e *entry[rawPool], n *lab.Network) *lab.Pool {
 	}
 	if raw.Profile.ok() {
 		if p.Profile = r.profiles[string(raw.Profile.V)]; p.Profile == nil {
-			r.unknownName(raw.Profile.spot, key+".profile", "profile", string(raw.Profile.V), r.raw.Profiles.names())
+			p.Profile = r.profiles[r.unknownName(raw.Profile.spot, key+".profile", "profile", string(raw.Profile.V), r.raw.Profiles.names())]
 		}
 	}
 	if missing(r, &raw.Range, e.spot, key+".range", "two addresses such as 192.168.16.130-192.168.16.135") && n.Subnet.IsValid() {
@@ -322,10 +323,7 @@ func (r *resolver) poolRange(p *lab.Pool, s spot, key string) {
 func (r *resolver) overlappingPools(e *entry[rawNetwork], n *lab.Network) {
 	for i, p := range n.Pools {
 		for j, q := range n.Pools[:i] {
-			if !p.Range.First.IsValid() || !q.Range.First.IsValid() {
-				continue
-			}
-			if p.Range.First.Compare(q.Range.Last) <= 0 && q.Range.First.Compare(p.Range.Last) <= 0 {
+			if overlap(p, q) {
 				r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s overlaps %s of pool %s (%s): want ranges that do not overlap",
 					p.Range, q.Range, q.Name, r.pos(e.V.Pools.Entries[j].V.Range.spot))
 			}
@@ -333,11 +331,17 @@ func (r *resolver) overlappingPools(e *entry[rawNetwork], n *lab.Network) {
 	}
 }
 
+// overlap reports whether two pools have an address in common.
+func overlap(p, q *lab.Pool) bool {
+	return p.Range.First.IsValid() && q.Range.First.IsValid() && p.Range.First.Compare(q.Range.Last) <= 0 && q.Range.First.Compare(p.Range.Last) <= 0
+}
+
 // unreachablePools warns of pools that are never used: every client that matches also matches an earlier pool at least as well.
-func (r *resolver) unreachablePools(n *lab.Network) {
+// A pool whose range is not valid or is that of another is reported as that.
+func (r *resolver) unreachablePools(e *entry[rawNetwork], n *lab.Network) {
 	for i, p := range n.Pools {
-		for _, first := range n.Pools[:i] {
-			if !covers(first, p) {
+		for j, first := range n.Pools[:i] {
+			if !covers(first, p) || overlap(first, p) || !e.V.Pools.Entries[i].V.Range.ok() || !e.V.Pools.Entries[j].V.Range.ok() {
 				continue
 			}
 			r.lab.Warnings.Addf(p.Pos, "networks."+n.Name+".pools."+p.Name, "is never reached: pool %s (%s) takes the same machines and comes first by name: want other criteria, or one range", first.Name, first.Pos)

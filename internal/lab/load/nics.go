@@ -117,7 +117,7 @@ func (r *resolver) nicNetwork(raw *rawNIC, n *lab.NIC, near spot, key string) {
 	switch {
 	case raw.Network.ok():
 		if n.Network = r.networks[string(raw.Network.V)]; n.Network == nil {
-			r.unknownName(raw.Network.spot, key+".network", "network", string(raw.Network.V), r.raw.Networks.names())
+			n.Network = r.networks[r.unknownName(raw.Network.spot, key+".network", "network", string(raw.Network.V), r.raw.Networks.names())]
 		}
 	case n.IP.IsValid():
 		if n.Network = lab.FindSubnet(r.bySubnet, n.IP); n.Network == nil && !r.noSubnets {

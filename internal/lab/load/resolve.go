@@ -1,7 +1,9 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -73,6 +75,8 @@ type resolver struct {
 	services    map[string]lab.Pos      // names that follow members or lead to balancers
 	zones       map[string]*lab.Zone    // by origin
 	forwarded   map[string]bool         // origins of dns.forward_zones
+	misnamed    map[string]bool         // entries with a name that cannot be one, by path of keys
+	once        map[string]*repeat      // problems that several values have for one reason
 }
 
 func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
@@ -82,6 +86,7 @@ func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
 		hosts: make(map[string]*lab.Host, len(raw.Hosts.Entries)), hostByMAC: make(map[lab.MAC]*lab.Host, len(raw.Hosts.Entries)),
 		hostByIP: make(map[netip.Addr]*lab.Host, len(raw.Hosts.Entries)), names: make(map[string]*lab.Host, len(raw.Hosts.Entries)), reserved: map[string]*lab.Cluster{},
 		services: map[string]lab.Pos{}, zones: map[string]*lab.Zone{}, forwarded: map[string]bool{},
+		misnamed: map[string]bool{}, once: map[string]*repeat{},
 	}
 	return r
 }
@@ -117,6 +122,7 @@ func (r *resolver) run() (err error) {
 	r.listeners()
 	r.deriveZones()
 	r.checkFiles()
+	r.reportOnce()
 	r.lab.Warnings.Sort()
 	r.lab.Index()
 	return r.problems.Err()
@@ -153,22 +159,73 @@ func (r *resolver) failMissing(s spot, key, format string, args ...any) {
 	}
 }
 
-// unknownName reports a reference to nothing.
-func (r *resolver) unknownName(s spot, key, kind, name string, known []string) {
-	hint := didYouMean(name, known)
+// unknownName reports a reference to nothing, once for all references to that name. It returns the name that was probably meant, so that
+// nothing is reported that follows from the same mistake; empty: not known.
+func (r *resolver) unknownName(s spot, key, kind, name string, known []string) (meant string) {
+	meant = lab.Nearest(name, known)
+	hint := ""
 	switch {
-	case hint != "":
+	case meant != "":
+		hint = fmt.Sprintf(": did you mean %s?", meant)
 	case len(known) == 0:
 		hint = fmt.Sprintf(": the lab has no %ss", kind)
 	case len(known) <= 8:
 		hint = ": want " + orList(known)
 	}
-	r.fail(s, key, "%s %q is not in the lab%s", kind, name, hint)
+	if !r.incomplete[kind+"s"] && !r.misnamed[kind+"s."+meant] {
+		r.failOnce(s, key, "%[2]s %[3]q%[1]s is not in the lab%[4]s", kind, name, hint)
+	}
+	return meant
+}
+
+// A repeat is a problem that several values have for one reason.
+type repeat struct {
+	s      spot // of the first
+	key    string
+	format string
+	args   []any
+	places map[spot]bool
+}
+
+// failOnce is fail for what several values name that is not there: the first is reported, with their number, which is the first argument
+// of the format; the others tell which mistakes are the same.
+func (r *resolver) failOnce(s spot, key, format string, args ...any) {
+	id := fmt.Sprintf(format, append([]any{""}, args...)...)
+	p := r.once[id]
+	if p == nil {
+		p = &repeat{s, key, format, args, map[spot]bool{}}
+		r.once[id] = p
+	}
+	if s.before(p.s) {
+		p.s, p.key = s, key
+	}
+	p.places[s] = true
+}
+
+// reportOnce reports what failOnce has collected.
+func (r *resolver) reportOnce() {
+	for _, id := range slices.Sorted(maps.Keys(r.once)) {
+		p, times := r.once[id], ""
+		if n := len(p.places); n > 1 {
+			times = fmt.Sprintf(" (in %d places)", n)
+		}
+		r.fail(p.s, p.key, p.format, append([]any{times}, p.args...)...)
+	}
+}
+
+// before reports whether s is above or left of o; an unknown place is last.
+func (s spot) before(o spot) bool {
+	if !s.set() || !o.set() {
+		return s.set()
+	}
+	a, b := s.file&^badBit, o.file&^badBit
+	return cmp.Or(cmp.Compare(a, b), cmp.Compare(s.line, o.line), cmp.Compare(s.column, o.column)) < 0
 }
 
 // identName reports a name of an entry that cannot be one.
 func (r *resolver) identName(s spot, key, name string) {
 	if !isIdent(name) {
+		r.misnamed[key] = true
 		r.fail(s, key, "%q is not a name: want letters, digits, '.', '_' and '-', beginning with a letter or digit", name)
 	}
 }
@@ -248,7 +305,7 @@ func listens[T interface{ endpoint() netip.AddrPort }](r *resolver, raw *oneOrMo
 		return nil
 	case off >= 0:
 		r.fail(raw.Items[off].spot, key, "is off and has addresses: want off alone, or addresses")
-	case raw.set() && len(raw.Items) == 0:
+	case raw.set() && !raw.bad() && len(raw.Items) == 0:
 		r.fail(raw.spot, key, "is empty: want an address or a list of addresses")
 	}
 	if len(l) == 0 {

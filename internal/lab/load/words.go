@@ -148,10 +148,65 @@ func (e enum[T]) parse(s string) error {
 		names[i] = string(a)
 	}
 	if meant := e.meant(s, names); meant != "" {
-		return fmt.Errorf("%q is not known: did you mean %s?", s, meant)
+		*e.v = T(meant)
+		return &guessed{fmt.Sprintf("%q is not known: did you mean %s?", s, meant)}
 	}
 	return fmt.Errorf("%q is not known: want %s", s, orList(names))
 }
+
+// nearestKey returns the key that a person probably means; empty: none.
+func nearestKey(s string, known []string) string {
+	for _, other := range strings.Fields(otherKeys[strings.ToLower(s)]) {
+		if slices.Contains(known, other) {
+			return other
+		}
+	}
+	longer := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return len(k) != len(s)+1 || !lacksOne(s, k) })
+	if len(longer) == 1 {
+		return longer[0]
+	}
+	return lab.Nearest(s, known)
+}
+
+// lacksOne reports whether s is word without one of its letters.
+func lacksOne(s, word string) bool {
+	for i := range word {
+		if word[:i]+word[i+1:] == s {
+			return true
+		}
+	}
+	return false
+}
+
+// otherKeys are words that people have for keys of the lab file, those of dnsmasq, ISC dhcpd, Kea, HAProxy, libvirt, Terraform and Ansible, in lower
+// case; of several, the one that the mapping knows is meant.
+var otherKeys = map[string]string{
+	"bind": "listen interface", "bind_address": "listen", "listen_address": "listen", "listen-address": "listen", "port": "listen", "frontend": "listen",
+	"servers": "backends forward dns", "server": "backends forward dns", "members": "backends", "member": "backends", "upstreams": "backends forward", "pool_members": "backends", "targets": "backends",
+	"algorithm": "balance", "lb_method": "balance", "health_check": "check", "healthcheck": "check", "healthchecks": "check", "option": "options", "protocol": "mode",
+	"dns_servers": "dns", "dns-servers": "dns", "dns_server": "dns", "nameserver": "dns", "nameservers": "dns forward", "name_servers": "dns", "domain-name-servers": "dns", "resolvers": "dns forward", "forwarders": "forward", "forwarder": "forward",
+	"domain_name": "domain", "domain-name": "domain", "dns_domain": "domain", "search_domains": "search", "domain-search": "search", "dns_search": "search",
+	"ntp_servers": "ntp", "ntp-servers": "ntp", "time_servers": "ntp",
+	"macaddr": "mac", "macaddress": "mac", "mac_address": "mac", "mac-address": "mac", "hwaddr": "mac", "hwaddress": "mac", "hw-address": "mac", "hw_address": "mac", "hardware": "mac", "ethernet": "mac", "lladdr": "mac",
+	"ipaddr": "ip address", "ip_address": "ip address", "ip-address": "ip address", "ipv4": "ip address", "ipv4_address": "ip address", "fixed-address": "ip", "fixed_address": "ip", "addr": "ip address", "addresses": "ip address listen", "ipv6": "ip6 subnet6", "ip6_address": "ip6", "ipv6_address": "ip6",
+	"cidr": "subnet", "prefix": "subnet", "network": "subnet", "netmask": "subnet", "subnet4": "subnet", "subnet6_prefix": "subnet6",
+	"gateway": "router via", "default_gateway": "router", "default-gateway": "router", "gw": "router via", "routers": "router", "destination": "to", "dest": "to", "dst": "to", "next_hop": "via", "nexthop": "via",
+	"nic": "interface nics", "device": "interface", "dev": "interface", "bridge": "interface bridges", "vlan_id": "vlan",
+	"dhcp_range": "pools range", "dhcp-range": "pools range", "ranges": "pools range", "pool": "pools range", "range": "pools", "reservations": "hosts", "dhcp-host": "hosts", "static_leases": "hosts",
+	"lease_time": "lease", "lease-time": "lease", "default-lease-time": "lease", "valid-lifetime": "lease", "max-lease-time": "lease", "leasetime": "lease", "ttl": "lease",
+	"subnets": "networks", "machines": "hosts", "nodes": "hosts", "groups": "profiles", "loadbalancers": "balancers", "load_balancers": "balancers", "loadbalancer": "balancers", "load_balancer": "balancers", "kvm": "hypervisors",
+	"os_type": "os", "distro": "os", "operating_system": "os", "kickstart": "config", "preseed": "config", "ignition": "config", "user_data": "config", "user-data": "config", "autoinstall": "config", "cloud_config": "config", "ks": "config",
+	"cmdline": "args", "append": "args", "kernel_args": "args", "kernel_params": "args", "kargs": "args", "ramdisk": "initrd", "initramfs": "initrd", "vmlinuz": "kernel", "root_disk": "install_to", "disk": "install_to disks", "install_disk": "install_to", "root_device": "install_to",
+	"vcpu": "cpus", "vcpus": "cpus", "cores": "cpus", "ram": "memory", "mem": "memory", "memory_mb": "memory", "memory_mib": "memory", "storage": "disks", "volumes": "disks", "boot_firmware": "firmware", "bios": "firmware", "cpu_model": "cpu", "cpu_mode": "cpu", "machine_type": "machine",
+	"hostname": "aliases", "hostnames": "aliases", "alias": "aliases", "cname": "aliases", "cnames": "aliases", "label": "role", "labels": "vars", "variables": "vars", "metadata": "vars", "type": "kind", "vip": "address", "api_vip": "address", "ingress_vip": "ingress", "apivip": "address", "ingressvip": "ingress", "api_vips": "address", "ingress_vips": "ingress",
+	"ipmi_address": "ipmi", "user": "username", "pass": "password_file", "password": "password_file", "tls_cert": "certificates", "cert": "certificates certificate", "crt": "certificates certificate", "data_dir": "state", "statedir": "state", "tftp_root": "files", "tftp-root": "files", "root": "files", "retries": "fall", "every": "interval", "inter": "interval",
+}
+
+// A guessed is the error of a text that is not valid, where the value has been set to what was probably meant: then nothing is
+// reported that follows from the same mistake.
+type guessed struct{ reason string }
+
+func (g *guessed) Error() string { return g.reason }
 
 // A balanceMode is a word, of which HAProxy and nginx have made people expect another.
 type balanceMode struct{ textual }
