@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
 
@@ -462,6 +463,68 @@ func (n *neighbourhood) events() (own []string, claimed int) {
 		claimed += b.Claimed
 	}
 	return own, claimed
+}
+
+// TestForgedDHCP: DHCP messages that a neighbour forges with the host's MAC, while the host boots and while it installs, begin boots on its
+// timeline, and change neither its state, nor its address, nor its token, nor what it reads.
+func TestForgedDHCP(t *testing.T) {
+	t.Parallel()
+	n := newNeighbourhood(t, "10.93.20")
+	w, victim, self := n.spy.wire(t), mac(hostMAC), net.ParseIP(n.net+".1")
+	own := net.ParseIP(n.hostAddr())
+	pxe := dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient:Arch:00007:UNDI:003016"))
+	ipxe := dhcpv4.WithOption(dhcpv4.OptUserClass("iPXE"))
+	asking := func(addr net.IP) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(addr)) }
+	server := dhcpv4.WithOption(dhcpv4.OptServerIdentifier(self))
+	counted := func() (all float64) {
+		for _, kind := range []string{"discover", "request", "decline", "release", "inform"} {
+			all += n.metric(`bootlab_dhcpd_packets_received_total{type="` + kind + `"}`)
+		}
+		return all
+	}
+	forge := func() {
+		t.Helper()
+		before, sent := counted(), 0
+		for range 3 {
+			for _, p := range []*dhcpv4.DHCPv4{
+				discover(victim, pxe), discover(victim, ipxe), discover(victim),
+				message(dhcpv4.MessageTypeRequest, victim, asking(own), server, pxe), message(dhcpv4.MessageTypeRequest, victim, asking(own), server),
+				message(dhcpv4.MessageTypeRequest, victim, asking(net.ParseIP(n.net+".77"))),
+				message(dhcpv4.MessageTypeDecline, victim, asking(own), server),
+				message(dhcpv4.MessageTypeRelease, victim, dhcpv4.WithClientIP(own), server),
+				message(dhcpv4.MessageTypeInform, victim, dhcpv4.WithClientIP(own)),
+			} {
+				w.sendBytes(mac(spyMAC), newClient, toServers, p.ToBytes())
+				sent++
+			}
+		}
+		n.until("all forged messages are received", func() bool { return counted() >= before+float64(sent) })
+	}
+	boots := func() int {
+		all, err := n.client.Boots(t.Context(), "w0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	before := boots()
+	forge()
+	n.undisturbed("forged DHCP messages")
+	t.Logf("%d boots before, %d after the forged messages", before, boots())
+	n.reachable()
+	if status, body := n.host.get(n.hostAddr(), n.config); status != http.StatusOK || !strings.Contains(body, "treasure-of-w0") {
+		t.Fatalf("the document: status %d %s\n%s", status, body, n.timeline())
+	}
+	forge()
+	n.shows("installing", "hosts")
+	n.reachable()
+	if status, _ := n.host.get(n.hostAddr(), n.done); status != http.StatusOK {
+		t.Fatalf("done: status %d\n%s", status, n.timeline())
+	}
+	if addr := n.host.lease(t); addr != n.hostAddr() {
+		t.Errorf("the host gets %q then", addr)
+	}
+	t.Logf("%d boots at the end\n%s", boots(), n.timeline())
 }
 
 // TestForgedFileRequests: requests by TFTP for files that a neighbour forges, and for a script that cannot be rendered, change no boot of a

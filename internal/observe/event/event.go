@@ -44,6 +44,19 @@ func (e Event) Forgeable() bool {
 	return e.Claimed && (e.Reason == OtherMachine || e.Reason == Silent || e.Reason == Unacknowledged)
 }
 
+// ClaimedBy says for people where a claimed request came from: "claimed by 192.168.16.99"; "" for an event that is not claimed.
+func (e Event) ClaimedBy() string {
+	switch {
+	case !e.Claimed:
+		return ""
+	case !e.Addr.IsValid():
+		return "claimed"
+	case e.Reason == Silent || e.Reason == Unacknowledged:
+		return "claimed by " + e.Addr.String() + ", perhaps forged"
+	}
+	return "claimed by " + e.Addr.String()
+}
+
 // A Client is the kind of program that sends a machine's DHCP messages.
 type Client string
 

@@ -132,6 +132,9 @@ func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, 
 	if s := amount(e); s != "" {
 		line += "  " + s
 	}
+	if s := e.ClaimedBy(); s != "" {
+		line += "  " + s
+	}
 	if e.Err != "" {
 		line += "  " + o.paint(red, Printable(e.Err))
 	}

@@ -386,6 +386,14 @@ func TestFormat(t *testing.T) {
 	}
 	r.Record(event.Event{At: r.now.Add(90 * time.Second), Kind: event.ConfigRefused, Host: "master-0", MAC: mac, Detail: "master.ign",
 		Err: "the request came from 192.168.16.99"})
+	for i, claimed := range []event.Event{
+		{Kind: event.FileServed, Detail: "images/vmlinuz", Bytes: 4_200_000, Addr: netip.MustParseAddr("192.168.16.99")},
+		{Kind: event.TFTPFailed, Detail: "boot.ipxe", Addr: netip.MustParseAddr("192.168.16.21"), Reason: event.Unacknowledged, Err: "no answer"},
+		{Kind: event.AddressConflict, Reason: event.OtherMachine, Err: "192.168.16.21 is used by 52:54:00:00:ff:66"},
+	} {
+		claimed.At, claimed.Host, claimed.MAC, claimed.Claimed = r.now.Add(time.Duration(91+i)*time.Second), "master-0", mac, true
+		r.Record(claimed)
+	}
 	for name, o := range map[string]timeline.Options{"boot.txt": {}, "boot-coloured.txt": {Style: timeline.Coloured}} {
 		var got bytes.Buffer
 		if err := timeline.Format(&got, r.boots(t, "master-0")[0], o); err != nil {
