@@ -8,11 +8,9 @@ import (
 	"html/template"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -440,113 +438,4 @@ func get(h http.HandlerFunc) http.Handler {
 		}
 		h(w, r)
 	})
-}
-
-func (a *Admin) healthz(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintln(w, "ok")
-}
-
-// readyz is open to anyone, so it names servers and nothing of the lab, but for callers that are trusted. A refused reload does not make it unready: the last
-// good lab is served.
-func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
-	s := a.deps.Status.Status(r.Context())
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if !s.Ready() {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-	if len(s.Servers) == 0 {
-		fmt.Fprintln(w, "starting: no server answers yet")
-	}
-	for _, srv := range s.Servers {
-		state := "ok"
-		if !srv.Serving {
-			state = strings.TrimSuffix("not serving: "+srv.Cause, ": ")
-		} else if srv.Cause != "" {
-			state += ", degraded: " + srv.Cause
-		}
-		if srv.Panics > 0 {
-			state += fmt.Sprintf(", degraded: panics contained: %d (bootlab status says where)", srv.Panics)
-		}
-		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
-	}
-	for _, kind := range api.ConditionKinds() {
-		if all, failed := s.ConditionsOf(kind); len(all) > 0 {
-			fmt.Fprintf(w, "%ss: %s\n", kind, conditionsText(len(all), failed, trusted))
-		}
-	}
-	if unheld := s.Unheld(); len(unheld) > 0 {
-		fmt.Fprintln(w, "addresses: degraded:", unheldText(unheld, trusted))
-	} else if len(s.Addresses) > 0 {
-		fmt.Fprintln(w, "addresses: ok")
-	}
-	if len(s.Balancers) > 0 {
-		fmt.Fprintln(w, "balancers:", balancersText(s.Balancers, trusted))
-	}
-	switch {
-	case len(s.Store.Causes) > 0:
-		fmt.Fprintf(w, "store: degraded: %s (bootlab status says what to do)\n", strings.Join(s.Store.Causes, "; "))
-	case s.Store.Folder != "":
-		fmt.Fprintln(w, "store: ok")
-	}
-	if s.StateLost != "" {
-		fmt.Fprintln(w, "state: install states were lost; no machine is installed until an admin says so (bootlab state shows what happened)")
-	}
-	if s.Reload.Err != "" {
-		fmt.Fprintln(w, "reload: the last one was refused, the previous lab stays in force (bootlab status shows the reason)")
-	}
-}
-
-// conditionsText says which of some conditions are not good; only trusted callers learn their names.
-func conditionsText(all int, failed []api.Condition, trusted bool) string {
-	switch {
-	case len(failed) == 0:
-		return "ok"
-	case !trusted:
-		return fmt.Sprintf("degraded: %d of %d (bootlab status says which)", len(failed), all)
-	}
-	var texts []string
-	for _, c := range failed {
-		texts = append(texts, c.Name+": "+c.Problem)
-	}
-	return "degraded: " + strings.Join(texts, "; ")
-}
-
-// unheldText says why clients do not reach this machine at some addresses. Only trusted callers learn which they are.
-func unheldText(unheld []api.Address, trusted bool) string {
-	var texts []string
-	counts := map[string]int{}
-	for _, a := range unheld {
-		text := a.Addr.String() + " is " + a.Short()
-		if a.Command != "" {
-			text += " (" + a.Command + ")"
-		}
-		texts = append(texts, text)
-		counts[a.Short()]++
-	}
-	if trusted {
-		return strings.Join(texts, "; ")
-	}
-	texts = nil
-	for _, short := range slices.Sorted(maps.Keys(counts)) {
-		texts = append(texts, fmt.Sprintf("%d %s", counts[short], short))
-	}
-	return strings.Join(texts, "; ") + " (bootlab status says which)"
-}
-
-// balancersText says which balancers have no healthy backend; only trusted callers learn their names.
-func balancersText(all []api.BalancerHealth, trusted bool) string {
-	var empty []string
-	for _, b := range all {
-		if b.Empty() {
-			empty = append(empty, b.Name+": "+b.String())
-		}
-	}
-	switch {
-	case len(empty) == 0:
-		return "ok"
-	case trusted:
-		return "degraded: " + strings.Join(empty, "; ")
-	}
-	return fmt.Sprintf("degraded: %d of %d without a healthy backend (bootlab status says which)", len(empty), len(all))
 }

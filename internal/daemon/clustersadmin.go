@@ -1,0 +1,174 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/power"
+	"github.com/bootlab/bootlab/virt"
+)
+
+// Clusters implements httpd.Clusters.
+func (c *clusters) Clusters(ctx context.Context) []api.Cluster {
+	l := c.current.Load().Lab
+	seen := c.look(ctx)
+	out := []api.Cluster{}
+	for _, cl := range l.Clusters {
+		if cl.Kind != lab.Plain {
+			out = append(out, c.withCauses(ctx, c.describe(cl, c.assess(cl, seen)), seen))
+		}
+	}
+	return out
+}
+
+func (c *clusters) describe(cl *lab.Cluster, s cluster.State) api.Cluster {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := api.Cluster{
+		Name: cl.Name, Kind: string(cl.Kind), Domain: cl.Domain, Address: cl.Address, Phase: string(s.Phase), Since: c.phases.current[cl.Name].At,
+		Waits: s.Waits, Serving: s.Serving, Members: s.Members, Up: c.records[cl.Name].Up, BootstrapLeft: c.records[cl.Name].Left, Machines: []api.ClusterMachine{},
+	}
+	for _, m := range s.Machines {
+		out.Machines = append(out.Machines, api.ClusterMachine{
+			Host: m.Host.Name, Role: m.Host.Role, Stage: string(m.Stage), Since: c.stages.current[m.Host.Name].At, Waits: m.Waits, Stuck: m.Stuck,
+			Disk: c.overwrites(m.Host),
+		})
+	}
+	return out
+}
+
+// overwrites returns the disk that the next network boot of h overwrites; empty: none.
+func (c *clusters) overwrites(h *lab.Host) string {
+	if !c.installs.WouldInstall(h) {
+		return ""
+	}
+	return overwrites(h)
+}
+
+// Up implements httpd.Clusters.
+func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
+	if err := c.mayComeUp(c.current.Load().Lab.Cluster(name)); err != nil {
+		return api.Cluster{}, err
+	}
+	return c.ask(ctx, name, time.Now())
+}
+
+// mayComeUp returns why a cluster cannot come up: it has no hosts or, if all of the control plane of an OpenShift cluster is to be installed,
+// no bootstrap machine, or that has left and would start from its own disk. cl may be nil.
+func (c *clusters) mayComeUp(cl *lab.Cluster) error {
+	if cl != nil && cl.Kind != lab.Plain && len(cl.Hosts) == 0 {
+		return &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no hosts", Hint: "add hosts with cluster: " + cl.Name + " and a role to the lab file"}
+	}
+	if cl == nil || cl.Kind != lab.OpenShift || cl.Names {
+		return nil
+	}
+	r, conflict := c.record(cl.Name), &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no bootstrap machine, and its control plane is to be installed: it would wait for ever"}
+	if !r.Up.IsZero() || !c.installsAll(cl, lab.RoleControlPlane) {
+		return nil
+	}
+	if cl.LacksBootstrap() {
+		conflict.Hint = "add a host with cluster: " + cl.Name + " and role: bootstrap to the lab file"
+		return conflict
+	}
+	if !r.Left.IsZero() && !c.installsAll(cl, lab.RoleBootstrap) {
+		conflict.Message = "the bootstrap machine of " + cl.Name + " has left and starts from its own disk, and the control plane is to be installed: it would wait for ever"
+		conflict.Hint = "bootlab up " + cl.Name + " --install installs all its machines; bootlab install HOST --done says that one is installed"
+		return conflict
+	}
+	return nil
+}
+
+// installsAll reports whether the next network boot of each machine of a cluster with that role installs it. Without such machines it is false.
+func (c *clusters) installsAll(cl *lab.Cluster, role string) bool {
+	n := 0
+	for _, h := range cl.Hosts {
+		if h.Role != role {
+			continue
+		}
+		if n++; !c.installs.WouldInstall(h) {
+			return false
+		}
+	}
+	return n > 0
+}
+
+// Down implements httpd.Clusters: the cluster is no longer brought up. The machines are shut down, those of the control plane last.
+func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
+	answer, err := c.ask(ctx, name, time.Time{})
+	if err != nil {
+		return answer, err
+	}
+	cl := c.current.Load().Lab.Cluster(name)
+	vms := c.look(ctx).vms
+	var errs []error
+	for _, last := range []bool{false, true} {
+		var stopping sync.WaitGroup
+		var mu sync.Mutex
+		for _, h := range cl.Hosts {
+			if h.VM == nil || (h.Role == lab.RoleControlPlane) != last || vms[h.Name].State != virt.StateRunning {
+				continue
+			}
+			stopping.Go(func() {
+				if _, err := c.switchPower(ctx, h, power.Off, virt.StopThenForce); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, fmt.Errorf("%s: %w", h.Name, err))
+				}
+			})
+		}
+		stopping.Wait()
+	}
+	if err := errors.Join(errs...); err != nil {
+		return answer, &api.Error{Status: http.StatusConflict, Message: "not all machines of " + name + " were shut down", Reason: err.Error()}
+	}
+	answer = c.describe(cl, c.assess(cl, c.look(ctx)))
+	if metal := metalOf(cl); len(metal) > 0 {
+		answer.Note = "no virtual machines, and left as they are: " + strings.Join(metal, ", ") + " (bootlab power off switches off those that have a bmc)"
+	}
+	return answer, nil
+}
+
+// metalOf returns the names of the machines of a cluster that are no virtual machines.
+func metalOf(cl *lab.Cluster) (names []string) {
+	for _, h := range cl.Hosts {
+		if h.VM == nil && h.Role != lab.RoleAppliance {
+			names = append(names, h.Name)
+		}
+	}
+	return names
+}
+
+// ask notes whether a cluster is to be brought up.
+func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Cluster, error) {
+	cl := c.current.Load().Lab.Cluster(name)
+	if cl == nil || cl.Kind == lab.Plain {
+		return api.Cluster{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no cluster %q in the lab that can be brought up", name), Hint: "bootlab clusters lists them"}
+	}
+	err := c.update(name, func(r *cluster.Record) {
+		if up.IsZero() || r.Up.IsZero() {
+			r.Up, r.Switched = up, nil
+		}
+	})
+	if err != nil {
+		return api.Cluster{}, &api.Error{Status: http.StatusServiceUnavailable, Message: "not stored: " + err.Error(), Hint: "bootlab status says what is wrong with the disk"}
+	}
+	c.mu.Lock()
+	c.phases.forget(name)
+	for _, h := range cl.Hosts {
+		c.stages.forget(h.Name)
+		if a := c.actions[h.Name]; a != nil && !a.busy {
+			delete(c.actions, h.Name) // it is tried again at once
+		}
+	}
+	c.mu.Unlock()
+	now := c.look(ctx)
+	return c.withCauses(ctx, c.describe(cl, c.assess(cl, now)), now), nil
+}
