@@ -26,7 +26,7 @@ func checkCommand(o *options) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return check(cmd, o, strict, live) },
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "treat missing files and unreadable zones as errors")
-	cmd.Flags().BoolVar(&live, "live", false, "ask the hypervisors, too, for bridges, networks, pools, memory, firmware and CPUs")
+	cmd.Flags().BoolVar(&live, "live", false, "ask the hypervisors, too, for bridges, networks, pools, memory, firmware and CPUs, and this machine for the interfaces")
 	return cmd
 }
 
@@ -39,6 +39,9 @@ type checkResult struct {
 
 func check(cmd *cobra.Command, o *options, strict, live bool) error {
 	l, found, err := daemon.Check(o.lab, strict)
+	if err == nil && (live || daemon.HasInterface(l)) {
+		found.Warnings = append(found.Warnings, daemon.InterfaceWarnings(l)...)
+	}
 	lacking := 0
 	if live && err == nil {
 		missing, unknown, compile := daemon.CheckHypervisors(cmd.Context(), "/proc/self/exe", l)

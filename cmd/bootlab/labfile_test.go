@@ -226,7 +226,7 @@ func TestContract(t *testing.T) {
 func TestEtcdStore(t *testing.T) {
 	t.Parallel()
 	file := write(t, "store: bolt ", "store: {etcd: [https://10.0.0.1:2379], prefix: /x} #")
-	want := "appliance.store: etcd is not supported yet: leave the key out"
+	want := file + ":7:10: appliance.store.etcd: is not supported yet: leave store out"
 	if a := run(t.Context(), "check", "--lab", file); a.err == nil || !strings.Contains(a.stderr, want) {
 		t.Errorf("check says:\n%s%v\nwant %q", a.stderr, a.err, want)
 	}
@@ -357,5 +357,85 @@ func TestPlanHidesDocuments(t *testing.T) {
 			t.Parallel()
 			s.check(t, run(t.Context(), append(strings.Fields(s.args), "--lab", contract)...))
 		})
+	}
+}
+
+// TestCheckAllAtOnce: check reports mistakes of every kind at once, those in zones, zone files and documents beside those of the lab.
+func TestCheckAllAtOnce(t *testing.T) {
+	t.Parallel()
+	const text = `version: 1
+domain: a.example
+networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1}}
+profiles: {p: {kernel: k, config: y.ign}}
+hosts: {y: {mac: 52:54:00:00:00:02, ip: 10.0.0.6, profile: p}}
+dns:
+  zones:
+    b.example: {records: ["@ A 10.0.0.300"]}
+    c.example: {file: c.zone}
+`
+	for _, tt := range []struct {
+		name, lab string
+		want      []string
+	}{
+		{"of the lab, a record and a zone file", strings.Replace(text, "ip: 10.0.0.6", "ip: 10.0.0.600", 1), []string{"hosts.y.ip", "dns.zones.b.example", "c.zone:2:"}},
+		{"a record, a zone file and a document", text, []string{"files/y.ign:1:", "dns.zones.b.example", "c.zone:2:"}},
+		{"a store, a zone file and a document", "appliance: {store: {etcd: ['https://10.0.0.1:2379']}}\n" + strings.Replace(text, "10.0.0.300", "10.0.0.3", 1),
+			[]string{"files/y.ign:1:", "appliance.store.etcd", "c.zone:2:"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for name, text := range map[string]string{"lab.yaml": tt.lab, "files/k": "", "files/y.ign": `{"a": "{{.Host.Vars.nope}}"}`, "c.zone": "@ A 10.0.0.9\nwww A 10.0.0.300\n"} {
+				file := filepath.Join(dir, name)
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a := run(t.Context(), "check", "--lab", filepath.Join(dir, "lab.yaml"))
+			if want := "the lab file has 3 errors"; a.err == nil || !strings.Contains(a.err.Error(), want) {
+				t.Errorf("%v, want %s", a.err, want)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(a.stderr, want) {
+					t.Errorf("check says:\n%s\nwant %q", a.stderr, want)
+				}
+			}
+		})
+	}
+}
+
+// TestExamplesCheck: check accepts every file of configs, which README offers to start from.
+func TestExamplesCheck(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../configs/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		step{args: "check", out: []string{"is valid"}}.check(t, run(t.Context(), "check", "--lab", file))
+	}
+}
+
+// TestMissingInterface: an interface that does not exist is a warning where one of the others does, and with --live everywhere.
+func TestMissingInterface(t *testing.T) {
+	t.Parallel()
+	const missing = "warning: "
+	file := filepath.Join(t.TempDir(), "lab.yaml")
+	for _, tt := range []struct{ other, args, want string }{
+		{"bootlabx2", "check", ""},
+		{"bootlabx2", "check --live", "networks.a.interface: bootlabx1 does not exist on this machine"},
+		{"lo", "check", "networks.a.interface: bootlabx1 does not exist on this machine"},
+	} {
+		text := "version: 1\ndomain: a.example\nnetworks:\n  a: {subnet: 10.0.0.0/24, interface: bootlabx1, address: 10.0.0.1}\n  b: {subnet: 127.0.0.0/8, interface: " + tt.other + ", address: 127.0.0.1}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a := run(t.Context(), append(strings.Fields(tt.args), "--lab", file)...)
+		if tt.want == "" && strings.Contains(a.stderr, missing) || !strings.Contains(a.stderr, tt.want) || a.err != nil {
+			t.Errorf("%s beside %s says:\n%s%v\nwant %q", tt.args, tt.other, a.stderr, a.err, tt.want)
+		}
 	}
 }

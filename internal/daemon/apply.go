@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
@@ -73,23 +74,47 @@ func Check(path string, strict bool) (*lab.Lab, Findings, error) {
 		found.add(p, strict && p.Path != "")
 	}
 	if err != nil {
-		return nil, found, err
+		return nil, found, withZones(l, err)
 	}
 	found.Warnings = append(found.Warnings, AddressWarnings(l)...)
-	if err := CheckStoreConfig(l.Appliance); err != nil {
-		return l, found, err
+	var refused []error
+	if len(l.Appliance.Store.Etcd) > 0 {
+		refused = append(refused, lab.Problems{{Pos: l.StoreAt, Key: "appliance.store.etcd", Message: noEtcd(l.Appliance)}})
 	}
+	bad, doubtful := certificateProblems(l, freshfile.ReadCertificate, time.Now())
+	found.Faults, found.Warnings = append(found.Faults, bad...), append(found.Warnings, doubtful...)
 	s, err := compile(l, nil)
-	if err != nil {
-		return l, found, err
+	if err != nil { // what could be served of the rest is checked, too
+		if b, err := boot.Compile(l); err == nil {
+			found.Faults = append(found.Faults, b.CheckAll()...)
+		}
+		return l, found, errors.Join(append(refused, withZones(l, err))...)
 	}
-	bad, doubtful := certificateProblems(l, freshfile.ReadCertificate, s.At)
-	found.Faults = slices.Concat(found.Faults, s.CheckAll(), bad)
-	found.Warnings = slices.Concat(found.Warnings, s.Boot.Warnings(), doubtful)
+	found.Faults = append(found.Faults, s.CheckAll()...)
+	found.Warnings = append(found.Warnings, s.Boot.Warnings()...)
 	for _, p := range s.DNS.Warnings() {
 		found.add(p, strict)
 	}
-	return l, found, nil
+	return l, found, errors.Join(refused...)
+}
+
+// withZones adds the problems in the records and the files of the lab's zones to an error, and sorts them. The lab may be nil: it cannot be read
+// at all.
+func withZones(l *lab.Lab, err error) error {
+	var problems lab.Problems
+	if l == nil || !errors.As(err, &problems) {
+		return err
+	}
+	known := map[string]bool{}
+	for _, p := range problems {
+		known[p.Error()] = true
+	}
+	for _, p := range snapshot.ZoneProblems(l) {
+		if !known[p.Error()] {
+			problems = append(problems, p)
+		}
+	}
+	return problems.Err()
 }
 
 // A change is a snapshot that is not in use yet, with its new listeners open.

@@ -97,6 +97,24 @@ func networkWarnings(l *lab.Lab) (warnings lab.Problems) {
 	return warnings
 }
 
+// HasInterface reports whether one of the interfaces of a lab's networks exists here: the lab is probably that of this machine.
+func HasInterface(l *lab.Lab) bool { return slices.ContainsFunc(l.Networks, interfaceExists) }
+
+func interfaceExists(n *lab.Network) bool {
+	_, err := net.InterfaceByName(n.Interface)
+	return n.Interface != "" && err == nil
+}
+
+// InterfaceWarnings warns of interfaces of networks that do not exist here.
+func InterfaceWarnings(l *lab.Lab) (warnings lab.Problems) {
+	for _, n := range l.Networks {
+		if n.Interface != "" && !interfaceExists(n) {
+			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "%s does not exist on this machine: its machines are not served until it does", n.Interface)
+		}
+	}
+	return warnings
+}
+
 // addressMissing reports whether this machine has the interface of n, but not its address.
 func addressMissing(n *lab.Network) bool {
 	if n.Interface == "" || !n.Address.IsValid() || n.DHCP == lab.DHCPOff {

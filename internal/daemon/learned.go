@@ -42,9 +42,13 @@ type learned struct {
 // CheckStoreConfig returns an error if the daemon does not support the store of the lab file.
 func CheckStoreConfig(a lab.Appliance) error {
 	if len(a.Store.Etcd) > 0 {
-		return errors.New("appliance.store: etcd is not supported yet: leave the key out to keep state in " + filepath.Join(a.State, stateFile))
+		return errors.New("appliance.store.etcd: " + noEtcd(a))
 	}
 	return nil
+}
+
+func noEtcd(a lab.Appliance) string {
+	return "is not supported yet: leave store out to keep state in " + filepath.Join(a.State, stateFile)
 }
 
 // openStore opens the store that the lab names. The followers get what it reads.

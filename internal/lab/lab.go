@@ -18,6 +18,7 @@ type Lab struct {
 	Files  []string // the files that were read, absolute, in the order they were merged
 
 	Appliance    Appliance
+	StoreAt      Pos // of appliance.store in the file, which may differ from the Appliance in use
 	Networks     []*Network
 	Profiles     []*Profile
 	Mirrors      []*Mirror

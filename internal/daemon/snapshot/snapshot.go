@@ -78,6 +78,28 @@ func (s *Snapshot) Updated() (all []UpdatedRecord) {
 	return all
 }
 
+// ZoneProblems returns what is wrong in the records and the files of the zones that a lab with other problems has. It does not compare them
+// with what is derived from hosts and clusters, which may be wrong because of those.
+func ZoneProblems(l *lab.Lab) (problems lab.Problems) {
+	records, files := &lab.Lab{Domain: l.Domain, Dir: l.Dir}, &lab.Lab{Domain: l.Domain, Dir: l.Dir}
+	for _, z := range l.Zones {
+		alone := &lab.Zone{Pos: z.Pos, Origin: z.Origin, File: z.File, Lines: z.Lines}
+		switch {
+		case z.File != "":
+			files.Zones = append(files.Zones, alone)
+		case len(z.Lines) > 0:
+			records.Zones = append(records.Zones, alone)
+		}
+	}
+	if _, err := dnsd.CompileWith(records, readDNSFile); err != nil {
+		_ = errors.As(err, &problems) // it is always Problems
+	}
+	if t, err := dnsd.CompileWith(files, readDNSFile); err == nil {
+		problems = append(problems, t.BadFiles()...)
+	}
+	return problems
+}
+
 // CheckAll renders what every host boots and returns all problems, those in zone files included. Compile renders one host of each kind
 // where there are many, and is faster.
 func (s *Snapshot) CheckAll() lab.Problems { return slices.Concat(s.DNS.BadFiles(), s.Boot.CheckAll()) }

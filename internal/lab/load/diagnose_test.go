@@ -56,6 +56,7 @@ func TestMistakes(t *testing.T) {
 		{"minutes in seconds", "lease: 12h", "lease: 300", `did you mean 5m?`},
 		{"a day", "lease: 12h", "lease: 1d", `did you mean 24h?`},
 		{"words", "lease: 12h", "lease: 90 minutes", `did you mean 1h30m?`},
+		{"disk without its folder", "install_to: /dev/vda", "install_to: vda", `install_to: |vda: "vda" is not the path of a disk: did you mean /dev/vda?`},
 		{"system", "os: coreos", "os: rhcos", `os: |rhcos: "rhcos" is not known: did you mean coreos?`},
 		{"distribution", "os: coreos", "os: AlmaLinux", `did you mean anaconda?`},
 		{"key", "install_to:", "installto:", `|installto: /dev/vda: unknown key "installto": did you mean install_to?`},

@@ -36,10 +36,18 @@ func Lab(path string, o Options) (*lab.Lab, error) { return LabWith(path, "", ni
 // LabWith is Lab with one more file of that name and text, to try lines before they are written. With an empty text it is Lab.
 func LabWith(path, name string, text []byte, o Options) (*lab.Lab, error) {
 	l, _, err := read(path, name, text, o)
-	return l, err
+	return whole(l, err)
 }
 
-// Check is Lab that returns the warnings of a lab with problems, too, as far as it could be resolved.
+// whole returns a lab without problems alone.
+func whole(l *lab.Lab, err error) (*lab.Lab, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Check is Lab that returns a lab with problems and its warnings, too, as far as it could be resolved: nil if there is too little of it.
 func Check(path string, o Options) (*lab.Lab, lab.Problems, error) { return read(path, "", nil, o) }
 
 func read(path, name string, text []byte, o Options) (*lab.Lab, lab.Problems, error) {
@@ -69,7 +77,7 @@ func Parse(name string, data []byte, o Options) (*lab.Lab, error) {
 	raw := new(rawLab)
 	d.decodeFile(name, data, raw)
 	l, _, err := finish(d, raw, o)
-	return l, err
+	return whole(l, err)
 }
 
 // labFiles returns the files that path stands for.
@@ -256,7 +264,7 @@ func Quote(problems lab.Problems) {
 	}
 }
 
-// finish resolves what was decoded. A lab with problems is not returned, only its warnings, unless they may follow from lines that were
+// finish resolves what was decoded. Of a lab with problems, what could be resolved is returned, and its warnings, unless they may follow from lines that were
 // not understood.
 func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, lab.Problems, error) {
 	if d.broken || d.stopped {
@@ -274,7 +282,7 @@ func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, lab.Problems, error) 
 	case len(d.unread) > 0:
 		return nil, nil, d.onceEach(err)
 	default:
-		return nil, r.lab.Warnings, err
+		return r.lab, r.lab.Warnings, err
 	}
 }
 

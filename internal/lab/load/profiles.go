@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +39,9 @@ func (r *resolver) profile(e *entry[rawProfile], p *lab.Profile) {
 	for i := range raw.Args.Items {
 		r.template(&raw.Args.Items[i], fmt.Sprintf("%s.args[%d]", key, i))
 	}
+	if v := &raw.InstallTo; v.ok() && bareDisk.MatchString(string(v.V)) && p.OS != lab.OSAnaconda {
+		r.fail(v.spot, key+".install_to", "%q is not the path of a disk: did you mean /dev/%[1]s?", v.V)
+	}
 	r.profileMedium(e, p)
 	if p.Install == lab.InstallDefault {
 		p.Install = defaultInstall(p)
@@ -47,6 +51,9 @@ func (r *resolver) profile(e *entry[rawProfile], p *lab.Profile) {
 	}
 	r.profileMakesSense(e, key)
 }
+
+// bareDisk matches the names of disks that only a kickstart file takes without /dev/ in front.
+var bareDisk = regexp.MustCompile(`^((sd|vd|xvd|hd)[a-z]+|nvme[0-9]+n[0-9]+|mmcblk[0-9]+)$`)
 
 // defaultInstall is once if the recipe installs or install_to is set, and the machine boots from the network.
 func defaultInstall(p *lab.Profile) lab.InstallMode {

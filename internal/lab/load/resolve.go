@@ -318,6 +318,7 @@ func (r *resolver) store(raw *either[storeKind, rawStore], s *lab.StoreConfig) {
 	if raw.Long == nil {
 		return
 	}
+	r.lab.StoreAt = r.pos(raw.spot)
 	s.Etcd = values(raw.Long.Etcd, func(u weblink) string { return string(u) })
 	s.Prefix = string(raw.Long.Prefix.or(defaultEtcdPrefix))
 	s.CAFile = r.path(string(raw.Long.CAFile.or("")))
