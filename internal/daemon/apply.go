@@ -124,6 +124,8 @@ type change struct {
 	own  *stagedSockets
 	lb   *lbproxy.Staged
 	dhcp *dhcpd.Staged
+
+	followed func() // of install.Machine.Follow; nil: at the start
 }
 
 // stage opens the listeners that s needs and that are not open yet: all of them, or none.
@@ -158,6 +160,16 @@ func (c *change) commit() {
 	c.own.commit()
 	c.lb.Commit()
 	c.dhcp.Commit()
+	if c.followed != nil {
+		c.followed()
+	}
+}
+
+// discard closes the new listeners.
+func (c *change) discard() {
+	c.own.discard()
+	c.lb.Discard()
+	c.dhcp.Discard()
 }
 
 // reloads holds the result of the last reload. Only one runs at a time.
@@ -288,7 +300,15 @@ func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, e
 		return nil, err
 	}
 	s.Gen = before.Gen + 1
-	return d.stage(s)
+	c, err := d.stage(s)
+	if err != nil {
+		return nil, err
+	}
+	if c.followed, err = d.followMachines(context.Background(), s.Lab); err != nil { // nobody waits
+		c.discard()
+		return nil, err
+	}
+	return c, nil
 }
 
 // errHalved protects against a truncated lab file.

@@ -225,6 +225,11 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	if d.state, err = d.openState(ctx, appliance.State); err != nil {
 		return err
 	}
+	if done, err := d.followMachines(ctx, d.current.Load().Lab); err != nil { // the next start tries it again
+		d.log.Error("install states do not follow hosts that have other names: they start from their disks", "err", err)
+	} else {
+		done()
+	}
 	d.storeWatch.look() // records that could not be decoded count as lost
 	return nil
 }

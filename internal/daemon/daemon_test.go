@@ -255,6 +255,38 @@ func TestStateOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
+// TestRenamedHost: an installed machine whose host gets another name, in a reload or while the daemon is stopped, is not installed again.
+func TestRenamedHost(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.76.1.1")
+	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
+	r.start()
+	if _, err := r.client.MarkInstalled(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	state := func() string {
+		hosts, err := r.client.Hosts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hosts[0].Name + " " + hosts[0].Install
+	}
+	r.write(strings.Replace(r.read(), "  a: {", "  a1: {", 1))
+	r.until("the changed file reloads", func() bool { return r.status().Generation == 2 })
+	if got := state(); got != "a1 installed" {
+		t.Errorf("after the reload: %s, want a1 installed", got)
+	}
+	r.until("the log names both", func() bool { return strings.Contains(r.log.String(), "host=a1 was=a ") })
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.write(strings.Replace(r.read(), "  a1: {", "  a2: {", 1))
+	r.start()
+	if got := state(); got != "a2 installed" {
+		t.Errorf("after the restart: %s, want a2 installed", got)
+	}
+}
+
 // TestStateRemovedWhileRunning: the state folder of a running daemon is deleted; it reports that and loses nothing in a
 // stop that is in order.
 func TestStateRemovedWhileRunning(t *testing.T) {

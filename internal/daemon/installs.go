@@ -110,6 +110,21 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 	return l.MachineOf(mac, addr)
 }
 
+// followLimit is how long a disk has to take the install states of renamed hosts.
+const followLimit = 10 * time.Second
+
+// followMachines lets install states follow their machines into a lab that comes into use, whose hosts may have other names. The caller
+// calls done once it is in use.
+func (d *Daemon) followMachines(ctx context.Context, l *lab.Lab) (done func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, followLimit)
+	defer cancel()
+	moves, done, err := d.installs.Follow(ctx, l.Hosts)
+	for _, m := range moves {
+		d.log.Info("host has another name, its install state stays with its machine", "host", m.To, "was", m.From, "mac", m.MAC, "state", m.State)
+	}
+	return done, err
+}
+
 // Install implements httpd.Installer.
 func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
 	l := c.current.Load().Lab

@@ -144,8 +144,7 @@ func (m *Machine) forget(ctx context.Context, name string) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.states, name)
-	delete(m.clear, name)
+	m.dropLocked(name)
 	return nil
 }
 

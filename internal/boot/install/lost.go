@@ -59,7 +59,7 @@ func (m *Machine) Lose(ctx context.Context, why string) error {
 		}
 	}
 	for _, op := range t.Then[1:] {
-		delete(m.states, strings.TrimPrefix(op.Key, keyPrefix))
+		m.dropLocked(strings.TrimPrefix(op.Key, keyPrefix))
 	}
 	m.lost = &l
 	if err := m.deps.Store.Commit(ctx, t); err != nil {
@@ -112,6 +112,9 @@ func (m *Machine) Runs(ctx context.Context, h *lab.Host, evidence string) error 
 func (s Status) unknownText(host string) string {
 	if s.State != Unknown {
 		return ""
+	}
+	if s.Other != "" {
+		return fmt.Sprintf("install state unknown since %s: bootlab install %s", s.Since.Format(time.DateTime), host)
 	}
 	return fmt.Sprintf("install state unknown since %s: bootlab install %s or bootlab state accept-new", s.Since.Format(time.DateTime), host)
 }

@@ -50,11 +50,12 @@ type Machine struct {
 	turns turns // of hosts, to make a transition
 
 	mu      sync.RWMutex
-	states  map[string]Status // by host name
-	clear   map[string]tokens // by host name; the store has their hashes only
-	reading map[sum]int       // reads under way that count, by the first token of their boot
-	lost    *Loss             // not accepted yet; nil: none
-	damage  *Loss             // likewise, of the hosts whose state is doubtful
+	states  map[string]Status  // by host name
+	byMAC   map[lab.MAC]string // the host name of the state that has it
+	clear   map[string]tokens  // by host name; the store has their hashes only
+	reading map[sum]int        // reads under way that count, by the first token of their boot
+	lost    *Loss              // not accepted yet; nil: none
+	damage  *Loss              // likewise, of the hosts whose state is doubtful
 }
 
 // tokens are those in the scripts of a host; empty: none, or one that a daemon before this one made.
@@ -73,7 +74,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	case deps.Now == nil:
 		panic("install: Deps.Now is nil")
 	}
-	m := &Machine{cfg: cfg.withDefaults(), deps: deps, damage: deps.Damage, states: map[string]Status{}, clear: map[string]tokens{}, reading: map[sum]int{}}
+	m := &Machine{cfg: cfg.withDefaults(), deps: deps, damage: deps.Damage, states: map[string]Status{}, byMAC: map[lab.MAC]string{}, clear: map[string]tokens{}, reading: map[sum]int{}}
 	var bad store.Undecodable
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)
@@ -83,7 +84,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 			m.damage = cmp.Or(m.damage, &Loss{Since: deps.Now(), Why: "stored install states cannot be decoded: " + err.Error()})
 			return nil
 		}
-		m.states[host] = s
+		m.setLocked(host, s) // nobody else has m yet
 		return nil
 	})
 	if err == nil {
@@ -141,6 +142,15 @@ func (m *Machine) statusLocked(h *lab.Host) Status {
 	s, known := m.states[h.Name]
 	start := initial(h)
 	loss := m.lost
+	other := ""
+	if known && s.ofAnother(h) {
+		known, other = false, "the machine with the MAC "+s.MACs[0].String()
+		loss = &Loss{Since: s.Since, Why: "the state of this name is that of " + other}
+	} else if !known {
+		if other = m.elsewhereLocked(h); other != "" {
+			loss = &Loss{Since: m.states[other].Since, Why: "this machine has a state as " + other}
+		}
+	}
 	if m.damage != nil && s.State != Installed && store.Doubtful(m.deps.Store, keyPrefix+h.Name) {
 		known, loss = false, m.damage // it may have been installed since
 	}
@@ -148,7 +158,7 @@ func (m *Machine) statusLocked(h *lab.Host) Status {
 	case known && (start.State == Live) == (s.State == Live):
 		return s
 	case loss != nil && start.State != Live && h.Profile.Install == lab.InstallOnce:
-		return Status{State: Unknown, Since: loss.Since, Why: loss.Why}
+		return Status{State: Unknown, Since: loss.Since, Why: loss.Why, Other: other}
 	}
 	return start
 }
@@ -197,6 +207,9 @@ func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, clear to
 	if !s.State.may(next.State) {
 		return fmt.Errorf("%s cannot become %s, it is %s: %w", h.Name, next.State, s.State, ErrState)
 	}
+	if next.MACs = s.MACs; len(s.MACs) == 0 {
+		next.MACs = h.AllMACs()
+	}
 	b, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("encode install state of %s: %w", h.Name, err)
@@ -206,7 +219,7 @@ func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, clear to
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.states[h.Name] = next
+	m.setLocked(h.Name, next)
 	m.clear[h.Name] = clear
 	if clear == (tokens{}) {
 		delete(m.clear, h.Name)

@@ -106,7 +106,10 @@ type Status struct {
 	Deadline time.Time `json:"deadline,omitzero"`  // of install_timeout; zero: none
 	Minted   time.Time `json:"minted,omitzero"`    // when the boot under way, or the last, got its token
 	NIC      lab.MAC   `json:"nic,omitzero"`       // that requested its script
+	MACs     []lab.MAC `json:"macs,omitempty"`     // of the machine: the state is theirs, whatever the name of the host
 	Tokens   []sum     `json:"tokens,omitempty"`   // of that boot; several if the daemon restarted meanwhile
+
+	Other string `json:"-"` // Unknown because of that host or machine, not of a loss
 
 	Requested *requested `json:"requested,omitempty"` // the boot that begins when its script is received; nil: none
 }

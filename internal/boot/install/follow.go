@@ -1,0 +1,183 @@
+package install
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+// A Move says that the state of a machine is that of another host name from now on.
+type Move struct {
+	From, To string
+	MAC      lab.MAC // by which the machine is known
+	State    State
+}
+
+// Follow makes each state that of the host that has its machine in a lab which comes into use: by MAC, as an admin may rename hosts or
+// exchange their names, and an installed machine that counts as a new one would be installed again. A host whose MACs are in no
+// state keeps the one of its name: its network card was replaced.
+//
+// The states are durable when Follow returns. The caller calls done once the lab is in use: it forgets the names that were left. After an
+// error nothing has changed: a machine whose state has another name is then Unknown, and one with the state of another is, too.
+func (m *Machine) Follow(ctx context.Context, hosts []*lab.Host) (moves []Move, done func(), err error) {
+	moves, next := m.followers(hosts)
+	for _, name := range slices.Sorted(maps.Keys(touched(moves))) {
+		end, err := m.turns.take(ctx, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer end()
+	}
+	if len(moves) > 0 { // transitions may have ended meanwhile
+		moves, next = m.followers(hosts)
+	}
+	left := touched(moves)
+	var t store.Txn
+	for name, s := range next {
+		delete(left, name)
+		b, err := json.Marshal(s)
+		if err != nil {
+			return nil, nil, fmt.Errorf("encode install state of %s: %w", name, err)
+		}
+		t.Then = append(t.Then, store.Op{Key: keyPrefix + name, Value: b})
+	}
+	for name := range left {
+		t.Then = append(t.Then, store.Op{Key: keyPrefix + name, Delete: true})
+	}
+	if len(t.Then) > 0 {
+		if err := m.deps.Store.Commit(ctx, t); err != nil {
+			return nil, nil, fmt.Errorf("keep the install states of renamed hosts: %w", err)
+		}
+	}
+	m.follow(moves, next)
+	return moves, func() { m.leave(left) }, nil
+}
+
+// touched returns the names that moves are from and to.
+func touched(moves []Move) map[string]bool {
+	names := make(map[string]bool)
+	for _, move := range moves {
+		names[move.From], names[move.To] = true, true
+	}
+	return names
+}
+
+// followers returns which states move, and the states that differ under the hosts of a lab, by their names.
+func (m *Machine) followers(hosts []*lab.Host) (moves []Move, next map[string]Status) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	next = make(map[string]Status)
+	taken := make(map[string]bool)
+	var unknown []*lab.Host // no state has one of their MACs
+	for _, h := range hosts {
+		macs := h.AllMACs()
+		from, mac := "", lab.MAC{}
+		for _, x := range macs {
+			if name, ok := m.byMAC[x]; ok && (from == "" || name == h.Name) {
+				from, mac = name, x
+			}
+		}
+		switch {
+		case len(macs) == 0:
+		case from == "":
+			unknown = append(unknown, h)
+		case from == h.Name:
+			m.keepMACs(next, h, macs)
+		case !taken[from]:
+			s := m.states[from]
+			if s.MACs = macs; s.State != Installed && m.doubtful(from) {
+				s.Held, s.Why = true, m.damage.Why
+			}
+			next[h.Name], taken[from] = s, true
+			moves = append(moves, Move{From: from, To: h.Name, MAC: mac, State: s.State})
+		}
+	}
+	for _, h := range unknown {
+		if !taken[h.Name] {
+			m.keepMACs(next, h, h.AllMACs())
+		}
+	}
+	return moves, next
+}
+
+// keepMACs adds the state of h to next if it has other MACs.
+func (m *Machine) keepMACs(next map[string]Status, h *lab.Host, macs []lab.MAC) {
+	s, known := m.states[h.Name]
+	if !known || slices.Equal(s.MACs, macs) || m.doubtful(h.Name) {
+		return
+	}
+	s.MACs = macs
+	next[h.Name] = s
+}
+
+// doubtful reports whether the state of a host may be an older one: it is not written again, which would end the doubt.
+func (m *Machine) doubtful(host string) bool {
+	return m.damage != nil && store.Doubtful(m.deps.Store, keyPrefix+host)
+}
+
+func (m *Machine) follow(moves []Move, next map[string]Status) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := maps.Clone(m.clear)
+	for _, move := range moves {
+		delete(m.clear, move.To)
+		if clear, ok := was[move.From]; ok {
+			m.clear[move.To] = clear
+		}
+	}
+	for name, s := range next {
+		m.setLocked(name, s)
+	}
+}
+
+func (m *Machine) leave(names map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range names {
+		m.dropLocked(name)
+	}
+}
+
+func (m *Machine) setLocked(host string, s Status) {
+	m.unindexLocked(host)
+	m.states[host] = s
+	for _, mac := range s.MACs {
+		m.byMAC[mac] = host
+	}
+}
+
+func (m *Machine) dropLocked(host string) {
+	m.unindexLocked(host)
+	delete(m.states, host)
+	delete(m.clear, host)
+}
+
+func (m *Machine) unindexLocked(host string) {
+	for _, mac := range m.states[host].MACs {
+		if m.byMAC[mac] == host {
+			delete(m.byMAC, mac)
+		}
+	}
+}
+
+// elsewhereLocked returns the name under which the machine of h has a state that a new machine has not; empty: there is none.
+func (m *Machine) elsewhereLocked(h *lab.Host) string {
+	for _, mac := range h.AllMACs() {
+		name, ok := m.byMAC[mac]
+		if s := m.states[name]; ok && name != h.Name && s.State != Armed && s.State != Live {
+			return name
+		}
+	}
+	return ""
+}
+
+// ofAnother reports whether s is the state of another machine than h.
+func (s Status) ofAnother(h *lab.Host) bool {
+	macs := h.AllMACs()
+	return len(s.MACs) > 0 && len(macs) > 0 && !slices.ContainsFunc(macs, func(mac lab.MAC) bool { return slices.Contains(s.MACs, mac) })
+}
