@@ -28,13 +28,11 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 	}
 	for _, srv := range s.Servers {
 		state := "ok"
-		if !srv.Serving {
+		switch s.StateOf(srv) {
+		case api.StatePartly, api.StateDown:
 			state = strings.TrimSuffix("not serving: "+srv.Cause, ": ")
-		} else if srv.Cause != "" {
-			state += ", degraded: " + srv.Cause
-		}
-		if srv.Panics > 0 {
-			state += fmt.Sprintf(", degraded: panics contained: %d (bootlab status says where)", srv.Panics)
+		case api.StateDegraded:
+			state = "degraded: " + strings.Join(s.Degraded(srv), "; ")
 		}
 		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
 	}

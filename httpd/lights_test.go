@@ -53,6 +53,87 @@ func TestLights(t *testing.T) {
 	}
 }
 
+// TestStates: the dashboard, status and /readyz say the same of a server, by one function.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	for _, tt := range []struct {
+		srv   api.Server
+		state api.ServerState
+		light string
+		ready string
+	}{
+		{api.Server{Name: "dnsd", Serving: true}, api.StateServing, "up", "dnsd: ok"},
+		{api.Server{Name: "virt", Serving: true, Idle: true}, api.StateIdle, "idle", "virt: ok"},
+		{api.Server{Name: "virt", Serving: true, Cause: "1 of 1 hypervisors do not answer", Warnings: []string{"1 of 1 hypervisors do not answer: kvm1"}}, api.StateDegraded, "partly", "virt: degraded: 1 of 1 hypervisors do not answer"},
+		{api.Server{Name: "tftpd", Serving: true, Panics: 2}, api.StateDegraded, "partly", "tftpd: degraded: panics contained: 2 (bootlab status says where)"},
+		{api.Server{Name: "lbproxy", Serving: true}, api.StateDegraded, "partly", "lbproxy: degraded: 1 of 2 balancers have no healthy backend"},
+		{api.Server{Name: "dhcpd", Addrs: []string{"br0"}, Cause: "interface is down"}, api.StatePartly, "down", "dhcpd: not serving: interface is down"},
+		{api.Server{Name: "dhcpd", Cause: "interface is down"}, api.StateDown, "down", "dhcpd: not serving: interface is down"},
+	} {
+		h.status.Servers = []api.Server{tt.srv}
+		get := func(path string) string {
+			w := httptest.NewRecorder()
+			newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			return w.Body.String()
+		}
+		if is := h.status.StateOf(tt.srv); is != tt.state {
+			t.Errorf("%+v is %q, want %q", tt.srv, is, tt.state)
+		}
+		if page := get("/"); !strings.Contains(page, `<li class="`+tt.light+`" title="`+string(tt.state)) {
+			t.Errorf("%+v: the dashboard does not have it %s and %q", tt.srv, tt.light, tt.state)
+		}
+		if ready := get("/readyz"); !strings.Contains(ready, tt.ready+"\n") {
+			t.Errorf("%+v: /readyz lacks %q:\n%s", tt.srv, tt.ready, ready)
+		}
+	}
+}
+
+// TestMenu: the menu has each section that the page has, and no other.
+func TestMenu(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	page := func(path string) string {
+		w := httptest.NewRecorder()
+		newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Body.String()
+	}
+	h.clusters = []api.Cluster{{Name: "prod", Kind: "openshift", Phase: "down"}}
+	h.discovered = []api.DiscoveredMachine{{}}
+	for _, path := range []string{"/", "/hosts/loadbalancer"} {
+		menu, _, _ := strings.Cut(page(path), "</nav>")
+		for _, id := range []string{"clusters", "hosts", "unknown", "balancers", "leases"} {
+			if !strings.Contains(menu, `href="/#`+id+`"`) || !strings.Contains(page("/"), `<section id="`+id+`"`) {
+				t.Errorf("%s: the menu or the page lacks %s", path, id)
+			}
+		}
+	}
+	h.clusters, h.discovered = nil, nil
+	if menu, _, _ := strings.Cut(page("/"), "</nav>"); strings.Contains(menu, "#clusters") || strings.Contains(menu, "#unknown") {
+		t.Error("the menu has sections that the page does not have")
+	}
+}
+
+// TestArmed: an armed host is offered to disarm it, not to arm it once more.
+func TestArmed(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	for state, want := range map[string]map[string]bool{
+		"armed":      {"Install at next boot": false, "Disarm: boot from its disk": true, "Mark as installed": false, "Install now": true},
+		"installing": {"Install at next boot": true, "Disarm": false, "Mark as installed": true, "Install now": true},
+		"installed":  {"Install at next boot": true, "Disarm": false, "Mark as installed": false, "Install now": true},
+	} {
+		h.hosts[1].Profile, h.hosts[1].Disk, h.hosts[1].Power, h.hosts[1].Install = "rescue", "/dev/vda", "redfish", state
+		w := httptest.NewRecorder()
+		newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest("GET", "/hosts/loadbalancer", nil))
+		for text, is := range want {
+			if strings.Contains(w.Body.String(), text) != is {
+				t.Errorf("%s: %q is offered: %v, want %v", state, text, !is, is)
+			}
+		}
+	}
+}
+
 // TestNothingToInstall: a host whose profile installs nothing is not offered an installation; one with a disk is, and the disk is named; at
 // once only where something switches its power.
 func TestNothingToInstall(t *testing.T) {

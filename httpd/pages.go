@@ -125,10 +125,29 @@ type page struct {
 	Title  string
 	Status api.Status
 	Live   bool // refreshes itself
+
+	Clusters   []api.Cluster
+	Discovered []api.DiscoveredMachine // the unknown machines
 }
 
 func (a *Admin) page(ctx context.Context, title string) page {
-	return page{Title: title, Status: a.deps.Status.Status(ctx), Live: true}
+	return page{Title: title, Status: a.deps.Status.Status(ctx), Live: true,
+		Clusters: a.deps.Clusters.Clusters(ctx), Discovered: a.deps.Discovered.Discovered(ctx)}
+}
+
+// A section is one of the first page that the menu leads to.
+type section struct{ ID, Title string }
+
+// Menu returns the sections of the first page, which has some only if there is something to show.
+func (p page) Menu() []section {
+	menu := []section{{"hosts", "Hosts"}, {"balancers", "Balancers"}, {"leases", "Leases"}}
+	if len(p.Discovered) > 0 {
+		menu = slices.Insert(menu, 1, section{"unknown", "Unknown machines"})
+	}
+	if len(p.Clusters) > 0 {
+		menu = slices.Insert(menu, 0, section{"clusters", "Clusters"})
+	}
+	return menu
 }
 
 // render writes a page whole or not at all.
@@ -176,10 +195,9 @@ type overviewPage struct {
 	Leases             []api.Lease // those that hold an address
 	Held               int         // leases that match Query; possibly more than are shown
 	AllLeases          int
-	Full               []api.Pool // pools without a free address
-	Discovered         []api.DiscoveredMachine
-	DiscoveredMatching int // unknown machines that match Query; possibly more than are shown
-	Clusters           []api.Cluster
+	Full               []api.Pool              // pools without a free address
+	Unknown            []api.DiscoveredMachine // those that match Query
+	DiscoveredMatching int                     // the same; possibly more than are shown
 	Balancers          []api.Balancer
 }
 
@@ -199,7 +217,7 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 
 // overviewOf collects what the page shows, and needs no more memory for a lab with more leases.
 func (a *Admin) overviewOf(ctx context.Context, query string) overviewPage {
-	p := overviewPage{page: a.page(ctx, "Overview"), Query: query, Clusters: a.deps.Clusters.Clusters(ctx), Balancers: a.deps.Balancers.Balancers(ctx)}
+	p := overviewPage{page: a.page(ctx, "Overview"), Query: query, Balancers: a.deps.Balancers.Balancers(ctx)}
 	m := newMatcher(query)
 	leases := a.deps.Inventory.Leases(ctx, api.LeaseQuery{Limit: maxRows, Keep: func(l *api.Lease) bool { return l.Holds() && m.lease(l) }})
 	p.Leases, p.Held, p.AllLeases = leases.Leases, leases.Matching, leases.Holding
@@ -207,10 +225,10 @@ func (a *Admin) overviewOf(ctx context.Context, query string) overviewPage {
 	p.Full = filter(a.deps.Leases.Pools(ctx), api.Pool.Full)
 	p.Total, p.Counts = len(hosts), countStates(hosts)
 	hosts = filter(hosts, func(h api.Host) bool { return m.words(hostWords(h)...) })
-	unknown := filter(a.deps.Discovered.Discovered(ctx), func(u api.DiscoveredMachine) bool {
+	unknown := filter(p.page.Discovered, func(u api.DiscoveredMachine) bool {
 		return m.words(u.MAC.String(), u.IP.String(), u.Network, u.Pool, u.Name, u.Serial, u.UUID, u.Model())
 	})
-	p.DiscoveredMatching, p.Discovered = len(unknown), unknown[:min(maxRows, len(unknown))]
+	p.DiscoveredMatching, p.Unknown = len(unknown), unknown[:min(maxRows, len(unknown))]
 	p.Matching, p.Hosts = len(hosts), hosts[:min(maxRows, len(hosts))]
 	return p
 }
@@ -281,7 +299,9 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	if p.Why, err = a.deps.Timelines.Why(r.Context(), name); err != nil {
 		p.Why = api.Diagnosis{State: "unknown", Cause: "no diagnosis: " + api.AsError(err).Message}
 	}
-	p.VM = a.vmOf(r, p.Host)
+	if p.VM = a.vmOf(r, p.Host); p.VM != nil && slices.Contains(p.Why.Facts, p.VM.Err) {
+		p.VM.Err = "" // the diagnosis has it
+	}
 	p.Console = a.consoleOf(r.Context(), name)
 	a.render(w, http.StatusOK, "host.html", p)
 }

@@ -30,7 +30,7 @@ func (s *Server) Capacities(ctx context.Context) []Capacity {
 		c := &all[i]
 		c.Hypervisor = hv.Name
 		asked.Go(func() {
-			c.Err = s.connections.use(hv, func(h Hypervisor) error {
+			err := s.connections.use(hv, func(h Hypervisor) error {
 				return s.deps.Panics.Run(func() (err error) {
 					if err := s.look(ctx, hv, h); err != nil {
 						return err
@@ -42,6 +42,9 @@ func (s *Server) Capacities(ctx context.Context) []Capacity {
 					return err
 				})
 			})
+			if err != nil {
+				c.Err = s.noAnswer(hv, err)
+			}
 			slices.SortFunc(c.Pools, func(a, b Pool) int { return cmp.Compare(a.Name, b.Name) })
 		})
 	}

@@ -244,6 +244,18 @@ func (o *observation) state(hv *lab.Hypervisor) (domains []Domain, at, since tim
 	return o.domains, o.at, time.Time{}, nil
 }
 
+// noAnswer returns the error of a call that failed, in the words that lists have for a hypervisor that is down.
+func (s *Server) noAnswer(hv *lab.Hypervisor, err error) error {
+	o := s.observe(hv)
+	if errors.As(err, new(unreachable)) && !errors.Is(err, context.Canceled) { // who asked has gone: that says nothing
+		o.failed(err, s.deps.Now())
+	}
+	if _, _, since, down := o.state(hv); !since.IsZero() {
+		return down
+	}
+	return fmt.Errorf("hypervisor %s: %w", hv.Name, addHint(err, lab.Attachment{}, hv))
+}
+
 // refreshAll refreshes every hypervisor until ctx ends.
 func (s *Server) refreshAll(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Refresh)
@@ -277,10 +289,11 @@ func (s *Server) Answered(name string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("hypervisor %s is not in the lab", name)
 }
 
-// Unreachable returns the names of the hypervisors that gave no answer when they were last asked. It does not wait.
+// Unreachable returns the names of the hypervisors that gave no answer when they were last asked, or were not heard of since the start. It
+// does not wait.
 func (s *Server) Unreachable() (names []string) {
 	for _, hv := range s.deps.Table().hypervisors {
-		if _, _, since, err := s.observe(hv).state(hv); err != nil && !since.IsZero() {
+		if _, _, _, err := s.observe(hv).state(hv); err != nil {
 			names = append(names, hv.Name)
 		}
 	}

@@ -151,8 +151,11 @@ func (s *Server) unseen(m *machine) error {
 	for _, c := range m.candidates {
 		hv := c.vm.Hypervisor
 		if _, at, _ := s.observe(hv).last(); at.IsZero() && s.seen.of(hv.Name).URI != hv.URI {
-			return fmt.Errorf("hypervisor %s has not answered since the daemon started, and may have it: start %[1]s, or name the others in the lab file "+
-				"(hypervisor: [%s])", hv.Name, strings.Join(slices.DeleteFunc(m.names(), func(n string) bool { return n == hv.Name }), ", "))
+			others := ""
+			if names := slices.DeleteFunc(m.names(), func(n string) bool { return n == hv.Name }); len(names) > 0 {
+				others = fmt.Sprintf(", or name the others in the lab file (hypervisor: [%s])", strings.Join(names, ", "))
+			}
+			return fmt.Errorf("hypervisor %s has not answered since the daemon started, and may have it: start %[1]s%s", hv.Name, others)
 		}
 	}
 	return nil

@@ -114,7 +114,7 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 		})
 	})
 	if err != nil {
-		return unknownOn(t, hv, hosts, err)
+		return unknownOn(t, hv, hosts, s.noAnswer(hv, err))
 	}
 	return all
 }

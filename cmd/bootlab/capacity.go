@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 
@@ -24,7 +23,9 @@ func vmCapacity(o *options) *cobra.Command {
 // capacityText prints a line for each hypervisor, and one more for each further pool.
 func capacityText(cmd *cobra.Command, all []api.Hypervisor) error {
 	var rows [][]string
+	var errs notes
 	for _, h := range all {
+		errs.add(h.Name, h.Err)
 		pools := []string{""}
 		for i, p := range h.Pools {
 			pools = append(pools[:i], fmt.Sprintf("%s: %s of %s free", p.Name, gibText(p.Free), gibText(p.Capacity)))
@@ -33,12 +34,16 @@ func capacityText(cmd *cobra.Command, all []api.Hypervisor) error {
 			}
 		}
 		rows = append(rows, []string{h.Name, number(h.CPUs), gibText(h.Memory), gibText(h.Free), gibText(h.Allocated), gibText(h.Others),
-			fmt.Sprintf("%d/%d", h.Running, h.VMs), cmp.Or(h.Err, pools[0])})
+			fmt.Sprintf("%d/%d", h.Running, h.VMs), pools[0]})
 		for _, p := range pools[1:] {
 			rows = append(rows, []string{" ", " ", " ", " ", " ", " ", " ", p})
 		}
 	}
-	return table(cmd, "HYPERVISOR CPUS MEMORY FREE ALLOCATED OTHERS RUNNING POOLS", rows)
+	if err := table(cmd, "HYPERVISOR CPUS MEMORY FREE ALLOCATED OTHERS RUNNING POOLS", rows); err != nil {
+		return err
+	}
+	errs.write(cmd.OutOrStdout())
+	return nil
 }
 
 // number is empty for 0: not known.
@@ -49,10 +54,14 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// gibText writes bytes as GiB; empty for 0.
+// gibText writes bytes as GiB, in few columns; empty for 0.
 func gibText(n uint64) string {
 	if n == 0 {
 		return ""
 	}
-	return strconv.FormatFloat(float64(n)/(1<<30), 'f', 1, 64) + "GiB"
+	decimals := 1
+	if n >= 100<<30 {
+		decimals = 0
+	}
+	return strconv.FormatFloat(float64(n)/(1<<30), 'f', decimals, 64) + "GiB"
 }

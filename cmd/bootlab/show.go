@@ -34,6 +34,50 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 	return t.Flush()
 }
 
+// notes are texts about rows of a table, each of which is written once below it, with the rows that it is about: they may be longer than a
+// terminal is wide, and the error of a hypervisor is that of all its machines.
+type notes struct {
+	texts []string
+	about map[string][]string // rows, by text
+}
+
+// add adds a text about a row; an empty one is none.
+func (n *notes) add(row, text string) {
+	if text == "" {
+		return
+	}
+	if n.about == nil {
+		n.about = map[string][]string{}
+	}
+	if n.about[text] == nil {
+		n.texts = append(n.texts, text)
+	}
+	n.about[text] = append(n.about[text], row)
+}
+
+// write writes the texts below a table, if there are any.
+func (n *notes) write(w io.Writer) {
+	if len(n.texts) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, text := range n.texts {
+		rows := listed(n.about[text])
+		if !strings.HasPrefix(text, "hypervisor "+rows+" ") { // it says so itself
+			text = rows + ": " + text
+		}
+		fmt.Fprintln(w, timeline.Printable(text))
+	}
+}
+
+// listed writes names, the first ones of many.
+func listed(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
 // ask runs a question to the daemon and prints its answer.
 func ask[T any](o *options, question func(*cobra.Command, *api.Client, []string) (T, error), text func(*cobra.Command, T) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {

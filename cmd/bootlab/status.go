@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 		header string
 		rows   [][]string
 	}{
-		{"SERVER STATE LISTENS SINCE", serverRows(s.Servers)},
+		{"SERVER STATE LISTENS SINCE", serverRows(s)},
 		{"MEASURED NAME STATE DETAIL SINCE", conditionRows(s.Conditions)},
 		{"BALANCER LISTENS BACKENDS", balancerRows(s.Balancers)},
 		{"ADDRESS STATE INTERFACE OF SINCE", addressRows(s.Addresses)},
@@ -103,10 +104,13 @@ func statusHead(w io.Writer, s api.Status) {
 	}
 }
 
-func serverRows(servers []api.Server) (rows [][]string) {
-	for _, s := range servers {
-		problems := append(nonEmpty(s.Err), s.Warnings...)
-		rows = append(rows, []string{s.Name, serverState(s), listened(s.Addrs), localTime(s.Since), strings.Join(problems, "; ")})
+func serverRows(s api.Status) (rows [][]string) {
+	for _, srv := range s.Servers {
+		problems := slices.Concat(nonEmpty(srv.Err), srv.Warnings)
+		if notes := s.Notes(srv); len(notes) > 0 {
+			problems = append(problems, fmt.Sprintf("%d of %d balancers have no healthy backend", len(notes), len(s.Balancers)))
+		}
+		rows = append(rows, []string{srv.Name, string(s.StateOf(srv)), listened(srv.Addrs), localTime(srv.Since), strings.Join(problems, "; ")})
 	}
 	return rows
 }
@@ -142,19 +146,6 @@ func localTime(t time.Time) string {
 		return ""
 	}
 	return t.Local().Format(time.DateTime)
-}
-
-// serverState says in a word or two how a server is.
-func serverState(s api.Server) string {
-	switch {
-	case s.Serving && s.Idle:
-		return "nothing to serve"
-	case s.Serving:
-		return "serving"
-	case len(s.Addrs) > 0:
-		return "partly serving"
-	}
-	return "not serving"
 }
 
 func nonEmpty(s string) []string {

@@ -254,10 +254,16 @@ func vmDelete(o *options) *cobra.Command {
 
 func vmsText(cmd *cobra.Command, vms []api.VM) error {
 	var rows [][]string
+	var errs notes
 	for _, vm := range vms {
-		rows = append(rows, []string{vm.Host, vm.Hypervisor, api.VMStateText(vm.State), vm.Err})
+		rows = append(rows, []string{vm.Host, vm.Hypervisor, api.VMStateText(vm.State)})
+		errs.add(vm.Host, vm.Err)
 	}
-	return table(cmd, "HOST HYPERVISOR STATE ERROR", rows)
+	if err := table(cmd, "HOST HYPERVISOR STATE", rows); err != nil {
+		return err
+	}
+	errs.write(cmd.OutOrStdout())
+	return nil
 }
 
 func vmPlan(o *options) *cobra.Command {
@@ -282,7 +288,8 @@ func planOf(ctx context.Context, c *api.Client, args []string) ([]api.VMPlan, er
 	return c.VMPlan(ctx, hosts...)
 }
 
-// vmPlanText writes a line for each machine, and its details below: they may be longer than a terminal is wide.
+// vmPlanText writes a line for each machine, and its details below: they may be longer than a terminal is wide. Why machines are unknown
+// is the same for all of a hypervisor: it is written once, below all.
 func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 	var rows [][]string
 	for _, p := range plan {
@@ -291,12 +298,22 @@ func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 	var b strings.Builder
 	_ = writeTable(&b, []string{"HOST", "HYPERVISOR", "STATE", "PLAN"}, rows) // a builder takes everything
 	out := cmd.OutOrStdout()
+	var unknown notes
 	for i, line := range strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n") {
 		fmt.Fprintln(out, line)
-		for j := 0; i > 0 && j < len(plan[i-1].Details); j++ {
-			fmt.Fprintln(out, "  "+timeline.Printable(plan[i-1].Details[j]))
+		if i == 0 {
+			continue
+		}
+		p := plan[i-1]
+		for _, detail := range p.Details {
+			if p.Condition == "unknown" {
+				unknown.add(plannedName(p), detail)
+				continue
+			}
+			fmt.Fprintln(out, "  "+timeline.Printable(detail))
 		}
 	}
+	unknown.write(out)
 	return nil
 }
 
@@ -327,13 +344,10 @@ func vmApply(o *options) *cobra.Command {
 			}
 			var hosts []string
 			networks, left := applyNetworks(cmd, o, c, plan)
+			left = errors.Join(left, unreached(plan))
 			for _, p := range plan {
-				switch {
-				case p.Network != "":
-				case slices.Contains(applied, p.Condition):
+				if p.Network == "" && slices.Contains(applied, p.Condition) {
 					hosts = append(hosts, p.Host)
-				case p.Condition == "duplicated" || p.Condition == "unknown":
-					left = errors.Join(left, fmt.Errorf("%s on %s is %s: %s", p.Host, p.Hypervisor, p.Condition, strings.Join(p.Details, "; ")))
 				}
 			}
 			vms, err := onHypervisors(cmd, o, c, hosts, api.VMApply, api.VMOptions{})
@@ -351,6 +365,26 @@ func vmApply(o *options) *cobra.Command {
 			}), err, left)
 		},
 	}
+}
+
+// unreached returns an error for what apply leaves as it is because bootlab does not know its state, or an admin has to decide: one line
+// for each hypervisor. Why is in the plan.
+func unreached(plan []api.VMPlan) error {
+	var all notes
+	for _, p := range plan {
+		switch {
+		case p.Condition != "unknown" && p.Condition != "duplicated":
+		case p.Hypervisor == "":
+			all.add(plannedName(p), p.Condition+", and on no hypervisor yet")
+		default:
+			all.add(plannedName(p), p.Condition+" on "+p.Hypervisor)
+		}
+	}
+	var errs []error
+	for _, text := range all.texts {
+		errs = append(errs, errors.New(text+": "+listed(all.about[text])))
+	}
+	return errors.Join(errs...)
 }
 
 // notDone returns the hosts that an action failed for.
@@ -393,8 +427,6 @@ func applyNetworks(cmd *cobra.Command, o *options, c *api.Client, plan []api.VMP
 			if !o.json {
 				fmt.Fprintln(cmd.OutOrStdout(), networkLine(after))
 			}
-		case p.Condition == "unknown":
-			left = errors.Join(left, fmt.Errorf("network %s on %s is unknown: %s", p.Network, p.Hypervisor, strings.Join(p.Details, "; ")))
 		}
 	}
 	return done, left

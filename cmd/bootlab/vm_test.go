@@ -173,7 +173,7 @@ func TestVMCommands(t *testing.T) {
 	if err := one.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	h.steps(step{args: "vm apply", err: "m1 on one is unknown", out: []string{"m3 is running on two", "1 applied"}})
+	h.steps(step{args: "vm apply", err: "unknown on one: m1", out: []string{"m3 is running on two", "1 applied"}})
 	if err := one.Thaw(); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,8 +39,19 @@ func whyCommand(o *options) *cobra.Command {
 	}
 }
 
+// whyText writes diagnoses. What was measured for several hosts, such as the error of their hypervisor, is written with the first.
 func whyText(cmd *cobra.Command, ds []api.Diagnosis) error {
+	first := map[string]string{} // host, by fact
 	for i, d := range ds {
+		facts := slices.Clone(d.Facts)
+		for j, fact := range facts {
+			if host, said := first[fact]; said {
+				facts[j] = "the same as of " + host
+				continue
+			}
+			first[fact] = d.Host
+		}
+		d.Facts = slices.Compact(facts)
 		if i > 0 {
 			fmt.Fprintln(cmd.OutOrStdout())
 		}

@@ -43,18 +43,52 @@ func (s Status) Unready() (names []string) {
 	return names
 }
 
-// Light is the colour of a server in words, by what was measured: "down" if it does not serve everything, "idle" if it has nothing to serve,
-// "partly" if it serves and something that it serves is of no use, else "up".
-func (s Status) Light(srv Server) string {
+// A ServerState is the state of a server as status, /readyz and the dashboard show it.
+type ServerState string
+
+// The states of servers.
+const (
+	StateServing  ServerState = "serving"
+	StateIdle     ServerState = "nothing to serve"
+	StateDegraded ServerState = "degraded" // it serves, and what it needs for that, or what it serves, does not work
+	StatePartly   ServerState = "partly serving"
+	StateDown     ServerState = "not serving"
+)
+
+// StateOf returns the state of a server, by what was measured.
+func (s Status) StateOf(srv Server) ServerState {
 	switch {
+	case !srv.Serving && len(srv.Addrs) > 0:
+		return StatePartly
 	case !srv.Serving:
-		return "down"
+		return StateDown
+	case len(s.Degraded(srv)) > 0:
+		return StateDegraded
 	case srv.Idle:
-		return "idle"
-	case len(srv.Warnings) > 0 || len(s.Notes(srv)) > 0:
-		return "partly"
+		return StateIdle
 	}
-	return "up"
+	return StateServing
+}
+
+// Degraded says why a server that serves is of less use than it should be, without names and addresses: /readyz is open to anyone.
+func (s Status) Degraded(srv Server) (why []string) {
+	if srv.Cause != "" {
+		why = append(why, srv.Cause)
+	} else if len(srv.Warnings) > 0 {
+		why = append(why, "bootlab status says why")
+	}
+	if srv.Panics > 0 {
+		why = append(why, fmt.Sprintf("panics contained: %d (bootlab status says where)", srv.Panics))
+	}
+	if n := len(s.Notes(srv)); n > 0 {
+		why = append(why, fmt.Sprintf("%d of %d balancers have no healthy backend", n, len(s.Balancers)))
+	}
+	return why
+}
+
+// Light is the colour of a server in words: its state in one.
+func (s Status) Light(srv Server) string {
+	return map[ServerState]string{StateServing: "up", StateIdle: "idle", StateDegraded: "partly", StatePartly: "down", StateDown: "down"}[s.StateOf(srv)]
 }
 
 // Notes says which balancers of the load balancer have no healthy backend: it accepts connections, and nobody answers them.

@@ -51,7 +51,7 @@ func TestPanicIsShown(t *testing.T) {
 		}
 		r.until("panic "+want+" is counted", func() bool { return strings.HasSuffix(panics(), " "+want) })
 	}
-	if body, want := r.get("http://10.58.7.1:9680/readyz"), "tftpd: ok, degraded: panics contained: 3 (bootlab status says where)"; !strings.Contains(body, want) {
+	if body, want := r.get("http://10.58.7.1:9680/readyz"), "tftpd: degraded: panics contained: 3 (bootlab status says where)"; !strings.Contains(body, want) {
 		t.Errorf("readyz lacks %q:\n%s", want, body)
 	}
 	s := r.status()

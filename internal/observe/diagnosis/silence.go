@@ -35,11 +35,13 @@ func (c *boot) power() (Diagnosis, bool) {
 		cause, do = "its virtual machine does not exist", "bootlab vm create HOST"
 	case "stopped":
 		cause, do = "its virtual machine is off", "bootlab vm start HOST"
-	case "unknown":
-		cause, do = "its hypervisor does not answer", "bootlab status shows the hypervisor and the reason"
+	case "unknown": // what failed on a hypervisor that does not answer has the same error, which is said once
+		d := stopped("its hypervisor does not answer", []string{"bootlab status shows when it answers again"})
+		d.Stage = event.StageVM
 		if c.m.VMProblem != "" {
-			cause += ": " + c.m.VMProblem
+			d.Facts = []string{c.m.VMProblem}
 		}
+		return d, true
 	default:
 		return Diagnosis{}, false
 	}
