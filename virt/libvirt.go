@@ -22,6 +22,7 @@ type libvirtConn struct{ c *libvirt.Connect }
 
 // dial connects to a hypervisor, and runs libvirt's event loop, which sends the keep-alives, until the process ends.
 func dial(uri string) (*libvirtConn, error) {
+	silenceLibvirt()
 	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
 		if _, err := libvirt.GetVersion(); err != nil {
 			return nil, fmt.Errorf("no libvirt library on this machine: install libvirt0 (Debian) or libvirt-libs (Fedora) (%w)", plain(err))

@@ -1,6 +1,0 @@
-//go:build cgo && libvirt_dlopen
-
-package virt
-
-// #cgo LDFLAGS: -ldl
-import "C"
