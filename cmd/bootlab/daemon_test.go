@@ -164,7 +164,7 @@ func TestDaemon(t *testing.T) {
 		step{args: "leases release 10.88.0.11", err: `no lease of "10.88.0.11"`},
 		step{args: "leases reserve nobody", err: `no lease of "nobody"`},
 		step{args: "leases --json", json: true, out: []string{"[]"}},
-		step{args: "vm list", out: []string{"HOST HYPERVISOR STATE ERROR"}},
+		step{args: "vm list", out: []string{"HOST HYPERVISOR STATE"}},
 		step{args: "vm list --json", json: true, out: []string{"[]"}},
 		step{args: "vm start a", err: `host "a" is not a virtual machine`},
 		step{args: "vm stop nobody", err: "nobody"},

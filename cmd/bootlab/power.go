@@ -54,7 +54,10 @@ func powerBoot(o *options) *cobra.Command {
 			return onControllers(cmd, o, args[1:], func(ctx context.Context, c *api.Client, host string) (api.NextBoot, []string, error) {
 				n, err := c.SetBoot(ctx, host, api.BootDevice(args[0]), always)
 				how := "once"
-				if n.Always {
+				switch {
+				case n.Device == api.BootDefault:
+					how = "" // from now on
+				case n.Always:
 					how = "always"
 				}
 				return n, []string{n.Host, string(n.Device), how, n.By}, err

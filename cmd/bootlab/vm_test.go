@@ -146,6 +146,7 @@ func TestVMCommands(t *testing.T) {
 		step{args: "power cycle m3", out: []string{"m3 on libvirt two"}},
 		step{args: "power boot disk m3 --always", out: []string{"HOST BOOT HOW BY", "m3 disk always libvirt two"}},
 		step{args: "power boot default m3 a --json", json: true, out: []string{`"device": "default"`}, err: "a is no virtual machine and has no bmc"},
+		step{args: "power boot default m3", out: []string{"m3 default - libvirt two"}},
 		step{args: "power boot floppy m3", err: `"floppy" is no boot device: want network, disk, cd, default`},
 		step{args: "power on m3 nobody", err: `"nobody"`, out: []string{"m3 on libvirt two"}},
 		step{args: "vm start m1 --wait moon", err: "--wait moon: want one of lease, kernel, config, installed, ready"},

@@ -266,6 +266,9 @@ func TestChanges(t *testing.T) {
 		if calls := s.machines.take(); calls != tt.calls {
 			t.Errorf("%s %s %.80s: calls %q, want %q", tt.method, tt.path, tt.body, calls, tt.calls)
 		}
+		if place := "hosts.m1.vm.firmware: uefi"; strings.Contains(tt.body, "Legacy") && !strings.Contains(a.body, place) {
+			t.Errorf("%s: the answer lacks the place in the lab file, %q", a.body, place)
+		}
 	}
 }
 

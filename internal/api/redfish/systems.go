@@ -219,7 +219,7 @@ func bootOf(m Machine, fields map[string]any) (b Boot, uri string, err error) {
 	b = m.Boot
 	if mode, ok := text["BootSourceOverrideMode"]; ok && mode != m.mode() {
 		e := &Error{Status: http.StatusBadRequest, ID: "PropertyValueNotInList", Args: []string{mode, "Boot/BootSourceOverrideMode"}}
-		e.Resolution = fmt.Sprintf("The boot mode of %s is %s, as its firmware in the lab file (hosts.%[1]s.vm.firmware: %s). Change it there.", m.Name, m.mode(), m.Firmware)
+		e.Resolution = fmt.Sprintf("The boot mode of %s is %s, as its firmware in the lab file (hosts.%[1]s.vm.firmware: %[3]s). Change it there.", m.Name, m.mode(), m.Firmware)
 		return b, "", e
 	}
 	if target, ok := text["BootSourceOverrideTarget"]; ok {
