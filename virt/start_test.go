@@ -97,3 +97,16 @@ func TestUnstarted(t *testing.T) {
 		check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 	}
 }
+
+// TestMachineLargerThanItsHypervisor: libvirt would define it, and its emulator would fail when it starts.
+func TestMachineLargerThanItsHypervisor(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.memory = 2 << 30
+	b := newTestServer(t, oneHost(), f, virt.Config{}) // 4 GiB
+	const why = "memory: it wants 4096 MiB, and hypervisor kvm1 has 2048 MiB in all"
+	wantPlan(t, b, virt.ConditionMissing, why)
+	wantErr(t, b.Create(t.Context(), "master-0"), why)
+	wantErr(t, b.Apply(t.Context(), "master-0"), why)
+	wantCalls(t, f)
+}
