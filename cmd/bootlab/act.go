@@ -76,11 +76,15 @@ func installCommand(o *options) *cobra.Command {
 	var now, done, yes bool
 	w := &waiter{}
 	cmd := &cobra.Command{
-		Use:   "install HOST...",
-		Short: "Install hosts at their next network boot",
+		Use:   "install HOST|CLUSTER...",
+		Short: "Install hosts, or the machines of clusters, at their next network boot",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, hosts []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			hosts, err := installable(cmd, c, args)
 			if err != nil {
 				return err
 			}
@@ -113,6 +117,34 @@ func installCommand(o *options) *cobra.Command {
 	return cmd
 }
 
+// installable returns the hosts that are named, and those of the clusters that are named that have something to install. It says which
+// have not.
+func installable(cmd *cobra.Command, c *api.Client, names []string) ([]string, error) {
+	var left []string
+	cluster := map[string]bool{} // of left
+	hosts, err := membersOf(cmd.Context(), c, names, func(h api.Host) bool {
+		if h.Disk == "" && !slices.Contains(left, h.Name) {
+			left, cluster[h.Cluster] = append(left, h.Name), true
+		}
+		return h.Disk != ""
+	})
+	hosts = slices.DeleteFunc(hosts, func(name string) bool { return cluster[name] })
+	left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(hosts, name) }) // it was named: the daemon says why not
+	switch {
+	case err != nil || len(left) == 0:
+	case len(hosts) == 0:
+		return nil, fmt.Errorf("nothing installs a machine of cluster %s: %s; give them profiles that install", strings.Join(names, ", "), strings.Join(left, ", "))
+	default:
+		sayLeft(cmd, left)
+	}
+	return hosts, err
+}
+
+// sayLeft says which machines of a cluster are not installed.
+func sayLeft(cmd *cobra.Command, left []string) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "Nothing installs these machines, and they are left as they are: %s.\n", strings.Join(left, ", "))
+}
+
 // confirmInstall says which disks are overwritten, and asks the person at the terminal. A script that arms hosts has named them; one that
 // overwrites disks now has to say --yes.
 func confirmInstall(cmd *cobra.Command, c *api.Client, names []string, now bool) error {
@@ -124,12 +156,7 @@ func confirmInstall(cmd *cobra.Command, c *api.Client, names []string, now bool)
 	if err != nil {
 		return err
 	}
-	var disks []string
-	for _, h := range hosts {
-		if h.Disk != "" && slices.Contains(names, h.Name) {
-			disks = append(disks, h.Name+": overwrites "+h.Disk)
-		}
-	}
+	disks := installedDisks(hosts, names)
 	if len(disks) == 0 {
 		return nil // the daemon says why not
 	}
@@ -140,11 +167,35 @@ func confirmInstall(cmd *cobra.Command, c *api.Client, names []string, now bool)
 	return confirmYes(cmd, fmt.Sprintf("%s\nInstall %s?", strings.Join(disks, "\n"), when), "installs")
 }
 
+// installedDisks says which disks an installation of the hosts that are named overwrites. Those with the same disk share a line.
+func installedDisks(hosts []api.Host, names []string) (lines []string) {
+	var all []sentence
+	for _, h := range hosts {
+		if h.Disk != "" && slices.Contains(names, h.Name) {
+			all = append(all, sentence{h.Name, "overwrites " + h.Disk})
+		}
+	}
+	for _, s := range once(all) {
+		lines = append(lines, strings.Join(s.hosts, ", ")+": "+s.text)
+	}
+	return lines
+}
+
 func armedText(cmd *cobra.Command, armed []api.Arming) error {
+	said := make([]sentence, 0, len(armed))
 	for _, a := range armed {
-		line := a.Host + " is " + a.State
+		text := a.Host + " is " + a.State
 		if a.Message != "" {
-			line += ": " + a.Message
+			text += ": " + a.Message
+		}
+		said = append(said, sentence{a.Host, text})
+	}
+	for _, s := range once(said) {
+		line := s.text
+		if len(s.hosts) > 1 {
+			_, line, _ = strings.Cut(s.text, " is ")
+			line = strings.Join(s.hosts, ", ") + " are " + strings.Replace(line, ": ", ": each ", 1)
+			line = strings.Replace(line, ": each it ", ": each ", 1)
 		}
 		if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
 			return err

@@ -45,7 +45,7 @@ func TestUsage(t *testing.T) {
 		{args: "plan --zones nope.example --lab " + contract, err: `no zone "nope.example" in lab telco; zones are 0.0.0.0.0.0.0.0.6.1.0.0.0.0.d.f.ip6.arpa., 16.168.192.in-addr.arpa.`},
 		{args: "plan --nope", err: "unknown flag: --nope; see bootlab plan --help"},
 		{args: "plan --lab", err: "flag needs an argument: --lab; see bootlab plan --help"},
-		{args: "install", err: "HOST is missing; usage: bootlab install HOST..."},
+		{args: "install", err: "HOST or CLUSTER is missing; usage: bootlab install HOST|CLUSTER..."},
 		{args: "timeline", err: "usage: bootlab timeline HOST"},
 		{args: "why", err: "HOST is missing; usage: bootlab why HOST..."},
 		{args: "schema x", err: "usage: bootlab schema"},

@@ -152,7 +152,7 @@ func (u upOptions) installs(cmd *cobra.Command, c *api.Client, cl api.Cluster) (
 		}
 	}
 	if u.install && len(left) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "Nothing installs these machines, and they are left as they are: %s.\n", strings.Join(left, ", "))
+		sayLeft(cmd, left)
 	}
 	return all, nil
 }
@@ -295,8 +295,11 @@ func clusterText(cl api.Cluster) string {
 	var rows [][]string
 	for _, m := range cl.Machines {
 		waits := m.Waits
-		if m.Stuck {
+		switch {
+		case m.Stuck:
 			waits = "! " + waits
+		case waits == upOf(cl): // the first line says so
+			waits = ""
 		}
 		rows = append(rows, []string{m.Host, m.Role, m.Stage, forHow(m.Since), waits})
 	}
@@ -317,13 +320,16 @@ func clusterWaits(cl api.Cluster) string {
 	switch {
 	case cl.Waits == "":
 		return ""
-	case cl.Waits == "bootlab up "+cl.Name:
-		return "; " + cl.Waits + " brings it up"
+	case strings.HasSuffix(cl.Waits, upOf(cl)): // all of it, or machines that were never seen
+		return "; " + upOf(cl) + " brings it up"
 	case len(cl.Machines) == 0:
 		return "; " + timeline.Printable(cl.Waits)
 	}
 	return "; it waits for " + timeline.Printable(cl.Waits)
 }
+
+// upOf is what a cluster waits for that is down.
+func upOf(cl api.Cluster) string { return "bootlab up " + cl.Name }
 
 // forHow says how long something is so.
 func forHow(since time.Time) string {

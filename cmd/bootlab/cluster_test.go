@@ -201,6 +201,48 @@ func TestUpMachines(t *testing.T) {
 	h.steps(step{args: "vm delete prod --disks --yes"})
 }
 
+// ofMetal adds clusters of bare metal to the lab: one that is installed, and one whose machines have nothing to install.
+const ofMetal = `clusters:
+  prod: {kind: kubernetes, address: 10.88.0.5}
+  edge: {kind: plain}
+hosts:
+  m2: {mac: "52:54:00:00:03:02", ip: 10.88.0.32, cluster: prod, role: control-plane, profile: p}
+  m1: {mac: "52:54:00:00:03:01", ip: 10.88.0.31, cluster: prod, role: worker, profile: p}
+  d1: {mac: "52:54:00:00:03:03", ip: 10.88.0.33, cluster: prod, role: worker}
+  e1: {mac: "52:54:00:00:03:04", ip: 10.88.0.34, cluster: edge}
+`
+
+// TestClusterAsHosts: install and power take clusters as they take hosts, in the order of the lab, and say once what holds for many.
+func TestClusterAsHosts(t *testing.T) {
+	h := serve(t)
+	h.edit("hosts:\n", ofMetal)
+	h.until("reload", func() bool { return strings.Contains(h.run("hosts").out, "10.88.0.34") })
+	h.steps(
+		step{args: "install --now prod a", err: "nothing was changed: standard input is no terminal"},
+		step{args: "install prod", out: []string{"m1, m2 are armed: each overwrites /dev/vda at its next network boot", "Nothing installs these machines, and they are left as they are: d1."}, not: []string{"a is armed", "a, "}},
+		step{args: "install prod --json", json: true, out: []string{`"host": "m1"`, `"host": "m2"`}},
+		step{args: "install m2 a prod", out: []string{"a, m1, m2 are armed: each overwrites /dev/vda"}},
+		step{args: "install --done prod a", out: []string{"a, m1, m2 are installed: each starts from its own disk; bootlab install HOST arms it again"}},
+		step{args: "install edge", err: "nothing installs a machine of cluster edge: e1"},
+		step{args: "install nobody noone", err: `no host "nobody", "noone" in lab cli`},
+		step{args: "power status prod a", err: "each of a, d1, m1, m2 is no virtual machine and has no bmc"},
+		step{args: "power status b", err: "b is no virtual machine and has no bmc"},
+		step{args: "install", err: "HOST or CLUSTER is missing; usage: bootlab install HOST|CLUSTER..."},
+		step{args: "power status", err: "HOST or CLUSTER is missing; usage: bootlab power status HOST|CLUSTER..."},
+		step{args: "down --yes prod", out: []string{"bootlab up prod brings it up", "d1 worker off 0s -", "no virtual machines, and left as they are: d1, m1, m2"}, not: []string{"0s bootlab up"}},
+	)
+}
+
+// TestInstallQuestion: hosts whose installation overwrites the same disk share a line of the question.
+func TestInstallQuestion(t *testing.T) {
+	t.Parallel()
+	hosts := []api.Host{{Name: "a", Disk: "/dev/vda"}, {Name: "b", Disk: "/dev/sda"}, {Name: "c", Disk: "/dev/vda"}, {Name: "d"}, {Name: "e", Disk: "/dev/vda"}}
+	got := strings.Join(installedDisks(hosts, []string{"c", "d", "b", "a"}), "; ")
+	if want := "a, c: overwrites /dev/vda; b: overwrites /dev/sda"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // shutdowns are the machines that a hypervisor has asked to shut down.
 type shutdowns struct {
 	t   *testing.T

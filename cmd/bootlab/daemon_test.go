@@ -188,7 +188,7 @@ func TestDaemon(t *testing.T) {
 		step{args: "install a --now", err: "nothing was changed: standard input is no terminal to ask on; --yes installs without asking"},
 		step{args: "install a", out: []string{"a is armed: overwrites "}},
 		step{args: "install a nobody", err: `no host "nobody"`, out: []string{"a is armed: "}},
-		step{args: "install nobody a noone", err: `no host "noone"`, out: []string{"a is armed: "}},
+		step{args: "install nobody a noone", err: `no host "nobody", "noone"`, out: []string{"a is armed: "}},
 		step{args: "install a --json", json: true, out: []string{`"state": "armed"`}},
 		step{args: "timeline a", out: []string{"a (52:54:00:00:00:01)", "install armed"}},
 		step{args: "timeline 52-54-00-00-00-01", out: []string{"install armed"}},

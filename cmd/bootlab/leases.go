@@ -177,10 +177,14 @@ func release(cmd *cobra.Command, o *options, words []string) error {
 	if err != nil {
 		return err
 	}
-	return oneByOne(cmd, o, leases, func(l api.Lease) (api.GivenBack, error) {
-		back, err := c.ReleaseLease(cmd.Context(), l.IP)
+	addrs := make([]netip.Addr, len(leases))
+	for i, l := range leases {
+		addrs[i] = l.IP
+	}
+	return oneByOne(cmd, o, addrs, func(addr netip.Addr) (api.GivenBack, error) {
+		back, err := c.ReleaseLease(cmd.Context(), addr)
 		if err != nil {
-			return back, fmt.Errorf("release %s: %w", l.IP, err)
+			return back, fmt.Errorf("release %s: %w", addr, err)
 		}
 		return back, nil
 	}, releasedText)

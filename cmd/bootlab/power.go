@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,8 +75,8 @@ func switchPower(cmd *cobra.Command, o *options, args []string, action api.Power
 	}, "HOST POWER BY")
 }
 
-// onControllers calls do for all hosts at the same time, and prints its results with their rows under a heading. One that fails keeps
-// no other from its turn.
+// onControllers calls do for all hosts at the same time, and prints its results with their rows under a heading, in the order of the lab.
+// One that fails keeps no other from its turn.
 func onControllers[T any](cmd *cobra.Command, o *options, args []string, do func(context.Context, *api.Client, string) (T, []string, error), heading string) error {
 	c, err := o.client()
 	if err != nil {
@@ -90,34 +89,32 @@ func onControllers[T any](cmd *cobra.Command, o *options, args []string, do func
 	type result struct {
 		value T
 		row   []string
+		err   error
 	}
-	var mu sync.Mutex
-	var failed error
-	var done []result
+	results := make([]result, len(hosts))
 	slots := make(chan struct{}, powerParallel)
 	var all sync.WaitGroup
-	for _, host := range hosts {
+	for i, host := range hosts {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			v, row, err := do(cmd.Context(), c, host)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = errors.Join(failed, err)
-				return
-			}
-			done = append(done, result{v, row})
+			r := &results[i]
+			r.value, r.row, r.err = do(cmd.Context(), c, host)
 		})
 	}
 	all.Wait()
-	slices.SortFunc(done, func(a, b result) int { return cmp.Compare(a.row[0], b.row[0]) })
-	if len(done) == 0 {
-		return failed
+	var failed []hostError
+	var values []T
+	var rows [][]string
+	for i, r := range results {
+		if r.err != nil {
+			failed = append(failed, hostError{hosts[i], r.err})
+			continue
+		}
+		values, rows = append(values, r.value), append(rows, r.row)
 	}
-	values, rows := make([]T, len(done)), make([][]string, len(done))
-	for i, r := range done {
-		values[i], rows[i] = r.value, r.row
+	if len(values) == 0 {
+		return joinErrors(failed)
 	}
-	return errors.Join(o.print(cmd, values, func() error { return table(cmd, heading, rows) }), failed)
+	return errors.Join(o.print(cmd, values, func() error { return table(cmd, heading, rows) }), joinErrors(failed))
 }

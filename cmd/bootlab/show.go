@@ -94,14 +94,14 @@ func ask[T any](o *options, question func(*cobra.Command, *api.Client, []string)
 }
 
 // oneByOne does something for one after the other; one that fails keeps none of the others from its turn, unless the daemon is
-// gone. It prints what was done before it returns every error.
+// gone. It prints what was done before it returns every error: each once, in that order.
 func oneByOne[T, D any](cmd *cobra.Command, o *options, all []T, do func(T) (D, error), text func(*cobra.Command, []D) error) error {
 	var done []D
-	var failed error
+	var failed []hostError
 	for _, one := range all {
 		d, err := do(one)
 		if err != nil {
-			failed = errors.Join(failed, err)
+			failed = append(failed, hostError{fmt.Sprint(one), err})
 			if errors.Is(err, api.ErrNoDaemon) || cmd.Context().Err() != nil {
 				break
 			}
@@ -110,9 +110,9 @@ func oneByOne[T, D any](cmd *cobra.Command, o *options, all []T, do func(T) (D, 
 		done = append(done, d)
 	}
 	if len(done) == 0 {
-		return failed
+		return joinErrors(failed)
 	}
-	return errors.Join(o.print(cmd, done, func() error { return text(cmd, done) }), failed)
+	return errors.Join(o.print(cmd, done, func() error { return text(cmd, done) }), joinErrors(failed))
 }
 
 func hostsCommand(o *options) *cobra.Command {

@@ -96,7 +96,8 @@ func machinesOf(ctx context.Context, c *api.Client, names []string) (hosts []str
 	return membersOf(ctx, c, names, func(h api.Host) bool { return h.VM != "" })
 }
 
-// membersOf returns the hosts that are named, and those of the clusters that are named that fit. What is neither is left to the
+// membersOf returns the hosts that are named, and those of the clusters that are named that fit, in the order of the lab. A cluster of which
+// none fits has no hosts here. What is neither is left to the
 // daemon: it may be a machine whose host is no longer in the lab file.
 func membersOf(ctx context.Context, c *api.Client, names []string, fits func(api.Host) bool) (hosts []string, err error) {
 	all, err := c.Hosts(ctx)
@@ -119,6 +120,11 @@ func membersOf(ctx context.Context, c *api.Client, names []string, fits func(api
 			}
 		}
 	}
+	place := map[string]int{} // in the lab; what it does not have comes last
+	for i, h := range all {
+		place[h.Name] = i - len(all)
+	}
+	slices.SortStableFunc(hosts, func(a, b string) int { return place[a] - place[b] })
 	return hosts, nil
 }
 
