@@ -593,7 +593,7 @@ func TestImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lab.yaml")
-	write(t, filepath.Join(dir, "files", "worker.ign"), `{"host":"{{.Host.FQDN}}"}`)
+	write(t, filepath.Join(dir, "files", "worker.ign"), `{"ignition":{"version":"3.4.0"},"host":"{{.Host.FQDN}}"}`)
 	write(t, path, strings.NewReplacer(`kernel: k, initrd: [i], config: "{{.Host.Role}}.cfg", install_to: /dev/vda`,
 		`os: coreos, image: "{{.Host.Role}}.qcow2", config: "{{.Host.Role}}.ign"`).Replace(labFile))
 	l, err := load.Lab(path, load.Options{})
@@ -607,7 +607,7 @@ func TestImage(t *testing.T) {
 	if image, err := table.Image("worker-0"); err != nil || image != "worker.qcow2" {
 		t.Errorf("image %q, %v", image, err)
 	}
-	if docs, err := table.ImageDocuments("worker-0"); err != nil || len(docs) != 1 || string(docs[0].Body) != `{"host":"worker-0.lab.test"}` {
+	if docs, err := table.ImageDocuments("worker-0"); err != nil || len(docs) != 1 || string(docs[0].Body) != `{"ignition":{"version":"3.4.0"},"host":"worker-0.lab.test"}` {
 		t.Errorf("documents %q, %v", docs, err)
 	}
 	for _, name := range []string{"switch", "gone"} {

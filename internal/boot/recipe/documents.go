@@ -111,9 +111,9 @@ func (r *Recipe) Counts(d Data, name string) bool {
 	return ok && s.config
 }
 
-// Config renders a document of d's host. name is the request below Data.DocumentsURL: empty or the name of the config document, or that
+// Config renders and validates a document of d's host. name is the request below Data.DocumentsURL: empty or the name of the config document, or that
 // of another document. For any other name, and for a document that does not exist yet, the error is fs.ErrNotExist. Errors of templates
-// are *DocumentError.
+// and of syntax are *DocumentError.
 func (r *Recipe) Config(d Data, name string) (Document, error) {
 	if name == "" && !r.HasConfig() {
 		return Document{}, fmt.Errorf("profile %s has no config document: %w", r.profile.Name, fs.ErrNotExist)
@@ -125,53 +125,44 @@ func (r *Recipe) Config(d Data, name string) (Document, error) {
 	if !ok {
 		return Document{}, fmt.Errorf("%s has no document %q: %w", d.Host.Name, name, fs.ErrNotExist)
 	}
-	body, err := s.render(r, d)
+	body, _, err := s.render(r, d)
 	if err != nil {
 		return Document{}, err
 	}
+	if isButane(s.file) {
+		ign, broken := syntax.Butane(body)
+		if broken != nil {
+			return Document{}, r.place(s.file, body, broken)
+		}
+		body = ign
+	}
 	return Document{Name: s.name, ContentType: s.contentType(), Body: body}, nil
-}
-
-// render makes the document for one host.
-func (s source) render(r *Recipe, d Data) ([]byte, error) {
-	switch {
-	case s.err != nil:
-		return nil, s.err
-	case s.file == "":
-		return s.part.make(r, d)
-	}
-	body, err := r.files.render(s.file, d)
-	if err != nil || !isButane(s.file) {
-		return body, err
-	}
-	ign, broken := syntax.Butane(body)
-	if broken != nil {
-		return nil, r.place(s.file, body, broken)
-	}
-	return ign, nil
 }
 
 // isButane reports whether a document is Butane, which Ignition does not read. Local files cannot be embedded; templates can.
 func isButane(file string) bool { ext := path.Ext(file); return ext == ".bu" || ext == ".butane" }
 
-// check renders the document and checks its syntax.
-func (s source) check(r *Recipe, d Data) (warnings []error, err error) {
-	if s.err != nil || s.file == "" {
-		_, err := s.render(r, d)
-		return nil, err
+// render makes the document for one host, and validates it: before the script of a boot and when it is served, as its file may change at any
+// time. Butane is not yet translated.
+func (s source) render(r *Recipe, d Data) (body []byte, warnings []error, err error) {
+	switch {
+	case s.err != nil:
+		return nil, nil, s.err
+	case s.file == "":
+		body, err = s.part.make(r, d)
+		return body, nil, err
 	}
-	body, err := r.files.render(s.file, d)
-	if err != nil {
-		return nil, err
+	if body, err = r.files.render(s.file, d); err != nil {
+		return nil, nil, err
 	}
 	v := r.validated.result(d.signature(s.file, body), func() validation { return s.validate(r, body) })
 	for _, w := range v.warnings {
 		warnings = append(warnings, r.place(s.file, body, w))
 	}
 	if v.broken != nil {
-		return nil, r.place(s.file, body, v.broken)
+		return nil, nil, r.place(s.file, body, v.broken)
 	}
-	return warnings, nil
+	return body, warnings, nil
 }
 
 // validate checks a rendered document.

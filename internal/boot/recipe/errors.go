@@ -122,7 +122,7 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 			continue
 		}
 		names[doc.name] = doc.key
-		_, err := doc.check(r, d)
+		_, _, err := doc.render(r, d)
 		add(doc.key, err)
 	}
 	return faults
@@ -131,7 +131,7 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 // Warnings are what the readers of d's documents will ignore, such as keys that Ignition does not know. They keep no host from booting.
 func (r *Recipe) Warnings(d Data) (faults []Fault) {
 	for _, doc := range r.list(d) {
-		warnings, _ := doc.check(r, d) // an error is a fault
+		_, warnings, _ := doc.render(r, d) // an error is a fault
 		for _, w := range warnings {
 			faults = append(faults, Fault{doc.key, w})
 		}

@@ -95,14 +95,14 @@ func TestScripts(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{
-		"ignition/worker.ign":       {Data: []byte(`{"host":"{{.Host.FQDN}}","done":"{{.DoneURL}}"}`)},
+		"ignition/worker.ign":       {Data: []byte(`{"ignition":{"version":"3.4.0"},"host":"{{.Host.FQDN}}","done":"{{.DoneURL}}"}`)},
 		"net/worker/network-config": {Data: []byte("version: 2\n")},
 		"user-data":                 {Data: []byte("#cloud-config\nhostname: {{.Host.Name}}\n")},
 	}
 	ignition := &lab.Profile{Name: "rhcos", OS: lab.OSCoreOS, Config: "ignition/{{.Host.Role}}.ign"}
 	seed := &lab.Profile{Name: "cloud", OS: lab.OSCloudInit, Config: "user-data"}
 	more := &lab.Profile{Name: "more", OS: lab.OSCloudInit, Config: "user-data", Documents: []string{"net/{{.Host.Role}}/network-config"}}
-	document := `{"host":"worker-0.server.our.pretty.lab","done":"http://192.168.16.1:8080/done/52-54-00-00-02-04/TOKEN"}`
+	document := `{"ignition":{"version":"3.4.0"},"host":"worker-0.server.our.pretty.lab","done":"http://192.168.16.1:8080/done/52-54-00-00-02-04/TOKEN"}`
 	for _, tt := range []struct {
 		name    string
 		profile *lab.Profile
@@ -331,9 +331,9 @@ func TestMirrors(t *testing.T) {
 		`{{.MirrorURL "ubuntu"}}`:                             `error calling MirrorURL: mirror "ubuntu" is not in the lab: want one of its mirrors (debian, epel)`,
 	} {
 		p := &lab.Profile{Name: "p", OS: lab.OSDebian, Kernel: "k", Config: "preseed.cfg"}
-		r, d := compile(t, p, fstest.MapFS{"preseed.cfg": {Data: []byte(text)}})
+		r, d := compile(t, p, fstest.MapFS{"preseed.cfg": {Data: []byte("d-i mirror/x string " + text)}})
 		doc, err := r.Config(d, "")
-		if got := string(doc.Body); err == nil && got != want || err != nil && !strings.HasSuffix(err.Error(), want) {
+		if got := string(doc.Body); err == nil && got != "d-i mirror/x string "+want || err != nil && !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
 		}
 	}
