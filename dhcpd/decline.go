@@ -35,10 +35,22 @@ func (s *Server) decline(x *exchange) dropReason {
 	if (r.ServerID.IsValid() && !x.isOurs(r.ServerID)) || (!book.Has(r.MAC, r.Requested) && (!ok || offered != r.Requested)) {
 		return dropNotOurs
 	}
+	if why := s.forged(x); why != "" {
+		return s.dropForged(x, why)
+	}
 	if x.host.reserved() {
 		s.declineIgnored(x, "another machine uses this address, which is reserved; it stays reserved")
 		return dropNone
 	}
+	if x.mayProbe() && !r.GIAddr.IsValid() && book.Has(r.MAC, r.Requested) && s.declines.take(s.deps.Now()) {
+		return s.declineUnlessUsed(x)
+	}
+	return s.quarantineDeclined(x)
+}
+
+// quarantineDeclined takes the address that a machine declines out of use, unless too many are.
+func (s *Server) quarantineDeclined(x *exchange) dropReason {
+	r := &x.req
 	most := maxQuarantined
 	if x.pool != nil {
 		most = min(most, max(1, x.pool.addrs.Usable()/quarantineShare))
@@ -59,7 +71,7 @@ func (s *Server) decline(x *exchange) dropReason {
 	}
 	s.record(x, event.Event{Kind: event.DHCPDecline, Addr: r.Requested, Err: "another machine uses this address"})
 	s.probeDeclined(x, r.Requested)
-	book.Withdraw(r.MAC)
+	s.deps.Book.Withdraw(r.MAC)
 	return s.commit(x, r.Requested, leases.Declined, quarantineTime, 0)
 }
 

@@ -53,6 +53,7 @@ const (
 	dropRefused                // no address for this machine
 	dropLimited                // the first DISCOVER of a new client during a flood, or a client that declines too many addresses
 	dropNotOurs                // meant for another server
+	dropForged                 // a DHCPRELEASE or DHCPDECLINE in the name of another machine
 	dropNotBoot                // proxy mode: not a machine that boots from here
 	dropBusy                   // the queue of commits is full
 	dropCommit                 // the commit failed: no reply, the client asks again
@@ -65,7 +66,7 @@ const (
 func (r dropReason) String() string {
 	return [dropReasons]string{
 		"none", "malformed", "not_request", "hardware", "hops", "no_network", "off", "no_server", "unknown_type", "refused",
-		"limited", "not_ours", "not_boot", "busy", "commit", "send", "panic",
+		"limited", "not_ours", "forged", "not_boot", "busy", "commit", "send", "panic",
 	}[r]
 }
 

@@ -87,12 +87,15 @@ func (s *Server) probeAsync(x *exchange, addr netip.Addr) {
 // probeDeclined finds the machine that uses an address which a client declined. The address is then not given to any other
 // client, however many the client has declined.
 func (s *Server) probeDeclined(x *exchange, addr netip.Addr) {
-	if x.sock == nil || x.pool == nil || !x.scope.network.Probe {
+	if !x.mayProbe() {
 		return
 	}
 	s.prober.Forget(addr) // it was free before it was given
 	s.probeForConflict(x, addr, func() {})
 }
+
+// mayProbe reports whether the client has an address of a pool that is probed.
+func (x *exchange) mayProbe() bool { return x.sock != nil && x.pool != nil && x.scope.network.Probe }
 
 // probeForConflict probes an address and, if another machine than the client uses it, calls inUse and records the conflict.
 // It does nothing past a relay: an ICMP reply has no MAC, and might be the client's own.

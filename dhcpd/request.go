@@ -153,5 +153,8 @@ func (s *Server) release(x *exchange) dropReason {
 	if (r.ServerID.IsValid() && !x.isOurs(r.ServerID)) || !s.deps.Book.Has(r.MAC, r.CIAddr) {
 		return dropNotOurs
 	}
+	if why := s.forged(x); why != "" {
+		return s.dropForged(x, why)
+	}
 	return s.commit(x, r.CIAddr, leases.Released, 0, 0)
 }

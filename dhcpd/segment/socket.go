@@ -18,7 +18,7 @@ import (
 )
 
 // A Socket is what a server needs of one interface: the ports 67 and 4011, a packet socket that sends to clients without an
-// address, and two packet sockets that receive ARP and the replies of other DHCP servers. It receives DHCP of this interface
+// address, and three packet sockets that receive ARP, the replies of other DHCP servers, and the messages that end a lease, with their senders. It receives DHCP of this interface
 // alone, so other DHCP servers can run on other interfaces of the same machine, such as libvirt's dnsmasq. Listen opens all
 // descriptors, so the Socket still works after privileges are dropped.
 //
@@ -35,6 +35,8 @@ type Socket struct {
 	raw     *packetSocket    // sends; receives nothing
 	arp     *packetSocket    // receives ARP
 	replies *packetSocket    // receives DHCP messages to clients
+	endings *packetSocket    // receives DHCPRELEASE and DHCPDECLINE, for the senders of their frames
+	origins origins          // of endings
 	ndp     *ipv6.PacketConn // router solicitations; nil: no IPv6 there, see ndFail
 	ndpErr  error
 }
@@ -89,8 +91,11 @@ func (s *Socket) openPacketSockets() error {
 	if s.replies, err = openPacketSocket(ifi, unix.ETH_P_IP, replyFilter()); err != nil {
 		return err
 	}
+	if s.endings, err = openPacketSocket(ifi, unix.ETH_P_ALL, endingFilter()); err != nil {
+		return err
+	}
 	s.ndp, s.ndpErr = listenNDP(ifi)
-	return nil
+	return ignoreOutgoing(s.endings)
 }
 
 // Close closes all of it. Readers get net.ErrClosed.
@@ -101,7 +106,7 @@ func (s *Socket) Close() error {
 			errs = append(errs, p.conn.Close())
 		}
 	}
-	for _, t := range []*packetSocket{s.raw, s.arp, s.replies} {
+	for _, t := range []*packetSocket{s.raw, s.arp, s.replies, s.endings} {
 		if t != nil {
 			errs = append(errs, t.conn.Close())
 		}
