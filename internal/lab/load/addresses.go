@@ -95,6 +95,11 @@ func (source) spec() spec { return what("prefix or address", `^[0-9A-Fa-f:.]+(/[
 
 func parseRange(s string) (lab.Range, error) {
 	first, last, ok := strings.Cut(s, "-")
+	if from, to, comma := strings.Cut(s, ","); comma { // as in dnsmasq.conf
+		if meant, err := parseRange(from + "-" + to); err == nil {
+			return lab.Range{}, fmt.Errorf("%q is not a range: did you mean %s?", s, meant)
+		}
+	}
 	var a, b addr4
 	if !ok || a.parse(strings.TrimSpace(first)) != nil || b.parse(strings.TrimSpace(last)) != nil {
 		return lab.Range{}, fmt.Errorf("%q is not a range: want two IPv4 addresses like 192.168.16.130-192.168.16.135", s)

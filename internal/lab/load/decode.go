@@ -131,6 +131,9 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 			continue
 		}
 		field, known := p.index[k.Value]
+		if !known && d.isRest(n, i, p.keys) {
+			continue
+		}
 		if !known && d.isKey(k) {
 			var meant string
 			if meant, val = d.unknown(n, k, val, p.keys); meant == "" {
@@ -159,6 +162,25 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 	if merged {
 		d.merge(n, func(m *yaml.Node) { d.fields(m, v, p, seen) })
 	}
+}
+
+// isRest reports whether key i of n, which n cannot have, is what follows a comma in the value before, as in {range: 10.0.0.5,10.0.0.9}: in
+// braces a comma ends the value. That value is reported instead, where it is not yet.
+func (d *decoder) isRest(n *yaml.Node, i int, known []string) bool {
+	if i < 2 || n.Style&yaml.FlowStyle == 0 {
+		return false
+	}
+	k, before := n.Content[i], n.Content[i-1]
+	switch end := before.Column + len(before.Value); {
+	case !isNull(n.Content[i+1]) || k.Kind != yaml.ScalarNode || before.Kind != yaml.ScalarNode || before.Style != 0 || k.Line != before.Line || nearestKey(k.Value, known) != "":
+		return false
+	case k.Column != end+1 && (k.Value == "" || k.Value[0] < '0' || k.Value[0] > '9'):
+		return false
+	}
+	d.path = append(d.path, step{n.Content[i-2].Value, -1})
+	d.problem(before, "a comma ends a value in braces, and %q behind it is no key: want quotes around the value, or the comma gone", k.Value)
+	d.path = d.path[:len(d.path)-1]
+	return true
 }
 
 // almostKey reports a text that would be a key and its value, if a colon or a space were not missing.

@@ -214,8 +214,13 @@ type span time.Duration
 
 func (v *span) parse(s string) error {
 	d, err := time.ParseDuration(s)
-	if err != nil || d < time.Millisecond {
+	switch {
+	case err != nil:
 		return fmt.Errorf("%q is not a duration: %s", s, meantSpan(s))
+	case d <= 0:
+		return fmt.Errorf("%q is too short: want more than 0", s)
+	case d < time.Millisecond:
+		return fmt.Errorf("%q is too short: want 1ms or more", s)
 	}
 	*v = span(d)
 	return nil
