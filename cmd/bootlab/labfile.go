@@ -90,7 +90,7 @@ func problemsOf(err error) lab.Problems {
 // whichLab adds to the error of a missing default lab file how to name another.
 func whichLab(err error) error {
 	var path *fs.PathError
-	if errors.As(err, &path) && errors.Is(err, fs.ErrNotExist) && path.Path == defaultLab {
+	if errors.As(err, &path) && errors.Is(err, fs.ErrNotExist) && path.Path == daemon.DefaultLab {
 		return fmt.Errorf("%w; set the lab file with --lab", err)
 	}
 	return err

@@ -11,10 +11,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
-
-const defaultLab = "/etc/bootlab/lab.yaml"
 
 // options are the flags that every command takes.
 type options struct {
@@ -25,7 +24,7 @@ type options struct {
 }
 
 func (o *options) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.lab, "lab", defaultLab, "lab `file`, or folder of *.yaml files")
+	f.StringVar(&o.lab, "lab", daemon.DefaultLab, "lab `file`, or folder of *.yaml files")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	f.StringVar(&o.server, "server", os.Getenv("BOOTLAB_SERVER"), "`address` of the daemon: its Unix socket, or http://host:port (default: the lab file's admin_socket)")
 	f.StringVar(&o.token, "token", os.Getenv("BOOTLAB_TOKEN"), "`token` for http:// addresses (see bootlab token)")
@@ -36,7 +35,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 func (o *options) client() (*api.Client, error) {
 	server := o.server
 	if server == "" {
-		if _, err := os.Stat(o.lab); errors.Is(err, fs.ErrNotExist) && o.lab != defaultLab {
+		if _, err := os.Stat(o.lab); errors.Is(err, fs.ErrNotExist) && o.lab != daemon.DefaultLab {
 			return nil, fmt.Errorf("the lab file says where the daemon is: %w; set the lab file with --lab, or the daemon with --server", err)
 		}
 		server = load.Appliance(o.lab).AdminSocket
@@ -50,8 +49,8 @@ func noLab(cmd *cobra.Command, err error) error {
 	if cmd.Flag("lab").Changed || cmd.Flag("server").Value.String() != "" {
 		return err
 	}
-	if _, missing := os.Stat(defaultLab); errors.Is(err, api.ErrNoDaemon) && errors.Is(missing, fs.ErrNotExist) {
-		return fmt.Errorf("%w; %s does not exist: if your lab file is another one, name it with --lab", err, defaultLab)
+	if _, missing := os.Stat(daemon.DefaultLab); errors.Is(err, api.ErrNoDaemon) && errors.Is(missing, fs.ErrNotExist) {
+		return fmt.Errorf("%w; %s does not exist: if your lab file is another one, name it with --lab", err, daemon.DefaultLab)
 	}
 	return err
 }

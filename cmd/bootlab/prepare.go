@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/content/clusterconfig"
+	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
@@ -99,7 +100,7 @@ func (p *prepare) run(cmd *cobra.Command, set clusterconfig.Set) error {
 		return errors.Join(p.o.print(cmd, v, func() error { return nil }), fmt.Errorf("%s does not fit the lab: nothing was copied", p.dir))
 	}
 	at := ""
-	if p.o.lab != defaultLab {
+	if p.o.lab != daemon.DefaultLab {
 		at = " --lab " + p.o.lab
 	}
 	v.Next = p.next(&v, at)

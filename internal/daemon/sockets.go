@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -72,6 +71,7 @@ func (s *socket) close() {
 // by their servers.
 type sockets struct {
 	health *health
+	lab    string       // the lab file
 	unix   net.Listener // of the command line
 
 	mu    sync.Mutex
@@ -109,8 +109,17 @@ type stagedSockets struct {
 
 // stage opens the sockets of wanted that are not open yet: all, or none. The error of a taken port names who holds it.
 func (s *sockets) stage(ctx context.Context, wanted []endpoint) (*stagedSockets, error) {
-	st := &stagedSockets{of: s, wanted: wanted}
-	var errs []error
+	st, errs := s.openAll(ctx, wanted)
+	if len(errs) > 0 {
+		st.discard()
+		return nil, listenErrors(errs, s.lab)
+	}
+	return st, nil
+}
+
+// openAll opens the sockets of wanted that are not open yet, and returns why some are not.
+func (s *sockets) openAll(ctx context.Context, wanted []endpoint) (st *stagedSockets, errs []*listenError) {
+	st = &stagedSockets{of: s, wanted: wanted}
 	for _, e := range wanted {
 		s.mu.Lock()
 		have := s.open[e] != nil
@@ -122,14 +131,10 @@ func (s *sockets) stage(ctx context.Context, wanted []endpoint) (*stagedSockets,
 		case err == nil:
 			st.opened = append(st.opened, sock)
 		case !e.withoutIPv6(err):
-			errs = append(errs, e.describe(err))
+			errs = append(errs, &listenError{key: e.key(), network: e.network, addr: e.addr.String(), err: err})
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		st.discard()
-		return nil, err
-	}
-	return st, nil
+	return st, errs
 }
 
 // discard closes what stage opened.
@@ -262,50 +267,47 @@ func (e endpoint) withoutIPv6(err error) bool {
 	return e.addr.Addr() == netip.IPv6Loopback() && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL))
 }
 
-// describe adds the key of the lab file that an address is from, and the process that holds the port.
-func (e endpoint) describe(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%s: %w: start it as root, or with CAP_NET_BIND_SERVICE, or take a port above 1023", e.key(), err)
-	}
-	return fmt.Errorf("%s: %w", e.key(), portowner.Explain(err, e.network, e.addr.String()))
-}
-
 // listenUnix opens the socket of the command line. A stale one is replaced; one that answers belongs to another daemon.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+func listenUnix(ctx context.Context, path string) (net.Listener, *listenError) {
+	refused := func(err error) (net.Listener, *listenError) {
+		return nil, &listenError{key: "appliance.admin_socket", err: err}
+	}
 	var d net.Dialer
 	if c, err := d.DialContext(ctx, "unix", path); err == nil {
-		_ = c.Close()
-		return nil, fmt.Errorf("appliance.admin_socket: another bootlab is running at %s: stop it first", path)
+		defer func() { _ = c.Close() }()
+		_, taken := refused(fmt.Errorf("another bootlab is running at %s: stop it first", path))
+		taken.pid = peer(c)
+		return nil, taken
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(path)
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", path)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("appliance.admin_socket: %w: start it as root, or take a folder that this user may write to", err)
+		return refused(fmt.Errorf("%w: start it as root, or take a folder that this user may write to", err))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("appliance.admin_socket: %w", err)
+		return refused(err)
 	}
 	if err := os.Chmod(path, 0o660); err != nil {
 		_ = l.Close()
-		return nil, fmt.Errorf("appliance.admin_socket: %w", err)
+		return refused(err)
 	}
 	return l, nil
 }
 
-// openSockets opens the socket of the command line and the ports at the start.
-func openSockets(ctx context.Context, h *health, l *lab.Lab) (*sockets, error) {
-	s := &sockets{health: h, open: map[endpoint]*socket{}, start: map[string]func(*socket){}}
-	st, errPorts := s.stage(ctx, endpoints(l, ownAddresses(l)))
-	var errUnix error
-	s.unix, errUnix = listenUnix(ctx, l.Appliance.AdminSocket)
-	if err := errors.Join(errPorts, errUnix); err != nil {
-		if st != nil {
-			st.discard()
-		}
+// openSockets opens the socket of the command line and the ports at the start. path is the lab file.
+func openSockets(ctx context.Context, h *health, l *lab.Lab, path string) (*sockets, error) {
+	s := &sockets{health: h, lab: path, open: map[endpoint]*socket{}, start: map[string]func(*socket){}}
+	st, errs := s.openAll(ctx, endpoints(l, ownAddresses(l)))
+	var refused *listenError
+	if s.unix, refused = listenUnix(ctx, l.Appliance.AdminSocket); refused != nil {
+		errs = append(errs, refused)
+	}
+	if len(errs) > 0 {
+		st.discard()
 		s.close()
-		return nil, err
+		return nil, listenErrors(errs, path)
 	}
 	h.opened(serverAdmin, s.unix.Addr().String(), nil)
 	st.commit()

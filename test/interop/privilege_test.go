@@ -127,7 +127,7 @@ func TestStartRefused(t *testing.T) {
 		{"a document for root alone", func(l *labFile) { _ = os.Chmod(filepath.Join(l.dir, "files/ignition/worker.ign"), 0o600) }, "chmod -R g+rX"},
 		{"a broken lab", func(l *labFile) { l.more = "  d: {mac: nonsense}\n"; l.write() }, `"nonsense"`},
 		{"state that cannot be written", func(l *labFile) { l.appliance = "  state: /proc/state\n"; l.write() }, "appliance.state: mkdir /proc/state"},
-		{"two daemons", func(l *labFile) { start(l.t, l) }, "bootlab is already running"},
+		{"two daemons", func(l *labFile) { start(l.t, l) }, "another bootlab (pid "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t, fmt.Sprintf("10.95.%d", i))
