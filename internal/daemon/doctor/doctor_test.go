@@ -224,3 +224,22 @@ func TestHypervisors(t *testing.T) {
 	found(t, m, "hypervisors", "far", doctor.Fail, "cannot be reached")
 	found(t, m, "hypervisors", "near", doctor.OK, "")
 }
+
+// TestOperationsPage: the example of docs/operations.md is what doctor prints of a missing interface.
+func TestOperationsPage(t *testing.T) {
+	netns.Need(t, "root")
+	page, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := doctor.Run(t.Context(), machine(t, "br0", "", ""))
+	i := slices.IndexFunc(all, func(f doctor.Finding) bool { return f.Check == "interfaces" })
+	if i < 0 {
+		t.Fatalf("no finding of interfaces in %+v", all)
+	}
+	for _, want := range []string{" br0           " + all[i].Text + "\n", "-> " + all[i].Fix + "\n"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("docs/operations.md lacks %q", want)
+		}
+	}
+}
