@@ -86,11 +86,11 @@ func (s *Service) answer(ctx context.Context, t *Table, a asker) (*Document, err
 	if err != nil {
 		return nil, forbidden(notThisBoot(err), "not for "+a.host.Name+" now", err)
 	}
-	data, err := a.recipe.Data(t.lab, a.host, a.mac, token)
+	from, err := s.renderingOf(t, a, token, "")
 	if err != nil {
 		return nil, unrendered("the config document of "+a.host.Name, err)
 	}
-	name, err := a.recipe.ConfigName(data)
+	name, err := from.recipe.ConfigName(from.data)
 	if err != nil {
 		return nil, unrendered("the config document of "+a.host.Name, err)
 	}
@@ -108,7 +108,7 @@ func (s *Service) config(ctx context.Context, t *Table, mac lab.MAC, token, name
 // document renders a config document for a machine that has shown that it is there: an installer answers ARP, unlike some firmware. Else a
 // neighbour could put the machine's MAC into the kernel's table while the machine is off.
 func (s *Service) document(ctx context.Context, t *Table, a asker, token, name string) (*Document, error) {
-	h, r := a.host, a.recipe
+	h := a.host
 	if a.silent {
 		return nil, unavailable(event.Silent, "asked from "+a.addr.String()+", where "+h.Name+" does not answer ARP", nil)
 	}
@@ -117,19 +117,22 @@ func (s *Service) document(ctx context.Context, t *Table, a asker, token, name s
 	if err := s.deps.Installs.Confirm(stores, h, token); err != nil {
 		return nil, notStored("keep the state of this boot", err)
 	}
-	data, err := r.Data(t.lab, h, a.mac, token)
+	from, err := s.renderingOf(t, a, token, name)
 	if err != nil {
-		if _, wrong := s.authorize(h, r, token, false); wrong != nil {
+		if _, wrong := s.authorize(h, a.recipe, token, false); wrong != nil {
 			return nil, wrong
 		}
 		return nil, unrendered("the config document of "+h.Name, err)
 	}
-	counts := r.Counts(data, name)
-	release, err := s.authorize(h, r, token, counts)
+	counts := from.recipe.Counts(from.data, name)
+	release, err := s.authorize(h, from.recipe, token, counts)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := render(r, data, name)
+	doc, err := render(from.recipe, from.data, name)
+	if err != nil && from.profile != h.Profile {
+		doc, err = t.repaired(a, token, name, counts, err)
+	}
 	if err != nil {
 		release()
 		return nil, err

@@ -1,6 +1,7 @@
 package boot_test
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -73,6 +74,132 @@ func (r *rig) reads(t *testing.T, token, name, text string) {
 	}
 	if err := doc.Read(t.Context(), 0); err != nil {
 		t.Errorf("%s: %v", name, err)
+	}
+}
+
+// TestReloadDuringBoot: a boot gets the documents that its script names, though the lab was reloaded since and the host has others now: by
+// the same rules, and once. The next boot gets the new ones.
+func TestReloadDuringBoot(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, before, after string }{
+		{"another config", "config: ign/m.ign", "config: ign/other.ign"},
+		{"of the same name", "config: ign/m.ign", "config: next/m.ign"},
+		{"no config", ", config: ign/m.ign", ""},
+		{"another documents", "part.ks", "other.ks"},
+		{"another profile", "profile: disk, vars", "profile: other, vars"},
+		{"a variable", "secret: s3", "secret: s4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for name, text := range map[string]string{"ign/m.ign": "old", "ign/other.ign": "new", "next/m.ign": "new", "part.ks": "old", "other.ks": "new"} {
+				if strings.HasSuffix(name, ".ign") {
+					text = strings.Replace(ignitionOf, "{{.Host.Name}}", text+"-{{.Host.Vars.secret}}-{{.Profile.Name}}", 1)
+				}
+				write(t, filepath.Join(dir, "files", name), text)
+			}
+			text := withProfile("os: coreos, kernel: k, initrd: [i], rootfs: r, install_to: /dev/vda, config: ign/m.ign, documents: [part.ks]")
+			text = strings.Replace(text, "hosts:\n", "  other: {os: coreos, kernel: k, initrd: [i], config: ign/other.ign, install_to: /dev/vda}\nhosts:\n", 1)
+			l, table := tableOf(t, dir, text)
+			r := rigOf(t, l, table)
+			token := r.token(t)
+			changed := strings.Replace(text, tt.before, tt.after, 1)
+			if changed == text {
+				t.Fatal("the edit changes nothing")
+			}
+			r.lab, r.table = tableOf(t, dir, changed)
+
+			if _, err := r.Config(t.Context(), mac, "guess", "m.ign", addr); statusOf(err) != 403 {
+				t.Errorf("with a wrong token: %v, want 403", err)
+			}
+			if _, err := r.Config(t.Context(), mac, token, "m.ign", intrud); statusOf(err) != 403 {
+				t.Errorf("from another address: %v, want 403", err)
+			}
+			if _, err := r.Config(t.Context(), mac, token, "nosuch", addr); statusOf(err) != 404 {
+				t.Errorf("a document that no lab had: %v, want 404", err)
+			}
+			r.reads(t, token, "part.ks", "old")
+			r.reads(t, token, "m.ign", "old-s3-disk")
+			if _, err := r.Config(t.Context(), mac, token, "m.ign", addr); !errors.Is(err, install.ErrReads) {
+				t.Errorf("a second read: %v, want ErrReads", err)
+			}
+			if err := r.Done(t.Context(), mac, token, addr); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Config(t.Context(), mac, token, "m.ign", addr); statusOf(err) != 403 {
+				t.Errorf("after its install: %v, want 403", err)
+			}
+		})
+	}
+}
+
+// TestNextBootAfterReload: a boot whose script is rendered after the reload gets the new document, while the boot before has its own.
+func TestNextBootAfterReload(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "files", "old.ign"), strings.Replace(ignitionOf, "{{.Host.Name}}", "old", 1))
+	write(t, filepath.Join(dir, "files", "new.ign"), strings.Replace(ignitionOf, "{{.Host.Name}}", "new", 1))
+	text := withProfile("os: coreos, kernel: k, initrd: [i], rootfs: r, install_to: /dev/vda, config: old.ign")
+	l, table := tableOf(t, dir, text)
+	r := rigOf(t, l, table)
+	first := r.token(t)
+	r.lab, r.table = tableOf(t, dir, strings.Replace(text, "config: old.ign", "config: new.ign", 1))
+	h := r.lab.Host("worker-0")
+	if err := r.installs.Arm(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Config(t.Context(), mac, first, "old.ign", addr); statusOf(err) != 403 {
+		t.Errorf("the boot that an admin ended: %v, want 403", err)
+	}
+	second := r.token(t)
+	if _, err := r.Config(t.Context(), mac, second, "old.ign", addr); statusOf(err) != 404 {
+		t.Errorf("the old document for the new boot: %v, want 404", err)
+	}
+	r.reads(t, second, "new.ign", "new")
+}
+
+// TestReloadRepairsBoot: what the lab of a boot cannot render, the lab in force does, if it has a document of that name. While neither can,
+// the machine is asked to try again.
+func TestReloadRepairsBoot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "files", "m.ign")
+	write(t, file, ignitionOf)
+	text := withProfile("os: coreos, kernel: k, initrd: [i], rootfs: r, install_to: /dev/vda, config: m.ign")
+	l, table := tableOf(t, dir, text)
+	r := rigOf(t, l, table)
+	token := r.token(t)
+	write(t, file, strings.Replace(ignitionOf, ".Host.Name", ".Host.Vars.colour", 1))
+	apply := func(from, to string) {
+		t.Helper()
+		r.lab, r.table = tableOf(t, dir, strings.Replace(text, from, to, 1))
+	}
+	for _, change := range [][2]string{{"lab: test", "lab: again"}, {"config: m.ign", "config: other.ign"}} {
+		apply(change[0], change[1])
+		if _, err := r.Config(t.Context(), mac, token, "m.ign", addr); statusOf(err) != 503 || !strings.Contains(err.Error(), "vars: {colour: …}") {
+			t.Errorf("with %s: %v, want 503 and the missing value", change[1], err)
+		}
+	}
+	apply("secret: s3", "secret: s3, colour: red")
+	r.reads(t, token, "m.ign", "data:,red")
+}
+
+// TestReloadKeepsCount: what was a further document of a boot, which may be read any number of times, is not read so when it is the config
+// document of the lab in force.
+func TestReloadKeepsCount(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	part := filepath.Join(dir, "files", "part.ign")
+	write(t, filepath.Join(dir, "files", "m.ign"), ignitionOf)
+	write(t, part, ignitionOf)
+	text := withProfile("os: coreos, kernel: k, initrd: [i], rootfs: r, install_to: /dev/vda, config: m.ign, documents: [part.ign]")
+	l, table := tableOf(t, dir, text)
+	r := rigOf(t, l, table)
+	token := r.token(t)
+	write(t, part, strings.Replace(ignitionOf, ".Host.Name", ".Host.Vars.colour", 1))
+	r.lab, r.table = tableOf(t, dir, strings.NewReplacer("config: m.ign, documents: [part.ign]", "config: part.ign", "secret: s3", "secret: s3, colour: red").Replace(text))
+	if _, err := r.Config(t.Context(), mac, token, "part.ign", addr); statusOf(err) != 503 || !strings.Contains(err.Error(), "vars: {colour: …}") {
+		t.Errorf("the new config document: %v, want 503 and why the old lab cannot render it", err)
 	}
 }
 

@@ -180,6 +180,7 @@ func (s *Service) render(t *Table, h *lab.Host, mac lab.MAC, token string, l loa
 	if err != nil {
 		return nil, unrendered("the script of "+h.Name, err)
 	}
+	s.rendered.keep(mac, token, rendering{h.Profile, r.Bare(), data}, func(token string) bool { return s.deps.Installs.Knows(h, token) })
 	if h.Profile.IPXE == "" {
 		s.scripts.keep(t, key, token, body)
 	}

@@ -41,6 +41,7 @@ type Deps struct {
 type Service struct {
 	deps     Deps
 	scripts  scriptCache
+	rendered renderings
 	repeated repeatedRefusals
 }
 

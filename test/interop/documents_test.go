@@ -66,3 +66,55 @@ func TestDocumentOfEveryNIC(t *testing.T) {
 		t.Errorf("a second read: %d %s", status, body)
 	}
 }
+
+// TestDocumentBreaksDuringBoot: a document that is half-written when the machine fetches it is 503, which why explains, and is read once it is
+// whole. A reload that gives the host another document leaves the boot its own.
+func TestDocumentBreaksDuringBoot(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "udhcpc")
+	l := newLab(t, "10.93.37")
+	d := start(t, l)
+	const self, mac = "10.93.37.10", "52-54-00-00-00-10"
+	w0 := d.machine(t, "52:54:00:00:00:10")
+	if addr := w0.lease(t); addr != self {
+		t.Fatalf("w0 got %q", addr)
+	}
+	config, _, err := w0.script(self, mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(l.dir, "files", "ignition", "worker.ign")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, broken := range []string{"", `{"ign`} {
+		l.file("files/ignition/worker.ign", []byte(broken))
+		if status, body := w0.get(self, config); status != http.StatusServiceUnavailable || strings.Contains(body, "ign") {
+			t.Errorf("the document %q is served with %d %q, want 503", broken, status, body)
+		}
+	}
+	d.until("why names the document and its error", func() bool {
+		a := d.why(t, "w0")
+		return strings.Contains(a.Cause, "worker.ign") && strings.Contains(a.Cause, "not JSON")
+	})
+	if out, _ := d.bootlab("timeline", "w0"); !strings.Contains(out, "not JSON") {
+		t.Errorf("the timeline does not name the error:\n%s", out)
+	}
+	l.file("files/ignition/other.ign", []byte(`{"ignition":{"version":"3.3.0"}}`))
+	l.replace(strings.Replace(l.text(), `config: "ignition/{{.Host.Role}}.ign"`, "config: ignition/other.ign", 1))
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	l.file("files/ignition/worker.ign", good)
+	if status, body := w0.get(self, strings.Replace(config, "worker.ign", "nosuch.ign", 1)); status != http.StatusNotFound {
+		t.Errorf("a document that the host never had: %d %s", status, body)
+	}
+	if status, body := w0.get(self, config); status != http.StatusOK || !strings.Contains(body, "treasure-of-w0") {
+		t.Errorf("its document after the reload: %d %s", status, body)
+	}
+	d.until("the install has begun", func() bool { out, _ := d.bootlab("hosts"); return strings.Contains(out, "installing") })
+	if status, body := w0.get(self, config); status != http.StatusForbidden {
+		t.Errorf("a second read: %d %s", status, body)
+	}
+}

@@ -27,6 +27,12 @@ func (m *Machine) authorize(s Status, token string, reads int) error {
 	return nil
 }
 
+// Knows reports whether token is of the boot of h that is under way, or of one that it requested.
+func (m *Machine) Knows(h *lab.Host, token string) bool {
+	s := m.status(h)
+	return s.knows(token) || s.Requested.knows(token)
+}
+
 // Read is Authorize for a read that counts. It reserves the read until release is called, after ConfigRead if the read was complete:
 // of two readers at the same time only one can be the last. It also returns ErrBusy, which is temporary.
 func (m *Machine) Read(h *lab.Host, token string, reads int) (release func(), err error) {

@@ -32,6 +32,15 @@ func Compile(p *lab.Profile, files fs.FS) (*Recipe, lab.Problems) {
 	return r, c.problems
 }
 
+// Bare returns r without its caches, and it keeps no documents parsed: it takes little memory for as long as a boot needs it, though the
+// lab has changed.
+func (r *Recipe) Bare() *Recipe {
+	return &Recipe{
+		profile: r.profile, system: r.system, files: &library{files: r.files.files},
+		kernel: r.kernel, rootfs: r.rootfs, image: r.image, config: r.config, initrd: r.initrd, documents: r.documents, args: r.args,
+	}
+}
+
 // A compiler parses the templates of one profile and collects the errors.
 type compiler struct {
 	profile  *lab.Profile

@@ -23,7 +23,7 @@ type library struct {
 	files fs.FS
 
 	mu     sync.Mutex
-	parsed map[string]parsed
+	parsed map[string]parsed // nil: nothing is kept
 }
 
 type parsed struct {
@@ -55,6 +55,9 @@ func (l *library) template(file string) (*template.Template, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.parsed == nil {
+		return t, nil
+	}
 	if len(l.parsed) >= maxParsed {
 		clear(l.parsed)
 	}
