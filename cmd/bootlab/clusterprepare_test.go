@@ -204,6 +204,8 @@ func TestPrepareKubernetesRefuses(t *testing.T) {
 		{"socket", "criSocket /run/containerd.sock is no URL", nil, []string{"unix:///var/run/containerd/containerd.sock\n  name", "/run/containerd.sock\n  name"}},
 		{"hash", "neither caCertHashes nor unsafeSkipCAVerification", nil, []string{"    unsafeSkipCAVerification: true\n", ""}},
 		{"pods", "10.125.0.0/16 overlaps with networks.lan (10.125.9.0/24", nil, []string{"10.244.0.0/16", "10.125.0.0/16"}},
+		{"kind of a document", `init.yaml:2:7: kind "IntConfiguration" is not known to kubeadm: did you mean InitConfiguration?`, nil, []string{"kind: InitConfiguration", "kind: IntConfiguration"}},
+		{"no token to compare with", "the token was not compared: no InitConfiguration here has bootstrapTokens", nil, []string{"kind: InitConfiguration", "kind: IntConfiguration"}},
 		{"version", "kubeadm.k8s.io/v1beta2 is none that kubeadm reads today", nil, []string{"v1beta4", "v1beta2"}},
 		{"two inits", "hosts.cp-1: reads kubeadm/init.yaml, with which cp-0 runs kubeadm init", []string{"profile: more", "profile: first"}, nil},
 		{"a worker that controls", "which makes a control-plane machine of it", []string{"join-{{.Host.Role}}", "join-control-plane"}, nil},

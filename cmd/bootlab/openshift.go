@@ -31,7 +31,7 @@ DIR is the folder that "openshift-install create ignition-configs" wrote, or an 
 			p.dir = args[0]
 			p.also = func(l *lab.Lab, c *lab.Cluster, v *prepared) {
 				if set.ConfigOnly {
-					v.fits, p.noImages = clusterconfig.ConfigName, true
+					v.fits, v.compared, p.noImages = clusterconfig.ConfigName, set.Compared(), true
 				} else {
 					v.stream(l, c, streamFile, p.dir)
 				}

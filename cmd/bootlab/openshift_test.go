@@ -263,6 +263,20 @@ func TestPrepareRefuses(t *testing.T) {
 	if err := os.WriteFile(path, []byte(installConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	step{args: "install-config", out: []string{"fits cluster ocp4", "openshift-install create ignition-configs"}}.check(t, run(t.Context(), "openshift", "prepare", path, "--lab", labOf(t)))
+	step{args: "install-config", out: []string{"fits cluster ocp4", "compared: the cluster's domain, platform, controlPlane.replicas, compute.replicas", "openshift-install create ignition-configs"}}.check(t, run(t.Context(), "openshift", "prepare", path, "--lab", labOf(t)))
+	for name, tt := range map[string]struct{ right, wrong, want string }{
+		"machine network": {"platform: {none: {}}", "networking: {machineNetwork: [{cidr: 10.9.0.0/16}]}\nplatform: {none: {}}", "install-config.yaml:6:30: machineNetwork does not have 10.1.2.20, the address of host boot: want the subnet of its network, 10.1.2.0/24"},
+		"platform":        {"{none: {}}", "{baremetal: {}}", "install-config.yaml:6:11: platform baremetal brings its own load balancer and addresses (keepalived), and the lab balances cluster ocp4: want platform: {none: {}}, or balancer: off in clusters.ocp4"},
+		"no number":       {"replicas: 1", "replicas: two", `install-config.yaml:3:61: replicas "two" is not a number: want one such as 3`},
+	} {
+		writeFiles(t, filepath.Dir(path), map[string]string{"install-config.yaml": strings.Replace(installConfig, tt.right, tt.wrong, 1)})
+		step{args: name, err: "nothing was copied", out: []string{tt.want}, not: []string{"fits cluster"}}.check(t, run(t.Context(), "openshift", "prepare", path, "--lab", labOf(t)))
+	}
+	writeFiles(t, filepath.Dir(path), map[string]string{"install-config.yaml": "apiVersion: v1\nbaseDomain example.com\nmetadata: {name: a}\n"})
+	step{args: "no YAML", err: "install-config.yaml:3:1: not YAML: a colon is missing here or in the line above"}.check(t, run(t.Context(), "openshift", "prepare", path, "--lab", labOf(t)))
+	wrong := t.TempDir()
+	writeFiles(t, wrong, map[string]string{"master.ign": `{"ignition":{"config":{"merge":[{"source":"https://api-int.ocp3.example.com:22623/config/master"}]},"version":"3.2.0"}}`})
+	step{args: "api-int alone", err: "nothing was copied", out: []string{`master.ign fetches its configuration from https://api-int.ocp3.example.com:22623/config/master, and cluster domain "ocp3.example.com" is not in the lab: did you mean ocp4.example.com?`}}.check(t,
+		run(t.Context(), "openshift", "prepare", wrong, "--lab", labOf(t)))
 	step{args: "empty folder", err: "run openshift-install create ignition-configs"}.check(t, run(t.Context(), "openshift", "prepare", t.TempDir(), "--lab", labOf(t)))
 }

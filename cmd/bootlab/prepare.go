@@ -53,6 +53,7 @@ type prepared struct {
 	problems lab.Problems // Errors
 	cautions lab.Problems // Warnings
 	fits     string       // what was compared, where nothing is copied
+	compared string       // the keys, for people; empty: not listed
 	files    clusterconfig.Files
 }
 
@@ -212,6 +213,9 @@ func (v *prepared) text(cmd *cobra.Command) {
 	}
 	if v.fits != "" {
 		fmt.Fprintf(out, "%s fits cluster %s of the lab\n", v.fits, v.Cluster)
+	}
+	if v.compared != "" {
+		fmt.Fprintf(out, "compared: %s\n", v.compared)
 	}
 	if v.Certs != nil {
 		fmt.Fprintf(out, "the certificates in %s are valid until %s, for %s\n", v.Certs.File, v.Certs.Until.Local().Format("2006-01-02 15:04"), leftText(v.Certs.Left))

@@ -26,6 +26,9 @@ const (
 	kubeadmJoin    = "JoinConfiguration"
 )
 
+// kubeadmKinds are the kinds of kubeadm's API.
+var kubeadmKinds = []string{kubeadmCluster, kubeadmInit, kubeadmJoin, "ResetConfiguration", "UpgradeConfiguration"}
+
 // What kubeadm config print has as examples.
 const (
 	kubeadmToken    = "abcdef.0123456789abcdef"
@@ -106,6 +109,13 @@ func (s *Kubeadm) Check(l *lab.Lab, now time.Time) (*lab.Cluster, Report) {
 	for _, d := range s.documents {
 		if v := d.At("apiVersion"); !slices.Contains(kubeadmVersions, v.Text()) {
 			r.Errors.Addf(v.Pos(), "", "version %s is none that kubeadm reads today: want %s; kubeadm config migrate makes it", v.Text(), kubeadmVersions[len(kubeadmVersions)-1])
+		}
+		if !slices.Contains(kubeadmKinds, d.kind) {
+			hint := "want one of " + strings.Join(kubeadmKinds, ", ")
+			if near := lab.Nearest(d.kind, kubeadmKinds); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			r.Errors.Addf(d.At("kind").Pos(), "", "kind %q is not known to kubeadm: %s", d.kind, hint)
 		}
 	}
 	c := s.cluster(l, &r)
@@ -324,7 +334,11 @@ func (s *Kubeadm) sameToken(t load.Node, r *Report) {
 			made = append(made, b.At("token"))
 		}
 	}
-	if len(made) > 0 && !slices.ContainsFunc(made, func(n load.Node) bool { return n.Text() == t.Text() }) {
+	if len(made) == 0 {
+		r.Warnings.Addf(t.Pos(), "", "the token was not compared: no %s here has bootstrapTokens", kubeadmInit)
+		return
+	}
+	if !slices.ContainsFunc(made, func(n load.Node) bool { return n.Text() == t.Text() }) {
 		r.secret(&r.Errors, t, "the token is none that %s makes (%s): want the same in both", kubeadmInit, made[0].Pos())
 	}
 }

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,16 +30,18 @@ type OpenShift struct {
 	ConfigOnly bool              // an install-config.yaml alone
 	Documents  map[string][]byte // by name: bootstrap.ign, master.ign, worker.ign
 
-	name, domain string            // of the cluster, as far as the files say
-	apiInt       map[string]string // by document: host of the machine config server
-	masters      int               // replicas; -1: not known
+	name, domain string              // of the cluster, as far as the files say
+	apiInt       map[string]*url.URL // by document: where the machine config server is
+	install      load.Node           // the install-config; it has a place in a file if ConfigOnly
+	source       string              // the document that says the domain; empty: the install-config
+	masters      int                 // replicas; -1: not known
 	workers      int
 	certs        []*x509.Certificate // below /opt/openshift/tls of bootstrap.ign
 }
 
 // ReadOpenShift reads a folder of openshift-install, or an install-config.yaml.
 func ReadOpenShift(path string) (*OpenShift, error) {
-	s := &OpenShift{Documents: map[string][]byte{}, apiInt: map[string]string{}, masters: -1, workers: -1}
+	s := &OpenShift{Documents: map[string][]byte{}, apiInt: map[string]*url.URL{}, masters: -1, workers: -1}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, unreadable(path, err, "the folder that openshift-install create ignition-configs wrote, or an "+ConfigName)
@@ -97,7 +102,7 @@ func (s *OpenShift) document(name string, text []byte) error {
 	s.Documents[name] = text
 	for _, m := range d.Ignition.Config.Merge {
 		if u, err := url.Parse(m.Source); err == nil && u.Host != "" {
-			s.apiInt[name] = u.Host
+			s.apiInt[name] = u
 		}
 	}
 	for _, f := range d.Storage.Files {
@@ -107,7 +112,7 @@ func (s *OpenShift) document(name string, text []byte) error {
 		case strings.HasSuffix(f.Path, "/manifests/cluster-config.yaml"):
 			if manifest, err := load.YAMLValue(dataOf(f.Contents.Source)); err == nil {
 				text, _ := at(manifest, "data", "install-config").(string)
-				_ = s.config([]byte(text)) // what it cannot say is not compared
+				_ = s.config("", []byte(text)) // what it cannot say is not compared
 			}
 		}
 	}
@@ -131,7 +136,9 @@ func dataOf(source string) []byte {
 func (s *OpenShift) readConfig(path string) error {
 	text, err := regular.Read(path, maxDocument)
 	if err == nil {
-		err = s.config(text)
+		if err = s.config(path, text); err != nil {
+			return err // with its place
+		}
 	}
 	if err == nil && (s.name == "" || s.domain == "") {
 		err = errors.New("has no baseDomain or no metadata.name: is it an install-config.yaml?")
@@ -143,22 +150,77 @@ func (s *OpenShift) readConfig(path string) error {
 }
 
 // config reads an install-config.
-func (s *OpenShift) config(text []byte) error {
-	v, err := load.YAMLValue(text)
-	if err != nil {
+func (s *OpenShift) config(file string, text []byte) error {
+	documents, err := load.YAMLDocuments(file, text)
+	if err != nil || len(documents) == 0 {
 		return err
 	}
-	s.domain, _ = at(v, "baseDomain").(string)
-	s.name, _ = at(v, "metadata", "name").(string)
-	if n, ok := at(v, "controlPlane", "replicas").(int); ok {
-		s.masters = n
-	}
-	if pools, _ := at(v, "compute").([]any); len(pools) > 0 {
-		if n, ok := at(pools[0], "replicas").(int); ok {
-			s.workers = n
-		}
+	s.install = documents[0]
+	s.domain, s.name = s.install.At("baseDomain").Text(), s.install.At("metadata", "name").Text()
+	s.masters = replicasOf(s.install.At("controlPlane"))
+	if pools := s.install.At("compute").List(); len(pools) > 0 {
+		s.workers = replicasOf(pools[0])
 	}
 	return nil
+}
+
+// replicasOf returns the number of machines of a pool; -1: not known.
+func replicasOf(pool load.Node) int {
+	n, err := strconv.ParseUint(pool.At("replicas").Text(), 10, 31)
+	if err != nil {
+		return -1
+	}
+	return int(n)
+}
+
+// installConfig compares the platform, the networks and the types of the numbers of an install-config.
+func (s *OpenShift) installConfig(c *lab.Cluster, r *Report) {
+	place := func(n load.Node) lab.Pos {
+		if !s.ConfigOnly {
+			return lab.Pos{} // inside of bootstrap.ign
+		}
+		return n.Pos()
+	}
+	for _, pool := range append(s.install.At("compute").List(), s.install.At("controlPlane")) {
+		if n := pool.At("replicas"); n.Exists() && replicasOf(pool) < 0 {
+			r.Errors.Addf(place(n), "", "replicas %q is not a number: want one such as 3", n.Text())
+		}
+	}
+	for _, platform := range s.install.At("platform").Keys() {
+		if platform != "none" && platform != "external" && !c.Names {
+			r.Errors.Addf(place(s.install.At("platform")), "", "platform %s brings its own load balancer and addresses (keepalived), and the lab balances cluster %s: want platform: {none: {}}, or balancer: off in clusters.%[2]s",
+				platform, c.Name)
+		}
+	}
+	networks := s.install.At("networking", "machineNetwork")
+	var all []netip.Prefix
+	for _, n := range networks.List() {
+		cidr := n.At("cidr")
+		p, err := netip.ParsePrefix(cidr.Text())
+		if err != nil {
+			r.Errors.Addf(place(cidr), "", "%q is no subnet: want one such as 10.0.0.0/16", cidr.Text())
+			return
+		}
+		all = append(all, p)
+	}
+	for _, h := range c.Hosts {
+		inside := func(p netip.Prefix) bool { return p.Contains(h.IP) }
+		if len(all) > 0 && h.IP.IsValid() && !slices.ContainsFunc(all, inside) {
+			r.Errors.Addf(place(networks), "", "machineNetwork does not have %s, the address of host %s: want the subnet of its network, %s", h.IP, h.Name, h.Network.Subnet)
+			return
+		}
+	}
+}
+
+// Compared says what of an install-config was compared with the lab.
+func (s *OpenShift) Compared() string {
+	compared := []string{"the cluster's domain"}
+	for _, keys := range [][]string{{"platform"}, {"networking", "machineNetwork"}, {"controlPlane", "replicas"}, {"compute"}} {
+		if name := strings.Join(keys, "."); s.install.At(keys...).Exists() {
+			compared = append(compared, strings.Replace(name, "compute", "compute.replicas", 1))
+		}
+	}
+	return strings.Join(compared, ", ")
 }
 
 // at returns the value below keys, or nil.
@@ -174,9 +236,13 @@ func at(v any, keys ...string) any {
 func (s *OpenShift) Check(l *lab.Lab, now time.Time) (*lab.Cluster, Report) {
 	var r Report
 	fail := func(format string, args ...any) { r.Errors.Addf(lab.Pos{}, "", format, args...) }
-	domain := s.clusterDomain()
+	domain := s.clusterDomain(l)
 	i := slices.IndexFunc(l.Clusters, func(c *lab.Cluster) bool { return c.Domain == domain })
 	s.expiry(&r, now)
+	if name := s.source; i < 0 && s.apiInt[name] != nil {
+		fail("%s fetches its configuration from %s, and cluster domain %q is not in the lab: %s", name, s.apiInt[name], domain, nearestCluster(l, domain))
+		return nil, r
+	}
 	if i < 0 {
 		fail("the documents are for cluster domain %q (metadata.name.baseDomain), which is not in the lab: %s", domain, nearestCluster(l, domain))
 		return nil, r
@@ -188,27 +254,36 @@ func (s *OpenShift) Check(l *lab.Lab, now time.Time) (*lab.Cluster, Report) {
 	if !c.Address.IsValid() {
 		r.Errors.Addf(c.Pos, "clusters."+c.Name+".address", "is missing, so api-int.%s has no address", c.Domain)
 	}
-	for name, host := range s.apiInt {
+	for name, u := range s.apiInt {
+		host := u.Host
 		if want := "api-int." + c.Domain + ":22623"; host != want && host != c.API.String()+":22623" {
 			fail("%s fetches its configuration from %s: want %s", name, host, want)
 		}
 	}
 	s.replicas(c, &r)
+	s.installConfig(c, &r)
 	return c, r
 }
 
-// clusterDomain returns <name>.<base domain>.
-func (s *OpenShift) clusterDomain() string {
+// clusterDomain returns <name>.<base domain>. Where no install-config says it, it is that of a document, which becomes the source: one whose
+// cluster is in the lab, if any is.
+func (s *OpenShift) clusterDomain(l *lab.Lab) (domain string) {
 	if s.name != "" && s.domain != "" {
 		return strings.ToLower(s.name + "." + s.domain)
 	}
-	for _, host := range s.apiInt {
-		host, _, _ = strings.Cut(host, ":")
-		if rest, ok := strings.CutPrefix(host, "api-int."); ok {
-			return strings.ToLower(rest)
+	for _, name := range slices.Sorted(maps.Keys(s.apiInt)) {
+		rest, ok := strings.CutPrefix(strings.ToLower(s.apiInt[name].Hostname()), "api-int.")
+		if !ok {
+			continue
+		}
+		if slices.ContainsFunc(l.Clusters, func(c *lab.Cluster) bool { return c.Domain == rest }) {
+			return rest
+		}
+		if domain == "" {
+			domain, s.source = rest, name
 		}
 	}
-	return ""
+	return domain
 }
 
 // expiry reports when the bootstrap's certificates end: the installer makes some for 24 hours.

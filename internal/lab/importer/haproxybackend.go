@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // balancer returns the balancer of a frontend's address and one of its backends, which is nil for a redirect alone.
@@ -179,9 +181,21 @@ type proxyServer struct {
 
 // flags are parameters of a server without a value.
 var proxyFlags = strings.Fields(`check backup disabled enabled send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl check-ssl no-check no-backup
-	check-send-proxy no-check-ssl no-ssl no-ssl-reuse no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 tfo allow-0rtt non-stick no-verifyhost stick agent-check force-tlsv12 force-tlsv13 check-via-socks4`)
+	check-send-proxy no-check-ssl no-ssl no-ssl-reuse no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 tfo allow-0rtt non-stick no-verifyhost stick agent-check force-tlsv12 force-tlsv13 check-via-socks4
+	no-agent-check no-send-proxy no-send-proxy-v2 no-send-proxy-v2-ssl no-send-proxy-v2-ssl-cn no-tfo force-sslv3 force-tlsv10 force-tlsv11 renegotiate no-renegotiate
+	strict-maxconn sni-auto no-sni-auto check-sni-auto no-check-sni-auto check-reuse-pool no-check-reuse-pool tls-tickets no-tls-tickets ssl-reuse`)
 
-func proxyParams(words []string, into map[string]string) {
+// proxyValues are parameters of a server that are followed by a value.
+var proxyValues = strings.Fields(`addr agent-addr agent-inter agent-port agent-send alpn ca-file check-alpn check-proto check-sni ciphers ciphersuites client-sigalgs cookie
+	crl-file crt curves downinter error-limit fall fastinter guid hash-key id idle-ping init-addr init-state inter interface log-bufsize log-proto max-reuse maxconn
+	maxqueue minconn namespace observe on-error on-marked-down on-marked-up pool-conn-name pool-low-conn pool-max-conn pool-purge-delay port proto proxy-v2-options
+	redir resolve-net resolve-opts resolve-prefer resolvers rise set-proxy-v2-tlv-fmt shard sigalgs slowstart sni socks4 source ssl-max-ver ssl-min-ver tcp-ut track
+	usesrc verify verifyhost weight ws`)
+
+// proxyParams adds the parameters of a server to into. It returns those of a server that HAProxy does not have; what
+// follows one is taken for its value, unless HAProxy has it.
+func proxyParams(words []string, into map[string]string) (unknown []string) {
+	before := true // the word before is known
 	for i := 0; i < len(words); i++ {
 		switch words[i] { // of the two the last counts
 		case "enabled":
@@ -189,18 +203,27 @@ func proxyParams(words []string, into map[string]string) {
 		case "disabled":
 			delete(into, "enabled")
 		}
-		if slices.Contains(proxyFlags, words[i]) || i+1 == len(words) {
+		flag, valued := slices.Contains(proxyFlags, words[i]), slices.Contains(proxyValues, words[i])
+		switch {
+		case flag || i+1 == len(words) && valued:
 			into[words[i]] = ""
-			continue
+		case valued:
+			into[words[i]] = words[i+1]
+			i++
+		case before:
+			unknown = append(unknown, words[i])
 		}
-		into[words[i]] = words[i+1]
-		i++
+		before = flag || valued
 	}
+	return unknown
 }
 
 // servers adds the backends, and what HAProxy says of each server and bootlab of all.
 func (h *haproxy) servers(m *mapping, b proxyBind, s *proxySection, http bool) {
 	var all []proxyServer
+	for _, d := range s.all("default-server") {
+		h.unknownParams(d, proxyParams(d.words[1:], map[string]string{}))
+	}
 	for _, l := range s.lines {
 		if l.words[0] != "server" {
 			continue
@@ -253,8 +276,19 @@ func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer
 	for _, d := range s.all("default-server") {
 		proxyParams(d.words[1:], p.params)
 	}
-	proxyParams(l.words[3:], p.params)
+	h.unknownParams(l, proxyParams(l.words[3:], p.params))
 	return p, !h.idle(p)
+}
+
+// unknownParams lists the options of a server, or of default-server, that HAProxy does not have.
+func (h *haproxy) unknownParams(l proxyLine, words []string) {
+	for _, word := range words {
+		hint := ""
+		if near := lab.Nearest(word, slices.Concat(proxyFlags, proxyValues)); near != "" {
+			hint = ": did you mean " + near + "?"
+		}
+		h.note(l.at, "%q is not an option of a server, and is left out%s", word, hint)
+	}
 }
 
 // idle reports whether HAProxy gives a server no connections until an administrator says so. A backend has no such state in the lab file.
@@ -414,7 +448,12 @@ func (h *haproxy) httpCheck(c *mapping, s *proxySection, l proxyLine, v []string
 	at := l.at
 	if l, send, ok := s.value("http-check", "send"); ok {
 		params := map[string]string{}
-		proxyParams(send, params)
+		for i := 0; i+1 < len(send); i++ {
+			if slices.Contains([]string{"meth", "uri"}, send[i]) {
+				params[send[i]] = send[i+1]
+				i++
+			}
+		}
 		at = l.at
 		if params["uri"] != "" {
 			path = params["uri"]

@@ -154,7 +154,10 @@ func TestNotes(t *testing.T) {
 	}{
 		"disabled server": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80\n server w2 10.0.0.12:80 disabled\n", "10.0.0.11:80", "10.0.0.12",
 			"x:8: server w2 10.0.0.12:80 disabled: a disabled server gets no connections: it is left out; to use it, add 10.0.0.12:80 to backends, or run bootlab backend add BALANCER 10.0.0.12:80"},
-		"enabled after all": {importer.HAProxy, proxyHead + " default-server disabled\n server w1 10.0.0.11:80 enabled\n", "10.0.0.11:80", "disabled", ""},
+		"unknown option of a server": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80 chek weight 7\n", "weight: 7", "tcp",
+			"x:7: server w1 10.0.0.11:80 chek weight 7: \"chek\" is not an option of a server, and is left out: did you mean check?\n"},
+		"unknown option of all servers": {importer.HAProxy, proxyHead + " default-server chek\n server w1 10.0.0.11:80\n", "10.0.0.11:80", "", "x:7: default-server chek: \"chek\" is not an option of a server"},
+		"enabled after all":             {importer.HAProxy, proxyHead + " default-server disabled\n server w1 10.0.0.11:80 enabled\n", "10.0.0.11:80", "disabled", ""},
 		"weight 0": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80\n server w2 10.0.0.12:80 weight 0\n", "10.0.0.11:80", "10.0.0.12",
 			"a server of weight 0 gets no connections: it is left out"},
 		"all disabled": {importer.HAProxy, proxyHead + " server w1 10.0.0.11:80 disabled\n", "version: 1", "10.0.0.1", "a disabled server"},
