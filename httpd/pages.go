@@ -339,7 +339,7 @@ func steps(stage event.Stage, outcome string) []step {
 	for i, s := range order {
 		drawn[i] = step{s, "ahead"}
 		switch {
-		case i < at, i == at && outcome == "done":
+		case i < at, i == at && (outcome == "done" || outcome == "ended"):
 			drawn[i].Class = "done"
 		case i == at && outcome == "failed":
 			drawn[i].Class = "failed"

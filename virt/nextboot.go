@@ -56,9 +56,12 @@ func (s *Server) NextBoot(host string) NextBoot { return s.nextBoots.of(host) }
 // SetBoot sets what a machine boots from at its next start, or at each; BootDefault: as the lab file says. A machine that runs
 // goes on, and its own reboots are no start. It is an error if the machine has no such device.
 func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, always bool) error {
-	m, err := s.deps.Table().machine(host)
+	m, err := s.placedMachine(ctx, host, s.where)
 	if err != nil {
 		return err
+	}
+	if s.refreshSoon(ctx, s.table(), aloneAge); s.isAbsent(m) {
+		return ErrAbsent
 	}
 	switch {
 	case device == BootNetwork && len(m.host.MACs) == 0:

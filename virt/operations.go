@@ -343,6 +343,9 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 		if errors.Is(err, ErrAbsent) && s.placements.of(host).State == StateAbsent && (disks == DeleteDisks || len(m.targets) == 0) {
 			err = nil // only its place was kept
 		}
+		if errors.Is(err, ErrAbsent) {
+			err = errNothingToDelete
+		}
 		if err == nil {
 			s.noteStart(ctx, host, PendingStart{})
 			err = s.forgetNextBoot(ctx, hv, m)
@@ -351,6 +354,9 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 	}}
 	if t.byHost[host] != nil {
 		m, err := s.placedMachine(ctx, host, s.where)
+		if errors.Is(err, ErrAbsent) {
+			err = errNothingToDelete
+		}
 		if err != nil {
 			return fmt.Errorf("delete VM %s: %w", host, err)
 		}

@@ -123,7 +123,7 @@ func TestPlacement(t *testing.T) {
 	check(t, b.Delete(ctx, "w1", virt.DeleteDisks))
 	want["c3"], want["w1"] = "", ""
 	wantWhere(t, start(lost), want)
-	wantErr(t, b.Delete(ctx, "c3", virt.DeleteDisks), "create it first")
+	wantErr(t, b.Delete(ctx, "c3", virt.DeleteDisks), "nothing to delete")
 	if got := slices.Sorted(maps.Keys(lost.byHost)); !slices.Equal(got, []string{"c1", "c2", "x1"}) {
 		t.Errorf("placements of %v are stored", got)
 	}

@@ -197,6 +197,9 @@ func (s *Server) run(ctx context.Context, host string, op operation) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("%s VM %s: %w", op.name, host, err)
+		if isRefused(err) {
+			return err
+		}
 		s.deps.Events.Record(event.Event{Kind: event.VMFailed, Host: host, Detail: op.name, Err: err.Error()})
 		return err
 	}
@@ -236,6 +239,9 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 			return err
 		}
 		s.seconds.WithLabelValues(op.name, "failed").Observe(took.Seconds())
+		if isRefused(err) { // who asked is answered, and no boot has failed
+			return err
+		}
 		s.record(m, event.Event{Kind: event.VMFailed, Detail: op.name + " on " + hv.Name, Err: err.Error(), Dur: took})
 		return err
 	}
@@ -280,5 +286,19 @@ var ErrBusy = errors.New("try again later")
 // ErrNoVM is wrapped by the error of an operation on a name that no virtual machine of the lab has.
 var ErrNoVM = errors.New("not a virtual machine")
 
-// ErrAbsent is returned for a host without a domain.
-var ErrAbsent = errors.New("no such VM: create it first (bootlab vm create)")
+// ErrAbsent is wrapped by the error of an operation on a host without a domain.
+var ErrAbsent error = refused("no such VM: create it first (bootlab vm create)")
+
+// A refused is why an operation has nothing to do: what it names does not exist. It is the answer to who asked, and no event of a boot.
+type refused string
+
+// Error implements error.
+func (r refused) Error() string { return string(r) }
+
+// errNothingToDelete is ErrAbsent for who wants to delete.
+const errNothingToDelete = refused("no such VM: nothing to delete")
+
+// Is implements the interface of errors.Is.
+func (r refused) Is(target error) bool { return r == errNothingToDelete && target == ErrAbsent }
+
+func isRefused(err error) bool { return errors.As(err, new(refused)) }

@@ -37,7 +37,7 @@ func TestVMLifecycle(t *testing.T) {
 	f := newFake()
 	b := newTestServer(t, oneHost(), f, virt.Config{})
 	wantErr(t, b.Start(ctx, "master-0"), "start VM master-0 on hypervisor kvm1", "create it first")
-	b.wantEvents(t, event.VMFailed)
+	b.wantEvents(t)
 
 	check(t, b.Create(ctx, "master-0"))
 	wantCalls(t, f, "create-volume "+volume, "define master-0")

@@ -82,7 +82,7 @@ func (s *Server) CreateSnapshot(ctx context.Context, host, name string) error {
 			return false, err
 		}
 		if slices.ContainsFunc(have, func(s Snapshot) bool { return s.Name == name }) {
-			return false, fmt.Errorf("there is a snapshot %q: delete it, or choose another name", name)
+			return false, refused(fmt.Sprintf("there is a snapshot %q: delete it, or choose another name", name))
 		}
 		text, err := (&libvirtxml.DomainSnapshot{Name: name, Description: "created by bootlab"}).Marshal()
 		if err != nil {
@@ -95,6 +95,9 @@ func (s *Server) CreateSnapshot(ctx context.Context, host, name string) error {
 // Revert makes a host's machine what it was when a snapshot was created. What it has become since is lost.
 func (s *Server) Revert(ctx context.Context, host, name string) error {
 	return s.onSnapshots(ctx, host, "revert", event.VMReverted, func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+		if err := hasSnapshot(ctx, hv, m, name); err != nil {
+			return false, err
+		}
 		return true, hv.Revert(ctx, m.uuid, name)
 	})
 }
@@ -102,8 +105,30 @@ func (s *Server) Revert(ctx context.Context, host, name string) error {
 // DeleteSnapshot deletes a snapshot of a host's machine.
 func (s *Server) DeleteSnapshot(ctx context.Context, host, name string) error {
 	return s.onSnapshots(ctx, host, "delete snapshot", event.VMSnapshotDeleted, func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+		if err := hasSnapshot(ctx, hv, m, name); err != nil {
+			return false, err
+		}
 		return true, hv.DeleteSnapshot(ctx, m.uuid, name)
 	})
+}
+
+// hasSnapshot returns an error if a machine has no snapshot of that name.
+func hasSnapshot(ctx context.Context, hv Hypervisor, m *machine, name string) error {
+	have, err := hv.Snapshots(ctx, m.uuid)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range have {
+		if s.Name == name {
+			return nil
+		}
+		names = append(names, s.Name)
+	}
+	if len(names) == 0 {
+		return refused(fmt.Sprintf("no snapshot %q: %s has none", name, m.host.Name))
+	}
+	return refused(fmt.Sprintf("no snapshot %q: %s has %s", name, m.host.Name, strings.Join(names, ", ")))
 }
 
 // onSnapshots runs an operation on a machine that exists, where it is.

@@ -225,7 +225,7 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		if h.VM != nil {
 			o.VM = string(vmState(seen.vms[h.Name].State))
 		}
-		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer && s.Outcome != timeline.None { // a check is no boot
+		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer && s.Outcome != timeline.None && s.Outcome != timeline.Ended { // a check is no boot
 			o.Boot = cluster.Boot{Started: s.Started, Stage: string(s.Stage), Failed: s.Outcome == timeline.Failed, Reason: s.Reason}
 			o.Boot.System = fromImage(h) && s.Last.Kind == event.DHCPAck && s.Last.Client == event.ClientOS
 		}

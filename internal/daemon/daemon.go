@@ -318,6 +318,8 @@ func (d *Daemon) ready() {
 func (d *Daemon) logListening() {
 	for _, s := range d.serverStates() {
 		switch {
+		case !s.Serving && len(s.Addrs) > 0:
+			d.log.Warn("server is partly serving", "server", s.Name, "addrs", s.Addrs, "err", s.Err)
 		case !s.Serving:
 			d.log.Error("server does not serve", "server", s.Name, "addrs", s.Addrs, "err", s.Err)
 		case len(s.Addrs) > 0:

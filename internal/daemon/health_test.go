@@ -134,6 +134,9 @@ func TestServerWithoutInterface(t *testing.T) {
 		if body := r.get("http://10.64.0.1:9680/readyz"); !strings.Contains(body, ready) {
 			t.Errorf("/readyz, want %q:\n%s", ready, body)
 		}
+		if log := r.log.String(); want != "" && (!strings.Contains(log, `level=WARN msg="server is partly serving" server=dhcpd`) || strings.Contains(log, "server does not serve")) {
+			t.Errorf("the log does not say, as the status does, that dhcpd is partly serving:\n%s", log)
+		}
 		if m := r.get("http://10.64.0.1:9680/metrics"); !strings.Contains(m, "\nbootlab_server_up{server=\"dhcpd\"} "+up+"\n") {
 			t.Errorf("bootlab_server_up is not %s", up)
 		}

@@ -64,7 +64,7 @@ func (c *adminBackend) lastSeen(a *api.Host) {
 	}
 	last := s.Last
 	a.Last = &last
-	if s.Outcome != timeline.None {
+	if s.Outcome != timeline.None && s.Outcome != timeline.Ended {
 		a.Stage, a.Failed = s.Stage, s.Outcome == timeline.Failed
 	}
 }

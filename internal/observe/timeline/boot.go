@@ -15,6 +15,7 @@ const (
 	Booting = "booting" // under way, or without an event since
 	Done    = "done"    // installed, sent to its disk, running, or serving
 	Failed  = "failed"  // its last event is an error
+	Ended   = "ended"   // its virtual machine was deleted before it was done
 	None    = "none"    // no boot: the machine was armed or marked as installed, or its virtual machine changed, and nothing was started
 )
 
@@ -25,7 +26,7 @@ type Boot struct {
 	Started time.Time
 	Ended   time.Time   // of the last event
 	Stage   event.Stage // the furthest it reached
-	Outcome string      // Booting, Done, Failed or None
+	Outcome string      // Booting, Done, Failed, Ended or None
 	Reason  string      // why it failed
 	Claimed int         // requests of other machines in this one's name; the first of them are among Events
 	Events  []event.Event
@@ -219,6 +220,8 @@ func (s *bootSummary) updateOutcome(e event.Event) {
 		s.Outcome, s.Reason = Done, ""
 	case failure(e):
 		s.Outcome, s.Reason = Failed, reason(e)
+	case e.Kind == event.VMDeleted && s.Outcome == Booting:
+		s.Outcome = Ended
 	case order(reached(e)) > 0 && !e.Kind.Change():
 		s.Outcome, s.Reason = Booting, ""
 	}
