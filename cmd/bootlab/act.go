@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -129,6 +130,9 @@ func installable(cmd *cobra.Command, c *api.Client, names []string) ([]string, e
 		return h.Disk != ""
 	})
 	hosts = slices.DeleteFunc(hosts, func(name string) bool { return cluster[name] })
+	if err == nil {
+		err = known(cmd.Context(), c, hosts)
+	}
 	left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(hosts, name) }) // it was named: the daemon says why not
 	switch {
 	case err != nil || len(left) == 0:
@@ -138,6 +142,37 @@ func installable(cmd *cobra.Command, c *api.Client, names []string) ([]string, e
 		sayLeft(cmd, left)
 	}
 	return hosts, err
+}
+
+// known returns an error for names that no host of the lab has, before anything is done to another.
+func known(ctx context.Context, c *api.Client, names []string) error {
+	hosts, err := c.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	var all []string
+	for _, h := range hosts {
+		all = append(all, h.Name, h.Cluster)
+	}
+	var errs []error
+	for _, name := range names {
+		if slices.ContainsFunc(hosts, func(h api.Host) bool { return h.Name == name }) {
+			continue
+		}
+		if _, err := lab.ParseMAC(name); err == nil {
+			continue // it may be a machine of a pool: the daemon knows
+		}
+		errs = append(errs, fmt.Errorf("no host or cluster %q in the lab; %s", name, nearest(name, all, "bootlab hosts and bootlab clusters list them")))
+	}
+	return errors.Join(errs...)
+}
+
+// nearest returns "did you mean X?", or hint if no name is near.
+func nearest(name string, names []string, hint string) string {
+	if near := lab.Nearest(name, names); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return hint
 }
 
 // sayLeft says which machines of a cluster are not installed.

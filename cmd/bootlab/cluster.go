@@ -217,6 +217,9 @@ func downCommand(o *options) *cobra.Command {
 		Short: "Shut the virtual machines of a cluster down, those of the control plane last",
 		Args:  cobra.ExactArgs(1),
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.Cluster, error) {
+			if _, err := findCluster(cmd.Context(), c, args[0]); err != nil {
+				return api.Cluster{}, err
+			}
 			if !yes {
 				if err := confirmYes(cmd, "Shut "+args[0]+" down?", "shuts down"); err != nil {
 					return api.Cluster{}, err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -25,7 +26,8 @@ func vmConsole(o *options) *cobra.Command {
 		Use:   "console HOST",
 		Short: "Connect to the serial console of a virtual machine; Ctrl-] leaves it",
 		Long: "Connect to the serial console of a virtual machine; Ctrl-] leaves it. Several may be connected at the same time. The machine may\n" +
-			"be off: its console is there when it starts. Without a terminal, the input is typed, and the command goes on until it is interrupted.",
+			"be off: its console is there when it starts. Without a terminal, the input is typed, and the command goes on until it is interrupted,\n" +
+			"or fails at the end of the input if the console is not open.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.client()
@@ -55,6 +57,21 @@ type console struct {
 	host       string
 	out, notes io.Writer
 	filter     *consolelog.Filter // nil: out is no terminal, or may get anything
+
+	mu     sync.Mutex // of what follows
+	opened bool       // the console was open once: what it writes is wanted, also after a restart of the machine
+	ended  bool       // the input, which is no terminal
+	state  string     // why the console is not open
+}
+
+// hopeless returns an error if the console is not open, and nobody is there to type.
+func (c *console) hopeless() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended || c.opened || c.state == "" {
+		return nil
+	}
+	return fmt.Errorf("the console of %s is not open: %s", c.host, c.state)
 }
 
 // run connects until the escape key, the end of ctx or of the daemon.
@@ -90,6 +107,16 @@ func (c *console) run(ctx context.Context, in io.Reader) error {
 // show prints what happens on the console.
 func (c *console) show(o api.ConsoleOutput) error {
 	if o.State != "" {
+		c.mu.Lock()
+		c.opened = c.opened || o.State == api.ConsoleConnected
+		c.state = o.State
+		if c.state == api.ConsoleConnecting {
+			c.state = ""
+		}
+		c.mu.Unlock()
+		if err := c.hopeless(); err != nil {
+			return err
+		}
 		fmt.Fprintf(c.notes, "[%s: %s]\r\n", c.host, o.State)
 	}
 	if c.filter != nil {
@@ -122,6 +149,12 @@ func (c *console) send(ctx context.Context, in io.Reader, leave context.CancelCa
 			return
 		}
 		if err != nil { // the end of a file leaves the output
+			c.mu.Lock()
+			c.ended = true
+			c.mu.Unlock()
+			if err := c.hopeless(); err != nil {
+				leave(err)
+			}
 			return
 		}
 	}
@@ -142,6 +175,11 @@ func vmLog(o *options) *cobra.Command {
 			boots, err := c.ConsoleBoots(cmd.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if len(boots) == 0 {
+				if _, err := c.VMPlan(cmd.Context(), args[0]); err != nil { // no such host
+					return err
+				}
 			}
 			if list {
 				return o.print(cmd, boots, func() error { return consoleBootsText(cmd, boots) })

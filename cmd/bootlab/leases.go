@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,11 @@ func leasesCommand(o *options) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			return c.FindLeases(cmd.Context(), filter)
+			leases, err := c.FindLeases(cmd.Context(), filter)
+			if err == nil && len(leases) == 0 {
+				err = f.known(cmd.Context(), c)
+			}
+			return leases, err
 		}, func(cmd *cobra.Command, leases []api.Lease) error { return leasesText(cmd, leases, f.wide) }),
 	}
 	f.flags(cmd)
@@ -69,6 +74,41 @@ func (f *leaseFlags) flags(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.states, "state", nil, "only these `states`: active, expired, released, declined, conflict, offered, or all (default: those that hold an address)")
 	fs.DurationVar(&f.expiring, "expiring", 0, "only active leases that end within this `time`, such as 1h")
 	fs.BoolVar(&f.wide, "wide", false, "also show vendor class, relay port and last renewal")
+}
+
+// known returns an error for a flag whose name is not in the lab: then it is no wonder that there are no leases.
+func (f *leaseFlags) known(ctx context.Context, c *api.Client) error {
+	pools, err := c.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := c.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	var networks, poolNames, hosts []string
+	for _, p := range pools {
+		networks, poolNames = append(networks, p.Network), append(poolNames, p.Name)
+	}
+	for _, h := range all {
+		networks, hosts = append(networks, h.Network), append(hosts, h.Name)
+		for _, nic := range h.NICs {
+			networks = append(networks, nic.Network)
+		}
+	}
+	for _, flag := range []struct {
+		value, what string
+		names       []string
+	}{{f.network, "network with pools or hosts", networks}, {f.pool, "pool", poolNames}, {f.host, "host of the lab, and no client sends this name", hosts}} {
+		if flag.value == "" || slices.ContainsFunc(flag.names, func(name string) bool { return strings.EqualFold(name, flag.value) }) {
+			continue
+		}
+		if near := lab.Nearest(flag.value, flag.names); near != "" {
+			return fmt.Errorf("%q is no %s: did you mean %s?", flag.value, flag.what, near)
+		}
+		return fmt.Errorf("%q is no %s", flag.value, flag.what)
+	}
+	return nil
 }
 
 func (f *leaseFlags) filter() (api.LeaseFilter, error) {

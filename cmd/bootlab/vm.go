@@ -442,6 +442,20 @@ func networkLine(p api.VMPlan) string {
 	return "network " + p.Network + " is " + api.VMStateText(p.State) + " on " + p.Hypervisor
 }
 
+// networkExists returns an error for a libvirt network that a plan does not have, or has as absent.
+func networkExists(ctx context.Context, c *api.Client, hypervisor, network string) error {
+	plan, err := c.VMPlan(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range plan {
+		if p.Network == network && p.Hypervisor == hypervisor && p.State != "absent" {
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no libvirt network %q of this lab on hypervisor %q; bootlab vm plan lists networks", network, hypervisor)
+}
+
 func vmNetwork(o *options) *cobra.Command {
 	cmd := &cobra.Command{Use: "network", Short: "Delete libvirt networks that bootlab created", Args: subcommand, RunE: help}
 	var yes bool
@@ -450,6 +464,9 @@ func vmNetwork(o *options) *cobra.Command {
 		Short: "Stop and delete a libvirt network, unless running machines use it; the next vm apply or create makes it again if the lab file has it",
 		Args:  cobra.ExactArgs(2),
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.VMPlan, error) {
+			if err := networkExists(cmd.Context(), c, args[0], args[1]); err != nil {
+				return api.VMPlan{}, err
+			}
 			if !yes {
 				if err := confirmYes(cmd, "Delete libvirt network "+args[1]+" on "+args[0]+"?", "deletes"); err != nil {
 					return api.VMPlan{}, err

@@ -15,6 +15,12 @@ type ConsoleOutput struct {
 	State  string `json:"state,omitempty"`  // for people: connected, or why it is not
 }
 
+// States of a console. Others say why it is not open.
+const (
+	ConsoleConnected  = "connected"
+	ConsoleConnecting = "connecting"
+)
+
 // A ConsoleInput is what is typed on a console.
 type ConsoleInput struct {
 	Input []byte `json:"input"` // base64 in JSON

@@ -29,7 +29,7 @@ func (d *Daemon) openConsoles() (*consolelog.Log, error) {
 func (c *adminBackend) Console(ctx context.Context, host string) (<-chan api.ConsoleOutput, error) {
 	from, err := c.servers.virt.Console(ctx, host)
 	if err != nil {
-		return nil, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+		return nil, c.vmError(err, http.StatusConflict, host)
 	}
 	to := make(chan api.ConsoleOutput)
 	go func() {
@@ -48,7 +48,7 @@ func (c *adminBackend) Console(ctx context.Context, host string) (<-chan api.Con
 // TakeConsole implements httpd.Consoles.
 func (c *adminBackend) TakeConsole(_ context.Context, host string) error {
 	if err := c.servers.virt.TakeConsole(host); err != nil {
-		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
+		return c.vmError(err, http.StatusConflict, host)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (c *adminBackend) TakeConsole(_ context.Context, host string) error {
 // TypeConsole implements httpd.Consoles.
 func (c *adminBackend) TypeConsole(ctx context.Context, host string, input []byte) error {
 	if err := c.servers.virt.Type(ctx, host, input); err != nil {
-		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
+		return c.vmError(err, http.StatusConflict, host)
 	}
 	return nil
 }

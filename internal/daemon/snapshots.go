@@ -11,7 +11,7 @@ import (
 func (c *adminBackend) Snapshots(ctx context.Context, host string) (all []api.Snapshot, err error) {
 	snapshots, err := c.servers.virt.Snapshots(ctx, host)
 	if err != nil {
-		return nil, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+		return nil, c.vmError(err, http.StatusConflict, host)
 	}
 	for _, s := range snapshots {
 		all = append(all, api.Snapshot(s))
@@ -32,7 +32,7 @@ func (c *adminBackend) Snapshot(ctx context.Context, host string, action api.Sna
 		err = v.DeleteSnapshot(ctx, host, name)
 	}
 	if err != nil {
-		return nil, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+		return nil, c.vmError(err, http.StatusConflict, host)
 	}
 	return c.Snapshots(ctx, host)
 }
