@@ -78,6 +78,9 @@ func (f *leaseFlags) flags(cmd *cobra.Command) {
 
 // known returns an error for a flag whose name is not in the lab: then it is no wonder that there are no leases.
 func (f *leaseFlags) known(ctx context.Context, c *api.Client) error {
+	if f.network == "" && f.pool == "" && f.host == "" {
+		return nil
+	}
 	pools, err := c.Pools(ctx)
 	if err != nil {
 		return err

@@ -59,6 +59,9 @@ func leasedDaemon(t *testing.T) string {
 	mux.HandleFunc("GET "+api.Prefix+"hosts", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, []api.Host{{Name: "web"}, {Name: "late"}})
 	})
+	mux.HandleFunc("GET "+api.Prefix+"pools", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, []api.Pool{{Network: "lan", Name: "guests"}, {Network: "far", Name: "racks"}})
+	})
 	mux.HandleFunc("GET "+api.Prefix+"leases", func(w http.ResponseWriter, r *http.Request) {
 		f, err := api.ParseLeaseFilter(r.URL.Query())
 		if err != nil {
