@@ -27,7 +27,7 @@ func (c *adminBackend) key(machine string) (string, error) {
 		return "", errNoHost(l, machine)
 	}
 	addr, _ := (addresses{c.Daemon}).AddrOf(mac)
-	if h := l.MachineOf(mac, addr); h != nil { // a machine of a pool, too
+	if h := l.MachineOf(mac, addr); h != nil && l.Host(h.Name) != nil {
 		return h.Name, nil
 	}
 	return mac.String(), nil

@@ -23,13 +23,14 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 	l := c.current.Load().Lab
 	h := l.Host(key)
 	if h == nil { // of a pool, or unknown
-		if mac, err := lab.ParseMAC(machine); err == nil {
+		if mac, err := lab.ParseMAC(key); err == nil {
 			addr, _ := addresses{c.Daemon}.AddrOf(mac)
 			h = l.MachineOf(mac, addr)
 		}
 	}
 	if h != nil {
 		m = c.clusters.machine(h, c.clusters.look(ctx))
+		m.Host = key
 		m.Cluster, m.Later = c.waits(ctx, h)
 		m.BMC, m.BMCProblem = powerOfMetal(ctx, h)
 	}

@@ -80,14 +80,15 @@ type machineID struct {
 // idOf returns the machine that e is about; the zero machineID: none.
 func idOf(e event.Event) machineID {
 	if e.Host != "" {
-		return machineID{host: e.Host}
+		return idOfKey(e.Host)
 	}
 	return machineID{mac: e.MAC}
 }
 
-// idOfKey parses what key formats.
+// idOfKey parses what key formats. The name of a machine of a pool is its MAC with hyphens: it is the same machine as before it had an
+// address.
 func idOfKey(key string) machineID {
-	if strings.Contains(key, ":") {
+	if len(key) == len("52:54:00:00:00:00") {
 		if m, err := lab.ParseMAC(key); err == nil {
 			return machineID{mac: m}
 		}
@@ -167,24 +168,55 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
 
 func (r *Recorder) load(ctx context.Context) error {
 	var all []*machine
+	old := map[string]*machine{} // by the name of an earlier version
 	err := r.deps.Store.Scan(ctx, headPrefix, func(key string, value []byte) error {
-		m := newMachine(idOfKey(strings.TrimPrefix(key, headPrefix)))
+		name := strings.TrimPrefix(key, headPrefix)
+		m := newMachine(idOfKey(name))
 		if err := json.Unmarshal(value, &m.head); err != nil || len(m.head.Boots) == 0 {
 			r.log.Warn("stored timeline cannot be read: dropped", "host", m.key, "err", err)
 			return nil
 		}
 		m.stored = true
-		all = append(all, m)
+		if m.key != name {
+			old[name] = m
+		} else {
+			all = append(all, m)
+		}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("load timelines: %w", err)
+	}
+	for name, m := range old {
+		if i := slices.IndexFunc(all, func(a *machine) bool { return a.machineID == m.machineID }); i >= 0 {
+			all[i].head.merge(m.head, r.cfg.Boots)
+			m = all[i]
+		} else {
+			all = append(all, m)
+		}
+		if err := r.rename(ctx, name, m); err != nil {
+			r.log.Warn("stored timeline cannot be renamed: its events are not shown", "host", name, "err", err)
+		}
 	}
 	slices.SortFunc(all, func(a, b *machine) int { return a.head.Last.At.Compare(b.head.Last.At) })
 	for _, m := range all {
 		r.addLocked(m)
 	}
 	return nil
+}
+
+// merge adds the boots of another timeline of the same machine, of which the last are kept.
+func (h *head) merge(o head, most int) {
+	h.Boots = append(h.Boots, o.Boots...)
+	slices.SortStableFunc(h.Boots, func(a, b bootSummary) int { return a.Started.Compare(b.Started) })
+	h.Boots = slices.CompactFunc(h.Boots, func(a, b bootSummary) bool { return a.Started.Equal(b.Started) })
+	h.Boots = h.Boots[max(0, len(h.Boots)-most):]
+	if o.Last.At.After(h.Last.At) {
+		h.Last = o.Last
+	}
+	for _, a := range o.Addrs {
+		h.addAddr(a)
+	}
 }
 
 // The classes of machines, each with a bound of its own.
