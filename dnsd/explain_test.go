@@ -86,6 +86,17 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestExplainDeadUpstream: the reason why there is no answer is there once, without the words of sockets.
+func TestExplainDeadUpstream(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, func(*dns.Msg, string) *dns.Msg { return nil })
+	s := newServerWithTimeout(t, compile(t, forwardingLab(up.addr)), nil, 250*time.Millisecond)
+	got := explained(t, s, "www.example.org", inside)
+	if reason := "upstream: no answer from " + up.addr.String() + " within 0.25 s"; strings.Count(got, up.addr.String()+" within") != 1 || !strings.Contains(got, reason) || strings.Contains(got, "timeout") {
+		t.Errorf("want once %q in\n%s", reason, got)
+	}
+}
+
 // TestFlush: a name and what is below it leave the cache, nothing else does.
 func TestFlush(t *testing.T) {
 	t.Parallel()

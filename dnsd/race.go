@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -168,7 +170,49 @@ type race struct {
 	q       upstreamQuery
 	replies chan serverReply
 	started map[upstream]time.Time // asked, and not answered yet
-	errs    []error
+	failed  []failedServer
+}
+
+// A failedServer is a server that gave no answer, why, and how often it was asked.
+type failedServer struct {
+	why   string
+	times int
+}
+
+// fail notes that a server gave no answer.
+func (r *race) fail(server upstream, err error) {
+	why := fmt.Sprintf("ask %s: %v", server, err)
+	var errno syscall.Errno
+	switch {
+	case isTimeout(err):
+		why = fmt.Sprintf("no answer from %s within %g s", server, r.f.try.Seconds())
+	case errors.As(err, &errno):
+		why = fmt.Sprintf("ask %s: %v", server, errno)
+	}
+	i := slices.IndexFunc(r.failed, func(f failedServer) bool { return f.why == why })
+	if i < 0 {
+		i, r.failed = len(r.failed), append(r.failed, failedServer{why: why})
+	}
+	r.failed[i].times++
+}
+
+// err is why no server had an answer, each reason once.
+func (r *race) err() error {
+	if len(r.failed) == 0 {
+		return errNoAnswer
+	}
+	var all []string
+	for _, f := range r.failed {
+		switch f.times {
+		case 1:
+		case 2:
+			f.why += " (asked twice)"
+		default:
+			f.why += fmt.Sprintf(" (asked %d times)", f.times)
+		}
+		all = append(all, f.why)
+	}
+	return errors.New(strings.Join(all, "; "))
 }
 
 // askServers returns the first answer of q's servers. The fastest is asked first, and the next one when an answer takes longer
@@ -177,7 +221,7 @@ type race struct {
 func (f *forwarder) askServers(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends what still waits
-	r := &race{f: f, q: q, replies: make(chan serverReply, 2*len(q.servers)+2), started: map[upstream]time.Time{}, errs: []error{errNoAnswer}}
+	r := &race{f: f, q: q, replies: make(chan serverReply, 2*len(q.servers)+2), started: map[upstream]time.Time{}}
 	for {
 		l := f.servers.lineup(q.servers)
 		if l.loops {
@@ -188,7 +232,7 @@ func (f *forwarder) askServers(ctx context.Context, q upstreamQuery) (*cacheEntr
 		case err == nil:
 			return e, nil
 		case ctx.Err() != nil, l.down, !errors.Is(err, context.DeadlineExceeded):
-			return nil, errors.Join(r.errs...)
+			return nil, r.err()
 		}
 	}
 }
@@ -229,7 +273,7 @@ func (r *race) round(ctx context.Context, l lineup) (*cacheEntry, error) {
 			}
 			r.f.metrics.upstreams.failures.WithLabelValues(r.f.metrics.upstreams.label(&r.q, reply.server)).Inc()
 			r.f.servers.failed(reply.server, reply.err)
-			r.errs = append(r.errs, fmt.Errorf("ask %s: %w", reply.server, reply.err))
+			r.fail(reply.server, reply.err)
 			if isTimeout(reply.err) {
 				err = context.DeadlineExceeded
 			}
