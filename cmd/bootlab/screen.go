@@ -44,12 +44,12 @@ func (s *screen) clear() {
 	}
 }
 
-// clip cuts lines to the width of a terminal, so that each is one line there.
+// clip cuts lines to the width of a terminal, so that each is one line there. One that is cut ends with an ellipsis.
 func clip(text string, width int) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if r := []rune(line); len(r) >= width && width > 1 {
-			lines[i] = string(r[:width-1])
+			lines[i] = string(r[:width-2]) + "…"
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -14,7 +14,7 @@ func TestScreen(t *testing.T) {
 	s.draw(strings.Repeat("ä", 90) + "\n")
 	s.clear()
 	s.clear()
-	if want := "one\ntwo\n\x1b[2A\x1b[J" + strings.Repeat("ä", 79) + "\n\x1b[1A\x1b[J"; b.String() != want {
+	if want := "one\ntwo\n\x1b[2A\x1b[J" + strings.Repeat("ä", 78) + "…\n\x1b[1A\x1b[J"; b.String() != want {
 		t.Errorf("drew %q, want %q", b.String(), want)
 	}
 	if newScreen(&b) != nil {

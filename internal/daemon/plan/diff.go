@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -17,11 +18,56 @@ type Change struct {
 // difference of sets says all that an edit script would, whatever the order.
 type line struct{ section, text string }
 
-// Diff returns what must change to get from one plan's text to the other's: what goes first, then what comes.
+// Diff returns what must change to get from one plan's text to the other's, section by section: each line that goes, then the one that
+// comes for it.
 func Diff(from, to string) []Change {
 	have, want := lines(from), lines(to)
-	changes := append([]Change{}, missing("-", have, want)...)
-	return append(changes, missing("+", want, have)...)
+	gone, come := missing("-", have, want), missing("+", want, have)
+	changes, done := []Change{}, map[string]bool{}
+	for _, c := range slices.Concat(gone, come) {
+		if !done[c.Section] {
+			done[c.Section] = true
+			changes = append(changes, paired(of(c.Section, gone), of(c.Section, come))...)
+		}
+	}
+	return changes
+}
+
+// of returns the changes of a section.
+func of(section string, all []Change) (some []Change) {
+	for _, c := range all {
+		if c.Section == section {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// paired returns the lines of a section that go, each with the one that comes and begins like it: a line begins with what it is about.
+func paired(gone, come []Change) (all []Change) {
+	for _, g := range gone {
+		all = append(all, g)
+		best, common := -1, 0
+		for i, c := range come {
+			if n := commonWords(g.Line, c.Line); n > common {
+				best, common = i, n
+			}
+		}
+		if best >= 0 {
+			all = append(all, come[best])
+			come = slices.Delete(come, best, best+1)
+		}
+	}
+	return append(all, come...)
+}
+
+// commonWords returns how many words two lines begin with alike.
+func commonWords(a, b string) (n int) {
+	x, y := strings.Fields(a), strings.Fields(b)
+	for n < min(len(x), len(y)) && x[n] == y[n] {
+		n++
+	}
+	return n
 }
 
 // HideChanges replaces the changes of each config document by one that shows none of its text.

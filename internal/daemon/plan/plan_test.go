@@ -248,13 +248,26 @@ func TestWriteDiff(t *testing.T) {
 	}
 }
 
+// TestDiffPairs: the old and the new line of one machine stand together.
+func TestDiffPairs(t *testing.T) {
+	t.Parallel()
+	got := plan.Diff("VMS\n  a 1 cpu 1GiB\n  b 1 cpu 1GiB\nDNS\n  x A 10.0.0.1\n", "VMS\n  b 1 cpu 2GiB\n  a 1 cpu 2GiB\n  c 1 cpu\nDNS\n  x A 10.0.0.2\n")
+	want := []plan.Change{
+		{"VMS", "-", "a 1 cpu 1GiB"}, {"VMS", "+", "a 1 cpu 2GiB"}, {"VMS", "-", "b 1 cpu 1GiB"}, {"VMS", "+", "b 1 cpu 2GiB"}, {"VMS", "+", "c 1 cpu"},
+		{"DNS", "-", "x A 10.0.0.1"}, {"DNS", "+", "x A 10.0.0.2"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestDiffHides: without --secrets, plan --diff shows that a document changes, but nothing of its text.
 func TestDiffHides(t *testing.T) {
 	t.Parallel()
 	before, after := "RESERVATIONS\n  a\nCONFIG w0\n  password: x\n  user: u\nCONFIG w1\n  same\n", "RESERVATIONS\n  b\nCONFIG w0\n  password: y\n  user: u\nCONFIG w1\n  same\n"
 	want := []plan.Change{
-		{Section: "RESERVATIONS", Op: "-", Line: "a"}, {Section: "CONFIG w0", Op: "~", Line: "another document; --secrets shows what changes in it"},
-		{Section: "RESERVATIONS", Op: "+", Line: "b"},
+		{Section: "RESERVATIONS", Op: "-", Line: "a"}, {Section: "RESERVATIONS", Op: "+", Line: "b"},
+		{Section: "CONFIG w0", Op: "~", Line: "another document; --secrets shows what changes in it"},
 	}
 	if diff := cmp.Diff(want, plan.HideChanges(plan.Diff(before, after))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
