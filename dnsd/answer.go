@@ -162,7 +162,7 @@ func (r *request) forwardedBelow(m match) bool {
 func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	if m.zone != nil && m.zone.broken {
 		r.code, r.kind = servFail, kindAuthored
-		r.note(byZone, "its file cannot be read")
+		r.note(byZone, "zone "+m.zone.text+" is not served: "+m.zone.source.File+" has an error, or cannot be read; bootlab check says which")
 		return answered
 	}
 	if leases != nil && r.lease(m, leases) {

@@ -349,7 +349,7 @@ func balancersText(cmd *cobra.Command, bs []api.Balancer) error {
 			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, backendState(m), weightText(m), m.Load(), m.Reason})
 		}
 	}
-	return table(cmd, "BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", rows)
+	return list(cmd, "no load balancers", "BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", rows)
 }
 
 func forced(force bool) api.Force {

@@ -108,8 +108,8 @@ func TestAdopt(t *testing.T) {
 		{"all given", "02-00-00-00-00-01 --name db --ip 10.0.0.7 --profile debian", "", "db",
 			" # Dell Inc. PowerEdge R640, serial J8K2P53, UUID 4c4c4544-004a, 8 GiB or more, address: its lease\n    mac: [02:00:00:00:00:01, 02:00:00:00:00:02]\n    ip: 10.0.0.7\n    profile: debian\n"},
 		{"by its MAC", "02:00:00:00:00:03 --ip 10.0.0.8", "", "02-00-00-00-00-03", "\n    mac: 02:00:00:00:00:03\n    ip: 10.0.0.8\n"},
-		{"a name that is taken", "02:00:00:00:00:01 --name web", "hosts.web", "", ""},
-		{"an address that is taken", "02:00:00:00:00:01 --ip 10.0.0.5", "10.0.0.5 is already used by host", "", ""},
+		{"a name that is taken", "02:00:00:00:00:01 --name web", "the lab has a host web already: want another name", "", ""},
+		{"an address that is taken", "02:00:00:00:00:01 --ip 10.0.0.5", "10.0.0.5 is the address of host web: want another one", "", ""},
 		{"an address of nowhere", "02:00:00:00:00:01 --ip 10.9.0.5", "is outside every network", "", ""},
 		{"no such profile", "02:00:00:00:00:01 --profile debain", `did you mean debian?`, "", ""},
 	} {

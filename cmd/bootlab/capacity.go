@@ -39,7 +39,7 @@ func capacityText(cmd *cobra.Command, all []api.Hypervisor) error {
 			rows = append(rows, []string{" ", " ", " ", " ", " ", " ", " ", p})
 		}
 	}
-	if err := table(cmd, "HYPERVISOR CPUS MEMORY FREE ALLOCATED OTHERS RUNNING POOLS", rows); err != nil {
+	if err := list(cmd, "no hypervisors in the lab", "HYPERVISOR CPUS MEMORY FREE ALLOCATED OTHERS RUNNING POOLS", rows); err != nil {
 		return err
 	}
 	errs.write(cmd.OutOrStdout())

@@ -230,5 +230,5 @@ func consoleBootsText(cmd *cobra.Command, boots []api.ConsoleBoot) error {
 	for i, b := range boots {
 		rows = append(rows, []string{fmt.Sprint(len(boots) - 1 - i), localTime(b.Started), localTime(b.Last), fmt.Sprint(b.Bytes), fmt.Sprint(b.Dropped)})
 	}
-	return table(cmd, "BACK STARTED LAST BYTES DROPPED", rows)
+	return list(cmd, "no boots recorded", "BACK STARTED LAST BYTES DROPPED", rows)
 }

@@ -182,7 +182,7 @@ func TestDaemon(t *testing.T) {
 		step{args: "timeline b --json", json: true, out: []string{"[]"}},
 		step{args: "timeline 52:54:00:99:99:99", out: []string{"no boot recorded"}},
 		step{args: "why nobody", err: `no host "nobody" in lab cli (bootlab hosts lists them)`},
-		step{args: "why b", err: "not booted: b", out: []string{"b: unknown at stage address", "no packet of it was received", "what to do", "bootlab hosts --unknown"}},
+		step{args: "why b", err: "not booted: b", out: []string{"b: no request received yet", "no packet of it was received", "what to do", "bootlab hosts --unknown"}},
 		step{args: "why a 10.88.0.12 --json", json: true, err: "not booted: a, b", out: []string{`"state": "unknown"`, `"host": "b"`}},
 		step{args: "install nobody", err: `no host "nobody" in lab cli`},
 		step{args: "install a --now", err: "nothing was changed: standard input is no terminal to ask on; --yes installs without asking"},

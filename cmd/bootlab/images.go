@@ -89,7 +89,7 @@ func imagesText(cmd *cobra.Command, states []images.Status) error {
 		}
 		rows = append(rows, []string{s.Path, state, size, strings.Join(s.URLs, " ")})
 	}
-	return table(cmd, "PATH STATE SIZE FROM", rows)
+	return list(cmd, "no images in the lab file", "PATH STATE SIZE FROM", rows)
 }
 
 // pullParallel is how many files are downloaded at a time, unless the command line says otherwise.

@@ -138,7 +138,7 @@ func leasesText(cmd *cobra.Command, leases []api.Lease, wide bool) error {
 		}
 		rows = append(rows, row)
 	}
-	return table(cmd, header, rows)
+	return list(cmd, "no leases", header, rows)
 }
 
 // leaseName is the host of the lab or, in parentheses, the name that an unknown client sent.
@@ -261,7 +261,7 @@ func poolsCommand(o *options) *cobra.Command {
 					}
 					rows = append(rows, row)
 				}
-				return table(cmd, "NETWORK POOL RANGE ADDRESSES LEASED OFFERED QUARANTINED FREE", rows)
+				return list(cmd, "no pools", "NETWORK POOL RANGE ADDRESSES LEASED OFFERED QUARANTINED FREE", rows)
 			}),
 	}
 }

@@ -109,7 +109,7 @@ func TestLeases(t *testing.T) {
 		{args: "leases --expiring 2h --json", json: true, out: []string{`"ip": "10.0.0.5"`, `"state": "active"`}, not: []string{"10.0.0.17"}},
 		{args: "leases --expiring 1", err: "invalid argument"},
 		{args: "leases --expiring -1h", err: "is not a duration"},
-		{args: "leases --state gone", err: `"gone" is not the state of a lease (want all or any of [active`},
+		{args: "leases --state gone", err: `"gone" is not the state of a lease (want all, or any of active`},
 		{args: "leases --mac nobody", err: `"nobody" is not a MAC`},
 		{args: "leases relase", err: "did you mean release?"},
 		{args: "leases release", err: "usage: bootlab leases release ADDR|MAC|NAME..."},

@@ -77,6 +77,7 @@ func reserve(cmd *cobra.Command, o *options, words []string) error {
 // A trial collects reservations that are valid in the lab.
 type trial struct {
 	lab   string          // path of the lab file; empty: it is not readable or not valid
+	now   *lab.Lab        // without reservations; nil: see lab
 	taken map[string]bool // names of hosts
 	news  []reservation   // new hosts
 	known []reservation   // hosts of the lab without a reserved address
@@ -91,7 +92,7 @@ func newTrial(ctx context.Context, c *api.Client, path string) (*trial, error) {
 	for _, h := range hosts {
 		t.taken[h.Name] = true
 	}
-	if _, err := t.load(""); err != nil {
+	if t.now, err = t.load(""); err != nil {
 		t.lab = ""
 	}
 	return t, nil
@@ -139,6 +140,12 @@ func (t *trial) take(r reservation, names []string) error {
 // try checks a reservation, with those before it, against the lab file. Without one, it checks the name only.
 func (t *trial) try(r reservation) error {
 	if t.lab != "" {
+		if h := t.now.HostByIP(r.IP); h != nil {
+			return fmt.Errorf("%s is the address of host %s: want another one", r.IP, h.Name)
+		}
+		if t.now.Host(r.Host) != nil {
+			return fmt.Errorf("the lab has a host %s already: want another name", r.Host)
+		}
 		_, err := t.load(reservationsText(append(slices.Clone(t.news), r)))
 		return err
 	}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -20,6 +22,15 @@ import (
 // table writes aligned columns under a header whose words are the columns' names.
 func table(cmd *cobra.Command, header string, rows [][]string) error {
 	return writeTable(cmd.OutOrStdout(), strings.Fields(header), rows)
+}
+
+// list writes a table of what there is. Where there is nothing a person at a terminal reads none; a program gets the header alone.
+func list(cmd *cobra.Command, none, header string, rows [][]string) error {
+	if f, ok := cmd.OutOrStdout().(*os.File); ok && len(rows) == 0 && term.IsTerminal(int(f.Fd())) {
+		_, err := fmt.Fprintln(f, none)
+		return err
+	}
+	return table(cmd, header, rows)
 }
 
 func writeTable(w io.Writer, header []string, rows [][]string) error {
@@ -147,7 +158,7 @@ func unknownText(cmd *cobra.Command, ms []api.DiscoveredMachine) error {
 		}
 		rows = append(rows, []string{m.MAC.String(), addr(m.IP), m.Network, m.Name, m.Serial, m.Model(), m.Platform, m.UUID, last, m.Reason})
 	}
-	return table(cmd, "MAC IP NETWORK NAME SERIAL MODEL FIRMWARE UUID LAST REASON", rows)
+	return list(cmd, "no unknown machines", "MAC IP NETWORK NAME SERIAL MODEL FIRMWARE UUID LAST REASON", rows)
 }
 
 func hostsText(cmd *cobra.Command, hosts []api.Host) error {
@@ -167,7 +178,7 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		}
 		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, api.VMStateText(h.VM), stage, last})
 	}
-	return table(cmd, "HOST IP MAC PROFILE INSTALL VM STAGE LAST", rows)
+	return list(cmd, "no hosts in the lab", "HOST IP MAC PROFILE INSTALL VM STAGE LAST", rows)
 }
 
 func addr(a netip.Addr) string {

@@ -56,5 +56,5 @@ func snapshotsText(cmd *cobra.Command, all []api.Snapshot) error {
 		}
 		rows = append(rows, []string{s.Name, localTime(s.Created), api.VMStateText(s.State), current})
 	}
-	return table(cmd, "SNAPSHOT CREATED STATE CURRENT", rows)
+	return list(cmd, "no snapshots", "SNAPSHOT CREATED STATE CURRENT", rows)
 }

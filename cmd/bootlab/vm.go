@@ -265,7 +265,7 @@ func vmsText(cmd *cobra.Command, vms []api.VM) error {
 		rows = append(rows, []string{vm.Host, vm.Hypervisor, api.VMStateText(vm.State)})
 		errs.add(vm.Host, vm.Err)
 	}
-	if err := table(cmd, "HOST HYPERVISOR STATE", rows); err != nil {
+	if err := list(cmd, "no virtual machines", "HOST HYPERVISOR STATE", rows); err != nil {
 		return err
 	}
 	errs.write(cmd.OutOrStdout())

@@ -64,7 +64,12 @@ func whyText(cmd *cobra.Command, ds []api.Diagnosis) error {
 
 func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
 	head := d.Host + ": " + d.State
-	if d.Stage != "" {
+	switch {
+	case d.Unknown() && len(d.Evidence) == 0:
+		head = d.Host + ": no request received yet"
+	case d.Unknown():
+		head = d.Host + ": no request received"
+	case d.Stage != "":
 		head += " at stage " + string(d.Stage)
 	}
 	if !d.Since.IsZero() {

@@ -158,7 +158,7 @@ func ParseLeaseFilter(v url.Values) (LeaseFilter, error) {
 		case slices.Contains(LeaseStates(), state):
 			f.States = append(f.States, state)
 		default:
-			return f, &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not the state of a lease", s), Hint: fmt.Sprintf("want %s or any of %v", anyState, LeaseStates())}
+			return f, &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not the state of a lease", s), Hint: "want " + anyState + ", or any of " + stateNames()}
 		}
 	}
 	if s := v.Get("expiring"); s != "" {
@@ -169,6 +169,23 @@ func ParseLeaseFilter(v url.Values) (LeaseFilter, error) {
 		f.Expiring = d
 	}
 	return f, nil
+}
+
+// stateNames lists the states of leases in a sentence.
+func stateNames() string {
+	all := LeaseStates()
+	var b strings.Builder
+	for i, s := range all {
+		switch i {
+		case 0:
+		case len(all) - 1:
+			b.WriteString(" and ")
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(s))
+	}
+	return b.String()
 }
 
 func split(values []string) (parts []string) {

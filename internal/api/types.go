@@ -228,6 +228,9 @@ type Diagnosis struct {
 // Stopped reports whether something is wrong, or cannot be known.
 func (d Diagnosis) Stopped() bool { return d.State != "done" && d.State != "booting" }
 
+// Unknown reports whether nothing that was received can tell how the boot is.
+func (d Diagnosis) Unknown() bool { return d.State == "unknown" }
+
 // An Arming is the answer to a request to install a machine.
 type Arming struct {
 	Host    string `json:"host"`

@@ -55,7 +55,7 @@ func TestWhyKernelMissing(t *testing.T) {
 		return a.State == "stopped" && a.Stage == "files" && strings.Contains(a.Cause, "images/nosuch") && len(a.Evidence) > 0
 	})
 	out, err := d.bootlab("why", "w2", "w1")
-	for _, want := range []string{"w2: stopped at stage files since ", "file missing", "put the file there", "w1: unknown", "not booted: w2, w1"} {
+	for _, want := range []string{"w2: stopped at stage files since ", "file missing", "put the file there", "w1: no request received yet", "not booted: w2, w1"} {
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("no %q: %v\n%s", want, err, out)
 		}

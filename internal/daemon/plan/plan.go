@@ -109,11 +109,14 @@ type BootFile struct {
 func Of(s *snapshot.Snapshot, host string) (*Plan, error) {
 	hosts := s.Lab.Hosts
 	if host != "" {
-		h := s.Lab.Host(host)
-		if h == nil {
+		h := s.Lab.Find(host)
+		switch {
+		case h == nil && isZone(s, host):
+			return nil, fmt.Errorf("no host %q in lab %s: it is a zone, which bootlab plan --zones %[1]s shows", host, s.Lab.Name)
+		case h == nil:
 			return nil, fmt.Errorf("no host %q in lab %s; hosts are %s", host, s.Lab.Name, some(s.Lab.Hosts))
 		}
-		hosts = []*lab.Host{h}
+		host, hosts = h.Name, []*lab.Host{h}
 	}
 	p := &Plan{
 		Lab: s.Lab.Name, Domain: s.Lab.Domain, Host: host,

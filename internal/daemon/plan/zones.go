@@ -19,7 +19,7 @@ type Zone struct {
 // Zones returns the zone with an origin, or all of them, by origin, where that is empty.
 func Zones(s *snapshot.Snapshot, origin string) ([]Zone, error) {
 	zones, origins := []Zone{}, []string{}
-	want := strings.ToLower(strings.TrimSuffix(origin, ".")) + "."
+	want := originOf(origin)
 	for _, f := range s.DNS.ZoneFiles() {
 		origins = append(origins, f.Origin)
 		if origin == "" || f.Origin == want {
@@ -43,4 +43,17 @@ func WriteZones(w io.Writer, zones []Zone) error {
 		}
 	}
 	return nil
+}
+
+// originOf returns the name of a zone as ZoneFiles has it.
+func originOf(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) + "." }
+
+// isZone reports whether the lab has a zone of that name.
+func isZone(s *snapshot.Snapshot, name string) bool {
+	for _, f := range s.DNS.ZoneFiles() {
+		if f.Origin == originOf(name) {
+			return true
+		}
+	}
+	return false
 }

@@ -85,6 +85,7 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 	c.setConflictsAside()
 	d := c.diagnose()
 	d.Host = m.Host
+	d.Do = c.adoption(d.Do)
 	if len(d.Evidence) > maxEvidence {
 		d.Evidence = d.Evidence[len(d.Evidence)-maxEvidence:]
 	}

@@ -95,12 +95,23 @@ func (c *boot) failure() (Diagnosis, bool) {
 // advice returns what to do about a failure.
 func (c *boot) advice(f failing, why event.Reason) []string {
 	if !c.m.Known && why == event.NoReservation {
-		return c.commands("bootlab adopt HOST prints the lab-file lines for this machine")
+		return nil // see adoption
 	}
 	if do, ok := f.by[why]; ok {
 		return c.commands(do)
 	}
 	return c.commands(f.do...)
+}
+
+// adoption adds to do how a machine that is in no lab file becomes a host.
+func (c *boot) adoption(do []string) []string {
+	switch {
+	case c.m.Known:
+		return do
+	case len(c.own) == 0:
+		return []string{"no host of the lab file has this MAC, and no machine with it was seen: bootlab hosts --unknown lists machines that were; bootlab adopt MAC prints lab-file lines for one"}
+	}
+	return append(do, c.commands("bootlab adopt HOST prints lab-file lines for this machine")...)
 }
 
 // causeOf adds to a cause how far a transfer came, what the event is about, and why. What the reason does not say, such as which line of a
