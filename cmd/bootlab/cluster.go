@@ -19,6 +19,8 @@ import (
 const (
 	lookEvery = time.Second
 	upTimeout = 90 * time.Minute // an OpenShift cluster of metal needs an hour
+
+	installUnknown = "unknown" // api.Host.Install of a host whose state was lost
 )
 
 func clustersCommand(o *options) *cobra.Command {
@@ -128,20 +130,29 @@ func findClusters(ctx context.Context, c *api.Client, names []string) (found []a
 }
 
 // installs returns the machines of a cluster that are installed when they come up, each with the disk that is overwritten: those that the
-// daemon would install, or with --install all that can be installed. It says which cannot.
+// daemon would install, or with --install all that can be installed. It says which cannot, and which are not because their state was lost.
 func (u upOptions) installs(cmd *cobra.Command, c *api.Client, cl api.Cluster) (all []api.ClusterMachine, err error) {
+	hosts, err := c.Hosts(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
 	disks := map[string]string{}
 	for _, m := range cl.Machines {
 		disks[m.Host] = m.Disk
 	}
-	if u.install {
-		hosts, err := c.Hosts(cmd.Context())
-		if err != nil {
-			return nil, err
-		}
-		for _, h := range hosts {
+	var lost []string
+	for _, h := range hosts {
+		switch {
+		case u.install:
 			disks[h.Name] = h.Disk
+		case h.Install == installUnknown && h.Cluster == cl.Name:
+			disks[h.Name] = ""
+			lost = append(lost, h.Name)
 		}
+	}
+	if len(lost) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "The install states of these machines were lost, so they start from their own disks and are not installed: %s. "+
+			"bootlab up %s --install installs them; bootlab install HOST --done says that one has a system.\n", strings.Join(lost, ", "), cl.Name)
 	}
 	var left []string
 	for _, m := range cl.Machines {

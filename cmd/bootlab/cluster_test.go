@@ -233,6 +233,29 @@ func TestClusterAsHosts(t *testing.T) {
 	)
 }
 
+// TestUpAfterLoss: after a loss of install states up says, whole and before anything happens, which machines it does not install, and what to do.
+func TestUpAfterLoss(t *testing.T) {
+	h := serve(t)
+	h.edit("profiles: {p: {kernel: k, install_to: /dev/vda}}", "profiles: {p: {kernel: k, install_to: /dev/vda, install: once}}")
+	h.edit("hosts:\n", ofMetal)
+	h.until("reload", func() bool { return strings.Contains(h.run("hosts").out, "10.88.0.34") })
+	h.steps(step{args: "up prod", err: "nothing was changed", out: []string{"This installs 2 machines and overwrites their disks: m1 /dev/vda, m2 /dev/vda."}, not: []string{"lost"}})
+	h.stop()
+	if err := os.Remove(filepath.Join(filepath.Dir(h.lab), "state", "state.db")); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	const lost = "The install states of these machines were lost, so they start from their own disks and are not installed: m1, m2. " +
+		"bootlab up prod --install installs them; bootlab install HOST --done says that one has a system."
+	h.steps(
+		step{args: "up --yes --detach prod", out: []string{lost}, not: []string{"This installs"}},
+		step{args: "down --yes prod"},
+		step{args: "up --install prod", err: "nothing was changed", out: []string{"This installs 2 machines and overwrites their disks: m1 /dev/vda, m2 /dev/vda."}, not: []string{lost}},
+		step{args: "install --done prod", out: []string{"m1, m2 are installed"}},
+		step{args: "up --yes --detach prod", not: []string{"were lost"}},
+	)
+}
+
 // TestInstallQuestion: hosts whose installation overwrites the same disk share a line of the question.
 func TestInstallQuestion(t *testing.T) {
 	t.Parallel()
