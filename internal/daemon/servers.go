@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
+	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/consolelog"
 	"github.com/bootlab/bootlab/lbproxy"
@@ -159,9 +161,9 @@ func (d *Daemon) divide() descriptors.Shares {
 	if len(s.Lab.Redfish.Listen) > 0 {
 		sockets += redfishConnections
 	}
-	limit := descriptors.Limit()
+	limit := descriptors.Limit(memory.Limit(os.DirFS("/")))
 	if least := descriptors.Least(sockets); limit < least {
-		d.log.Warn("the limit of open files is too low for this lab: set LimitNOFILE in the unit, or ulimit -n", "limit", limit, "least", least)
+		d.log.Warn("the limit of open files, or of memory, is too low for this lab: set LimitNOFILE or MemoryMax in the unit", "limit", limit, "least", least)
 	}
 	return descriptors.Divide(limit, sockets)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -104,6 +105,51 @@ func TestImportMemory(t *testing.T) {
 	t.Logf("a lab file of 15 MiB, refused: at most %d KiB, %d KiB afterwards", d.memory("VmHWM"), d.memory("VmRSS"))
 	// The daemon reads the file once more by itself, as it has changed.
 	d.until("the memory is given back", func() bool { return d.memory("VmRSS") < before+64<<10 })
+}
+
+// TestConnectionMemory: connections with heads that never end, in a cgroup of 96 MiB, do not end the daemon, and others are served.
+func TestConnectionMemory(t *testing.T) {
+	if os.Getenv("BOOTLAB_LONG") == "" {
+		t.Skip("BOOTLAB_LONG is not set: makes 12,000 connections, to a daemon without the race detector")
+	}
+	group, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+	if _, err := os.Stat(filepath.Join(group, file)); err != nil {
+		group, file = "/sys/fs/cgroup", "memory.max"
+	}
+	group = filepath.Join(group, fmt.Sprintf("bootlab-test-%d", os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(group) })
+	if err := os.WriteFile(filepath.Join(group, file), []byte("100663296"), 0); err != nil {
+		t.Skip(err)
+	}
+	l := newLab(t, "10.103.42")
+	l.balancers = "  web: {listen: \"NET.1:7443\", mode: http, backends: [\"NET.1:7001\"], check: {kind: none}}\n"
+	l.write()
+	d := start(t, l, "sh", "-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, group)
+	head := []byte("GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 15<<10))
+	var clients sync.WaitGroup
+	for _, port := range []string{"8080", "7443"} {
+		for range 20 {
+			clients.Go(func() {
+				for range 300 {
+					c, err := net.DialTimeout("tcp", d.addr+":"+port, time.Second)
+					if err != nil {
+						return // no place: it waits in the kernel
+					}
+					t.Cleanup(func() { _ = c.Close() })
+					_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+					_, _ = c.Write(head) // it may have been reset for another connection
+				}
+			})
+		}
+	}
+	clients.Wait()
+	t.Logf("at most %d KiB, now %d KiB", d.memory("VmHWM"), d.memory("VmRSS"))
+	if _, err := d.client.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // fillBook adds n leases of machines that are not in the lab to the state database of a daemon that does not run.

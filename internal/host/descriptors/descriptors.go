@@ -35,13 +35,18 @@ const own = 40
 // Least is the lowest limit at which every server works, with that many listening sockets.
 func Least(sockets int) int { return own + sockets + 64 }
 
-// Limit returns how many descriptors the process may open.
-func Limit() int {
-	var files unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
-		return 1024
+// perDescriptor is the memory in bytes that a descriptor may stand for: half a connection whose buffers and head are full has less.
+const perDescriptor = 16 << 10
+
+// Limit returns how many descriptors the process may open: that of the kernel, or fewer if the process may use so little memory that
+// connections with full buffers would not fit into it. memory is in bytes.
+func Limit(memory int64) int {
+	files, most := uint64(1024), uint64(1<<20)
+	var rlimit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &rlimit) == nil {
+		files = rlimit.Cur
 	}
-	return int(min(files.Cur, 1<<20))
+	return int(min(files, most, uint64(memory)/perDescriptor))
 }
 
 // Divide divides limit descriptors, of which that many are sockets that listen. What the other servers have no use for goes to

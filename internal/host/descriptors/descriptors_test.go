@@ -1,6 +1,24 @@
 package descriptors
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
+
+// TestLimit: where little memory may be used, fewer connections are accepted.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	all := Limit(math.MaxInt64)
+	if all < 64 {
+		t.Skipf("this process may open %d files", all)
+	}
+	if got := Limit(1 << 20); got != 64 {
+		t.Errorf("%d descriptors for 1 MiB, want 64", got)
+	}
+	if got := Limit(int64(all) * perDescriptor); got != all {
+		t.Errorf("%d descriptors, want all %d, for which there is memory", got, all)
+	}
+}
 
 // TestDivide: the shares together are at most the limit, and no server is without one.
 func TestDivide(t *testing.T) {
