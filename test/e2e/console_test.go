@@ -157,7 +157,7 @@ func TestConsole(t *testing.T) {
 	if !strings.Contains(page, "Kernel panic - not syncing: &lt;no&gt; init found") {
 		t.Errorf("the host's page lacks the console:\n%s", page)
 	}
-	if _, err := r.try("vm", "console", "other"); err == nil || !strings.Contains(err.Error(), `host "other" is not a virtual machine`) {
+	if _, err := r.try("vm", "console", "other"); err == nil || !strings.Contains(err.Error(), `no host or cluster "other" in lab`) {
 		t.Errorf("console of a host that is not in the lab: %v", err)
 	}
 	r.bootlab(t, "vm", "delete", "node", "--disks", "--yes")
