@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -204,12 +205,33 @@ func (s *Server) mayAdd(m Member) error {
 		return fmt.Errorf("%w: want the address and port of a server", ErrMember)
 	case f.Listen.Has(m.Addr):
 		return fmt.Errorf("%w: the balancer itself listens there", ErrMember)
+	case len(s.ring(f.Frontend, m.Addr)) > 0:
+		return fmt.Errorf("%w: it leads back to the balancer itself, through %s", ErrMember, strings.Join(s.ring(f.Frontend, m.Addr), ", "))
 	case m.Weight > lab.MaxWeight:
 		return fmt.Errorf("%d %w: want 1 to %d", m.Weight, ErrWeight, lab.MaxWeight)
 	case len(endpoints) == 0 && s.added(m.Balancer) >= maxAdded:
 		return fmt.Errorf("%w: %d were added already", ErrMember, maxAdded)
 	}
 	return nil
+}
+
+// ring returns the balancers through which a connection of f to a member would come to f again; none: it does not. Members that were added
+// and addresses that were looked up count too.
+func (s *Server) ring(f *Frontend, m netip.AddrPort) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.active.Load()
+	all := make([]lab.Hop, len(t.frontends))
+	for i, other := range t.frontends {
+		all[i] = other.hop
+		for _, b := range other.Backends {
+			all[i].Members = append(all[i].Members[:len(all[i].Members):len(all[i].Members)], b.Addr)
+		}
+	}
+	for _, i := range lab.NewHops(all, f.own).Ring(f.index, m) {
+		names = append(names, t.frontends[i].Name)
+	}
+	return names[min(1, len(names)):]
 }
 
 // ofOneHost reports whether an address can be that of a server.

@@ -71,7 +71,8 @@ func TestMembers(t *testing.T) {
 	inLab := func(backends ...netip.AddrPort) *lab.Balancer {
 		return with(balancer("web", listen, backends...), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP })
 	}
-	r := newTestServerWith(t, Config{}, Deps{Members: stored}, inLab(a))
+	through := addr(t)
+	r := newTestServerWith(t, Config{}, Deps{Members: stored}, inLab(a), balancer("x", through, listen))
 	for _, m := range []struct {
 		name string
 		m    Member
@@ -80,6 +81,7 @@ func TestMembers(t *testing.T) {
 		{"no such balancer", Member{Balancer: "none", Addr: b}, ErrUnknown},
 		{"in the lab file", Member{Balancer: "web", Addr: a}, ErrInLab},
 		{"the balancer itself", Member{Balancer: "web", Addr: listen}, ErrMember},
+		{"a balancer that leads back", Member{Balancer: "web", Addr: through}, ErrMember},
 		{"no machine", Member{Balancer: "web", Addr: netip.MustParseAddrPort("0.0.0.0:80")}, ErrMember},
 		{"everybody", Member{Balancer: "web", Addr: netip.MustParseAddrPort("255.255.255.255:80")}, ErrMember},
 		{"a group", Member{Balancer: "web", Addr: netip.MustParseAddrPort("224.0.0.1:80")}, ErrMember},

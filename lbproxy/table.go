@@ -40,7 +40,8 @@ type Frontend struct {
 	Responses      int // of mode udp: datagrams that a backend answers to each of a client's; below 0: any number
 
 	own   []netip.Addr // addresses of this machine
-	index int          // of this frontend in Table.Frontends
+	hop   lab.Hop
+	index int // of this frontend in Table.Frontends
 }
 
 // A Backend is one server of a frontend. Its stable key is the frontend's name and Addr.
@@ -82,7 +83,7 @@ func Compile(l *lab.Lab) *Table {
 	byName := func(a, b *lab.Balancer) int { return cmp.Compare(a.Name, b.Name) }
 	for _, b := range slices.SortedStableFunc(slices.Values(l.Balancers), byName) {
 		f := newFrontend(b)
-		f.index, f.own = len(t.Frontends), own
+		f.index, f.own, f.hop = len(t.Frontends), own, lab.HopOf(b)
 		t.Frontends = append(t.Frontends, f)
 		for addr := range f.Listen.All() {
 			if f.Mode == lab.ModeUDP {

@@ -40,7 +40,7 @@ func TestCompile(t *testing.T) {
 		}
 		got.Backends[i].seed, got.Backends[i].cookie = 0, ""
 	}
-	got.own = nil
+	got.own, got.hop = nil, lab.Hop{}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Frontend{}, Backend{}), cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

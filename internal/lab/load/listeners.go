@@ -23,6 +23,7 @@ func (r *resolver) listeners() {
 		}
 		index.add(i, b)
 	}
+	r.rings()
 }
 
 // A listenIndex finds the balancers that may be in conflict with another. Not all are compared: the rules of one HAProxy become as many
@@ -154,6 +155,31 @@ func (r *resolver) ownBackend(b *lab.Balancer) {
 		m := &b.Backends[i]
 		if slices.ContainsFunc(b.Listen, func(at lab.Bind) bool { return lab.LeadsTo(at, m.Addr, own) }) {
 			r.failAt(b.Pos, balancerKey(b, fmt.Sprintf("backends[%d]", i)), "%s is where the balancer itself listens: want the address of a server", m.AddrText())
+		}
+	}
+}
+
+// rings reports balancers that pass connections round and round, each ring once.
+func (r *resolver) rings() {
+	all := make([]lab.Hop, len(r.lab.Balancers))
+	for i, b := range r.lab.Balancers {
+		all[i] = lab.HopOf(b)
+	}
+	hops, reported := lab.NewHops(all, r.lab.OwnAddresses()), map[int]bool{}
+	for i, b := range r.lab.Balancers {
+		for j := range b.Backends {
+			ring := hops.Ring(i, b.Backends[j].Addr)
+			if len(ring) < 2 || slices.ContainsFunc(ring, func(at int) bool { return reported[at] }) {
+				continue // ownBackend reports a ring of one
+			}
+			var through []string
+			for _, at := range ring[1:] {
+				reported[at] = true
+				through = append(through, r.lab.Balancers[at].Name)
+			}
+			reported[i] = true
+			r.failAt(b.Pos, balancerKey(b, fmt.Sprintf("backends[%d]", j)), "%s leads back to the balancer itself, through %s: want the address of a server",
+				b.Backends[j].AddrText(), strings.Join(through, ", "))
 		}
 	}
 }
