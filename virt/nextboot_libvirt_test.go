@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/libvirtd"
@@ -41,7 +42,9 @@ func bootableISO(text string) []byte {
 	catalog[32] = 0x88 // bootable
 	binary.LittleEndian.PutUint16(catalog[38:], 4)
 	binary.LittleEndian.PutUint32(catalog[40:], 20)
-	program := []byte{0xba, 0xf8, 0x03} // mov dx, 0x3f8
+	// It waits for a byte of readSerial: what it writes before that reads is lost.
+	program := []byte{0xba, 0xfd, 0x03, 0xec, 0xa8, 0x01, 0x74, 0xfb} // mov dx, 0x3fd; again: in al, dx; test al, 1; jz again
+	program = append(program, 0xba, 0xf8, 0x03)                       // mov dx, 0x3f8
 	for _, c := range []byte(text) {
 		program = append(program, 0xb0, c, 0xee) // mov al, c; out dx, al
 	}
@@ -59,7 +62,7 @@ func onBridge(d *libvirtd.Daemon, bridge string, change ...func(*lab.Host)) *lab
 	}}, change...)...)
 }
 
-// serial reads the serial console of a machine on a real libvirtd, until the test ends.
+// serial reads the serial console of a machine on a real libvirtd, and sends it dots, until the test ends.
 type serial struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -74,6 +77,14 @@ func readSerial(t *testing.T, d *libvirtd.Daemon, host string) *serial {
 	netns.Run(t, "stty", "-F", pty, "raw", "-echo")
 	s := &serial{}
 	go func() { _, _ = io.Copy(s, f) }()
+	go func() {
+		for {
+			if _, err := f.WriteString("."); err != nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
 	return s
 }
 
@@ -111,6 +122,7 @@ func TestAMachineBootsFromItsCDOnce(t *testing.T) {
 	check(t, b.Start(ctx, "master-0"))
 	console := readSerial(t, d, "master-0")
 	waitDiscovers(t, seen, l.Hosts)
+	netns.WaitFor(t, "what the CD has written", func() bool { return console.count("bootlab CD") > 0 })
 	if n := console.count("bootlab CD"); n != 1 {
 		t.Errorf("it has booted from its CD %d times before the network, want once", n)
 	}
