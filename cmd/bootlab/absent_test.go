@@ -23,7 +23,7 @@ func TestNamesThatAreNotThere(t *testing.T) {
 		step{args: "down k8s", err: "--yes shuts down without asking"},
 		step{args: "vm network delete kvm nope", err: `there is no libvirt network "nope" of this lab on hypervisor "kvm"`},
 		step{args: "install a --done", out: []string{"installed"}},
-		step{args: "install a worker-9", err: `no host or cluster "worker-9" in the lab; bootlab hosts and bootlab clusters list them`, not: []string{"armed"}},
+		step{args: "install a worker-9", err: `no host or cluster "worker-9" in the lab (bootlab hosts and bootlab clusters list them)`, not: []string{"armed"}},
 		step{args: "hosts", out: []string{"p installed -"}},
 		step{args: "leases --network m", err: `"m" is no network with pools or hosts`},
 		step{args: "leases --pool guest", err: `"guest" is no pool: did you mean guests?`},

@@ -150,21 +150,28 @@ func known(ctx context.Context, c *api.Client, names []string) error {
 	if err != nil {
 		return err
 	}
-	var all []string
+	var all, missing []string
 	for _, h := range hosts {
 		all = append(all, h.Name, h.Cluster)
 	}
-	var errs []error
+	hint := "bootlab hosts and bootlab clusters list them"
 	for _, name := range names {
-		if slices.ContainsFunc(hosts, func(h api.Host) bool { return h.Name == name }) {
+		if slices.Contains(all, name) {
 			continue
 		}
 		if _, err := lab.ParseMAC(name); err == nil {
 			continue // it may be a machine of a pool: the daemon knows
 		}
-		errs = append(errs, fmt.Errorf("no host or cluster %q in the lab; %s", name, nearest(name, all, "bootlab hosts and bootlab clusters list them")))
+		missing = append(missing, strconv.Quote(name))
+		hint = nearest(name, all, hint)
+		if i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.IP.IsValid() && h.IP.String() == name }); i >= 0 {
+			hint = "that is " + hosts[i].Name
+		}
 	}
-	return errors.Join(errs...)
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("no host or cluster %s in the lab (%s)", strings.Join(missing, ", "), hint)
 }
 
 // nearest returns "did you mean X?", or hint if no name is near.

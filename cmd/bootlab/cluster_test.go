@@ -224,7 +224,7 @@ func TestClusterAsHosts(t *testing.T) {
 		step{args: "install m2 a prod", out: []string{"a, m1, m2 are armed: each overwrites /dev/vda"}},
 		step{args: "install --done prod a", out: []string{"a, m1, m2 are installed: each starts from its own disk; bootlab install HOST arms it again"}},
 		step{args: "install edge", err: "nothing installs a machine of cluster edge: e1"},
-		step{args: "install nobody noone", err: `no host "nobody", "noone" in lab cli`},
+		step{args: "install nobody noone", err: `no host or cluster "nobody", "noone" in the lab (bootlab hosts and bootlab clusters list them)`},
 		step{args: "power status prod a", err: "each of a, d1, m1, m2 is no virtual machine and has no bmc"},
 		step{args: "power status b", err: "b is no virtual machine and has no bmc"},
 		step{args: "install", err: "HOST or CLUSTER is missing; usage: bootlab install HOST|CLUSTER..."},
