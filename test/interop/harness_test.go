@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -241,10 +242,18 @@ func (d *daemon) launch(wrap ...string) {
 	}(d.cmd, d.ended)
 }
 
-// kill ends the daemon as a power cut does.
+// kill ends the daemon as a power cut does, and waits until nobody has its sockets: a child that was being started has them until it runs
+// its program.
 func (d *daemon) kill() {
 	_ = d.cmd.Process.Kill()
 	<-d.ended
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("unix", filepath.Join(d.dir, "run", "admin.sock"))
+		if err != nil {
+			return
+		}
+		_ = c.Close()
+	}
 }
 
 func (d *daemon) signal(s syscall.Signal) {
