@@ -56,19 +56,20 @@ deps: ## Debian's packages that tests need
 test-fast: assets ## the tests that need neither root nor other programs: under a minute
 	go test -short -timeout 10m ./...
 
-# -timeout only ends what hangs. All but the boots mostly wait, so they run side by side, once what they share is compiled; what boots real
-# machines comes last, and alone: emulation takes every core.
+# -timeout only ends what hangs. Tests of packages and of test/conformance mostly wait, so they run side by side, once what they share is
+# compiled. What boots real machines comes last, and alone: emulation takes every core.
 .PHONY: test
-test: deps assets ## every test, with the race detector, real boots included: a quarter of an hour on two cores
+test: deps assets ## every test, with the race detector, real boots included: some twenty minutes on two cores
 	@rc=0; export BOOTLAB_REQUIRE=all; \
 	go build -race ./... || exit 1; \
-	$(MAKE) --no-print-directory --keep-going --jobs=3 test-units test-programs test-conformance test-bench || rc=1; \
+	$(MAKE) --no-print-directory --keep-going --jobs=2 test-units test-conformance test-bench || rc=1; \
+	$(MAKE) --no-print-directory test-programs || rc=1; \
 	go test -race $(PARALLEL_BOOTS) -count=1 -timeout 60m -p 1 $(BOOTS) || rc=1; \
 	exit $$rc
 
 .PHONY: test-units
 test-units:
-	go test -race -p 4 $(PARALLEL) -timeout 30m $(UNITS)
+	go test -race -p 3 $(PARALLEL) -timeout 30m $(UNITS)
 
 .PHONY: test-programs
 test-programs:
