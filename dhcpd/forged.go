@@ -2,10 +2,13 @@ package dhcpd
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -13,7 +16,7 @@ import (
 // releases, not through a relay (RFC 2131 section 4.4.4). On a segment of ours, the sender of the frame has to be the client. In a network
 // behind a relay nothing more is known: any message of it comes from the relay or a router.
 func (s *Server) forged(x *exchange) (why string) {
-	r, own := &x.req, x.scope.network.Interface
+	r, own := &x.req, segmentOf(x.scope.network)
 	switch {
 	case own == "" && r.GIAddr.IsValid():
 		return ""
@@ -31,6 +34,22 @@ func (s *Server) forged(x *exchange) (why string) {
 		return "its sender was not seen"
 	case sender != r.MAC:
 		return sender.String() + " sent it"
+	}
+	return ""
+}
+
+// segmentOf returns the interface whose segment a network is, or "": its interface may only lead to a relay, and has no address in it then.
+func segmentOf(n *lab.Network) string {
+	ifi, err := net.InterfaceByName(n.Interface)
+	if err != nil {
+		return n.Interface
+	}
+	addrs, err := ifi.Addrs()
+	if err != nil || slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && n.Subnet.Contains(p.Addr().Unmap())
+	}) {
+		return n.Interface
 	}
 	return ""
 }
