@@ -2,12 +2,12 @@ package dhcpd
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -40,15 +40,8 @@ func (s *Server) forged(x *exchange) (why string) {
 
 // segmentOf returns the interface whose segment a network is, or "": its interface may only lead to a relay, and has no address in it then.
 func segmentOf(n *lab.Network) string {
-	ifi, err := net.InterfaceByName(n.Interface)
-	if err != nil {
-		return n.Interface
-	}
-	addrs, err := ifi.Addrs()
-	if err != nil || slices.ContainsFunc(addrs, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && n.Subnet.Contains(p.Addr().Unmap())
-	}) {
+	prefixes, err := links.Prefixes(n.Interface)
+	if err != nil || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return n.Subnet.Contains(p.Addr()) }) {
 		return n.Interface
 	}
 	return ""

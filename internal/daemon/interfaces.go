@@ -47,18 +47,9 @@ func ownAddresses(l *lab.Lab) []netip.Addr {
 
 // interfaceAddrs returns the addresses of an interface, none where it does not exist.
 func interfaceAddrs(name string) (addrs []netip.Addr) {
-	ifi, err := net.InterfaceByName(name)
-	if err != nil {
-		return nil
-	}
-	all, err := ifi.Addrs()
-	if err != nil {
-		return nil
-	}
-	for _, a := range all {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			addrs = append(addrs, prefix.Addr())
-		}
+	prefixes, _ := links.Prefixes(name)
+	for _, p := range prefixes {
+		addrs = append(addrs, p.Addr())
 	}
 	return addrs
 }

@@ -151,7 +151,7 @@ func (m *Machine) statusLocked(h *lab.Host) Status {
 			loss = &Loss{Since: m.states[other].Since, Why: "this machine has a state as " + other}
 		}
 	}
-	if m.damage != nil && s.State != Installed && store.Doubtful(m.deps.Store, keyPrefix+h.Name) {
+	if s.State != Installed && m.doubtful(h.Name) {
 		known, loss = false, m.damage // it may have been installed since
 	}
 	switch {

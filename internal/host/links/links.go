@@ -12,11 +12,33 @@ package links
 
 import (
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// Prefixes returns the addresses of an interface, each with the length of its prefix. The error says that there is no such interface, or
+// that the kernel did not answer.
+func Prefixes(name string) ([]netip.Prefix, error) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := ifi.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	var all []netip.Prefix
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
 
 // atMost is how often Changed notifies: a machine that starts a hundred containers changes its interfaces as often.
 const atMost = 50 * time.Millisecond
