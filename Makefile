@@ -49,8 +49,10 @@ toolchain: ## the C compiler that the libvirt binding is built with
 	@test/deps.sh build
 
 .PHONY: deps
-deps: ## Debian's packages that tests need
+deps: ## Debian's packages that tests need, and the modules of programs that they build where there is no network
 	@test/deps.sh test
+	@go list -C test/conformance -deps tool >/dev/null
+	@GOFLAGS= go list -C test/redfish -deps . >/dev/null
 
 .PHONY: test-fast
 test-fast: assets ## the tests that need neither root nor other programs: under a minute
@@ -104,7 +106,7 @@ reproducible: assets ## two builds of the last commit, in different folders, hav
 	test/reproducible.sh
 
 .PHONY: conformance
-conformance: ## h2spec, grpc-go's interop client, WebSocket clients and Pebble against balancers in mode http: a minute
+conformance: deps ## h2spec, grpc-go's interop client, WebSocket clients and Pebble against balancers in mode http: a minute
 	go test -C test/conformance $(PARALLEL) -count=1 -timeout 30m -v ./...
 
 PKG = $(UNITS) $(PROGRAMS) $(BOOTS)

@@ -252,9 +252,11 @@ func TestHTTPAtMostThreeRepeats(t *testing.T) {
 	t.Parallel()
 	var failing atomic.Bool
 	var asked atomic.Int64
+	var reached [8]atomic.Bool
 	var backends []netip.AddrPort
-	for range 8 {
+	for i := range reached {
 		backends = append(backends, serveHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
+			reached[i].Store(true)
 			if asked.Add(1); failing.Load() {
 				panic(http.ErrAbortHandler)
 			}
@@ -264,9 +266,15 @@ func TestHTTPAtMostThreeRepeats(t *testing.T) {
 	b := httpBalancer("web", addr(t), backends...)
 	r := newTestServer(t, Config{}, b)
 	client := httpClient(t)
-	for range len(backends) {
+	netns.WaitFor(t, "a connection to each backend", func() bool {
 		fetch(t, client, b.Listen, "x")
-	}
+		for i := range reached {
+			if !reached[i].Load() {
+				return false
+			}
+		}
+		return true
+	})
 	netns.WaitFor(t, "all connections are idle", func() bool {
 		return !slices.ContainsFunc(r.States()[0].Backends, func(s BackendState) bool { return s.Connections > 0 })
 	})

@@ -226,8 +226,8 @@ func TestConsole(t *testing.T) {
 func TestConsoleIsTaken(t *testing.T) {
 	r := newConsoleRig(t, "hello\r\n")
 	check(t, r.Create(t.Context(), "master-0"))
+	f := r.follow(t) // before the start: it gets what is written from now on
 	check(t, r.Start(t.Context(), "master-0"))
-	f := r.follow(t)
 	f.wantState(t, "connected")
 	f.wantOutput(t, "hello")
 	virsh := exec.Command("script", "-qec", "virsh -c '"+r.libvirt.URI+"' console --force master-0", "/dev/null")
@@ -265,8 +265,8 @@ func TestConsoleIsTaken(t *testing.T) {
 func TestConsoleOutlivesItsProcess(t *testing.T) {
 	r := newConsoleRig(t, "hello\r\n")
 	check(t, r.Create(t.Context(), "master-0"))
+	f := r.follow(t) // before the start: it gets what is written from now on
 	check(t, r.Start(t.Context(), "master-0"))
-	f := r.follow(t)
 	f.wantState(t, "connected")
 	f.wantOutput(t, "hello")
 	processes := append(childrenNamed(t, "consoles"), children(t)...)
