@@ -68,6 +68,8 @@ type loop struct {
 	again  []*direction // have more to move than their turn allows
 	spare  []*direction
 
+	handshakes handshakes
+
 	mu      sync.Mutex
 	turn    uint32
 	streams []*stream // by descriptor

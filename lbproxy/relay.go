@@ -104,6 +104,9 @@ func (r *relay) connected(events uint32) {
 	if r.phase.Load() == over {
 		return
 	}
+	if r.connect != nil && !r.up.mover.begun.Load() {
+		r.loop.handshakes.add(r)
+	}
 	if err := r.loop.add(r.up.src); err != nil {
 		r.finish((*stream).abort)
 		return

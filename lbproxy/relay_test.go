@@ -45,6 +45,57 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
+// TestHandshakes: the last packet of a handshake waits for the client's first bytes, and not for those of a client that waits for the
+// backend's.
+func TestHandshakes(t *testing.T) {
+	t.Parallel()
+	to := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	var h handshakes
+	waited := 0
+	for range 10 { // the kernel waits for 200 ms at most
+		st, err := connectStream(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		if info, ok := tcpInfo(st); ok && info.State == unix.BPF_TCP_ESTABLISHED && info.Segs_out == 1 {
+			waited++
+		}
+		r := &relay{}
+		r.down.src = st
+		h.add(r)
+		netns.WaitFor(t, "the end of the wait", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.open) == 0
+		})
+		if info, ok := tcpInfo(st); !ok || info.Segs_out != 2 {
+			t.Errorf("%d packets of a handshake were sent, want 2", info.Segs_out)
+		}
+	}
+	if waited == 0 {
+		t.Error("no handshake waits for the client's first bytes")
+	}
+}
+
+// TestSilentClient: the handshake with its backend is one that is ended.
+func TestSilentClient(t *testing.T) {
+	t.Parallel()
+	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
+	r := newTestServer(t, Config{}, b)
+	readLine(t, dial(t, b.Listen))
+	for _, ses := range r.sessions.all() {
+		h := &ses.relay.loop.handshakes
+		h.mu.Lock()
+		if h.timer == nil {
+			t.Error("nothing ends the handshake")
+		}
+		h.mu.Unlock()
+		return
+	}
+	t.Error("no connection")
+}
+
 // TestUrgentData: a read ends at urgent data, and what follows it arrives as well.
 func TestUrgentData(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,7 @@ func connectStream(to netip.AddrPort) (*stream, error) {
 	if err != nil {
 		return nil, dialFailure(to, err)
 	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0) // see handshakes; a failure costs a packet
 	if err := connectSocket(fd, to); err != nil {
 		_ = closeSocket(fd)
 		return nil, dialFailure(to, err)
