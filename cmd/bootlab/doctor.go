@@ -2,16 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func doctorCommand(o *options) *cobra.Command {
@@ -46,13 +49,16 @@ func examine(cmd *cobra.Command, o *options) error {
 		if len(found.Faults) == 0 {
 			r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
 		}
-		status, serving := runningDaemon(cmd.Context(), o)
-		r.Serving = serving
-		r.Findings = append(r.Findings, daemonFindings(status)...)
-		m := daemon.Examined(l, found.Warnings, serving)
-		m.OtherServers = otherServers(status)
+		status, err := askedDaemon(cmd.Context(), o)
+		r.Serving = err == nil
+		m := daemon.Examined(l, o.lab, found.Warnings)
+		m.Serving, m.OtherServers = r.Serving, otherServers(status)
+		if err != nil && !errors.Is(err, api.ErrNoDaemon) {
+			m.Unseen = err
+		}
 		m.Elsewhere = status.Namespace != "" && status.Namespace != daemon.Namespace()
-		r.Findings = append(r.Findings, doctor.Run(cmd.Context(), m)...)
+		own := doctor.Run(cmd.Context(), m)
+		r.Findings = append(r.Findings, joined(daemonFindings(status, l), own)...)
 	}
 	r.Level = doctor.Worst(r.Findings)
 	if err := o.print(cmd, r, func() error { return doctorText(cmd.OutOrStdout(), r) }); err != nil {
@@ -65,33 +71,65 @@ func examine(cmd *cobra.Command, o *options) error {
 	return fmt.Errorf("%s found", countErrors(n))
 }
 
-// runningDaemon returns the status of the daemon, if it runs.
-func runningDaemon(ctx context.Context, o *options) (api.Status, bool) {
+// askedDaemon returns the status of the daemon. The error is api.ErrNoDaemon if none runs.
+func askedDaemon(ctx context.Context, o *options) (api.Status, error) {
 	c, err := o.client()
 	if err != nil {
-		return api.Status{}, false
+		return api.Status{}, err
 	}
-	s, err := c.Status(ctx)
-	return s, err == nil
+	return c.Status(ctx)
 }
 
-// daemonFindings are what the daemon has measured and is not good.
-func daemonFindings(s api.Status) (all []doctor.Finding) {
-	for _, name := range s.Unready() {
-		all = append(all, doctor.Finding{Check: "daemon", Subject: name, Level: doctor.Fail, Text: "does not serve", Fix: "bootlab status says why"})
+// daemonFindings are what the daemon has measured and is not good, in the words of bootlab status, and that it reaches its hypervisors. What a check looks
+// at, too, has its name.
+func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
+	add := func(level doctor.Level, check, subject, text string) {
+		all = append(all, doctor.Finding{Check: check, Subject: subject, Level: level, Text: text})
 	}
-	for _, a := range s.Unheld() {
-		all = append(all, doctor.Finding{Check: "daemon", Subject: a.Addr.String(), Level: doctor.Fail, Text: "clients do not reach this machine at the address", Fix: "bootlab status says why"})
-	}
-	for _, c := range s.Conditions {
-		if !c.OK && c.Kind != api.ConditionDHCPServer { // a check of its own
-			all = append(all, doctor.Finding{Check: "daemon", Subject: c.Kind + " " + c.Name, Level: doctor.Fail, Text: c.Problem})
+	for _, srv := range s.Servers {
+		if !srv.Serving {
+			add(doctor.Fail, "daemon", srv.Name, string(s.StateOf(srv))+": "+srv.Err)
 		}
 	}
+	for _, a := range s.Unheld() {
+		add(doctor.Fail, "daemon", a.Addr.String(), a.Problem)
+	}
+	for _, c := range s.Conditions {
+		check := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns"}[c.Kind]
+		switch {
+		case c.OK && c.Kind == api.ConditionHypervisor:
+			add(doctor.OK, check, c.Name, "the daemon is connected")
+		case c.OK || c.Kind == api.ConditionDHCPServer: // a check of its own
+		case check != "":
+			add(doctor.Fail, check, c.Name, c.Problem)
+		default:
+			add(doctor.Fail, "daemon", c.Kind+" "+c.Name, c.Problem)
+		}
+	}
+	addresses := daemon.AddressWarnings(l) // which interfaces and Unheld report
 	for _, w := range s.Warnings {
-		all = append(all, doctor.Finding{Check: "daemon", Subject: "warning", Level: doctor.Warn, Text: w})
+		if !slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return strings.HasSuffix(w, p.Key+": "+p.Message) }) {
+			add(doctor.Warn, "daemon", "warning", w)
+		}
 	}
 	return all
+}
+
+// joined returns what the daemon has measured and what the checks have found, each problem once. Of interfaces both say the same, and of
+// servers for questions the checks say more; of the rest the daemon knows more.
+func joined(measured, own []doctor.Finding) []doctor.Finding {
+	measured = slices.DeleteFunc(measured, func(d doctor.Finding) bool {
+		return slices.ContainsFunc(own, func(f doctor.Finding) bool {
+			return f.Level != doctor.OK && f.Check == d.Check && (d.Check == "dns" || d.Check == "interfaces" && f.Subject == d.Subject)
+		})
+	})
+	own = slices.DeleteFunc(own, func(f doctor.Finding) bool {
+		return slices.ContainsFunc(measured, func(d doctor.Finding) bool {
+			same := f.Check == d.Check && f.Subject == d.Subject && (f.Level != doctor.OK || d.Level == doctor.OK)
+			return same || f.Level != doctor.OK && d.Subject == "warning" && strings.Contains(d.Text, f.Subject+": "+f.Text)
+		})
+	})
+	return slices.Concat(measured, own)
 }
 
 // otherServers returns the other DHCP servers that the daemon has seen, by interface.
@@ -104,13 +142,33 @@ func otherServers(s api.Status) map[string]string {
 	return seen
 }
 
+// doctorText writes a line for each finding. On a terminal, texts are wrapped beside their subjects, or below them where that is narrow.
 func doctorText(out io.Writer, r doctorResult) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	checks, subjects := 0, 0
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Level, f.Check, f.Subject, f.Text)
+		checks, subjects = max(checks, utf8.RuneCountInString(f.Check)), max(subjects, utf8.RuneCountInString(f.Subject))
+	}
+	const narrow, below = 40, 6
+	width, column := widthOf(out), len(doctor.Fail)+2+checks+2+subjects+2
+	beside := width == 0 || width-column >= narrow
+	if !beside {
+		column = below
+	}
+	for _, f := range r.Findings {
+		head := fmt.Sprintf("%-4s  %-*s  %-*s  ", f.Level, checks, f.Check, subjects, f.Subject)
+		if !beside {
+			fmt.Fprintln(out, strings.TrimRight(head, " "))
+			head = strings.Repeat(" ", column)
+		}
+		for _, line := range wrap(f.Text, width-column) {
+			fmt.Fprintln(out, head+line)
+			head = strings.Repeat(" ", column)
+		}
 		if f.Fix != "" {
-			fmt.Fprintf(w, "\t\t\t-> %s\n", f.Fix)
+			for i, line := range wrap(f.Fix, width-column-3) {
+				fmt.Fprintf(out, "%s%-3s%s\n", head, map[bool]string{true: "->"}[i == 0], line)
+			}
 		}
 	}
-	return w.Flush()
+	return nil
 }

@@ -189,14 +189,14 @@ func TestRestoreAsks(t *testing.T) {
 	}
 }
 
-// onTerminal runs a command whose standard input is a terminal, on which somebody types.
-func onTerminal(t *testing.T, types string, args ...string) (said string, err error) {
+// terminal returns both ends of a terminal: that of who sits at it, and that of a program.
+func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
-	defer master.Close()
+	t.Cleanup(func() { _ = master.Close() })
 	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -204,11 +204,17 @@ func onTerminal(t *testing.T, types string, args ...string) (said string, err er
 	if err != nil {
 		t.Fatal(err)
 	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
+	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
-	defer slave.Close()
+	t.Cleanup(func() { _ = slave.Close() })
+	return master, slave
+}
+
+// onTerminal runs a command whose standard input is a terminal, on which somebody types.
+func onTerminal(t *testing.T, types string, args ...string) (said string, err error) {
+	t.Helper()
+	master, slave := terminal(t)
 	if _, err := io.WriteString(master, types); err != nil {
 		t.Fatal(err)
 	}

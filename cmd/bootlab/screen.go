@@ -25,15 +25,47 @@ func newScreen(w io.Writer) *screen {
 	return &screen{w: w, fd: int(f.Fd())}
 }
 
-// draw writes lines over those that it wrote before.
-func (s *screen) draw(text string) {
+// width returns the columns of the terminal.
+func (s *screen) width() int {
 	width, _, err := term.GetSize(s.fd)
 	if err != nil {
-		width = 80
+		return 80
 	}
+	return width
+}
+
+// widthOf returns the columns of w; 0: it is no terminal.
+func widthOf(w io.Writer) int {
+	if s := newScreen(w); s != nil {
+		return s.width()
+	}
+	return 0
+}
+
+// wrap breaks text at blanks into lines of at most width runes, as far as its words allow. With a width below 1 the text is one line.
+func wrap(text string, width int) (lines []string) {
+	for width > 0 {
+		r := []rune(text)
+		if len(r) <= width {
+			break
+		}
+		at := strings.LastIndexByte(string(r[:width+1]), ' ')
+		if at <= 0 {
+			if at = strings.IndexByte(text, ' '); at <= 0 {
+				break
+			}
+		}
+		lines = append(lines, text[:at])
+		text = text[at+1:]
+	}
+	return append(lines, text)
+}
+
+// draw writes lines over those that it wrote before.
+func (s *screen) draw(text string) {
 	s.clear()
 	s.drawn = strings.Count(text, "\n")
-	fmt.Fprint(s.w, clip(text, width))
+	fmt.Fprint(s.w, clip(text, s.width()))
 }
 
 // clear removes what draw wrote.

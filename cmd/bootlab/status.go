@@ -50,7 +50,7 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 }
 
 // problemTable writes a table whose rows may have one cell more than the header: a problem, which has a line of its own below
-// its row, since it may be long.
+// its row, since it may be long; on a terminal it is wrapped.
 func problemTable(w io.Writer, header []string, rows [][]string) error {
 	problems := make([]string, len(rows))
 	for i, row := range rows {
@@ -65,7 +65,9 @@ func problemTable(w io.Writer, header []string, rows [][]string) error {
 	for i, line := range strings.SplitAfter(b.String(), "\n") {
 		_, _ = io.WriteString(w, line)
 		if i > 0 && i <= len(rows) && problems[i-1] != "" {
-			fmt.Fprintf(w, "  %s\n", timeline.Printable(problems[i-1]))
+			for _, part := range wrap(timeline.Printable(problems[i-1]), widthOf(w)-2) {
+				fmt.Fprintf(w, "  %s\n", part)
+			}
 		}
 	}
 	return nil

@@ -32,7 +32,7 @@ type listenError struct {
 // Error names the process that holds the port and what to do.
 func (e *listenError) Error() string {
 	if e.network != "" {
-		return e.key + ": " + portowner.Explain(e.err, e.network, e.addr).Error()
+		return e.key + ": " + portowner.Explain(e.err, e.network, e.addr, e.key).Error()
 	}
 	return e.key + ": " + e.err.Error()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/virt"
@@ -36,16 +36,8 @@ func interfaceConditions(l *lab.Lab) (all []api.Condition) {
 			continue
 		}
 		c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
-		ifi, err := net.InterfaceByName(n.Interface)
-		switch {
-		case err != nil:
-			c.Problem = "interface does not exist"
-		case ifi.Flags&net.FlagUp == 0:
-			c.Problem = "interface is down: run ip link set " + n.Interface + " up"
-		case !n.Address.IsValid():
-			c.Problem = "no address in " + n.Subnet.String()
-		case addressMissing(n):
-			c.Problem = n.Address.String() + " is on no interface" // the warning has the command
+		if problem, fix := doctor.InterfaceProblem(n); problem != "" {
+			c.Problem = problem + ": " + fix
 		}
 		c.OK = c.Problem == ""
 		all = append(all, c)

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -15,23 +17,42 @@ func Namespace() string {
 	return name
 }
 
-// Examined returns what the checks of package doctor look at: a lab, where its servers listen, and what Check warns of. serving says
-// that a daemon runs here. Addresses that the daemon adds to interfaces when it starts are left out until they are there.
-func Examined(l *lab.Lab, warnings lab.Problems, serving bool) *doctor.Machine {
-	m := &doctor.Machine{Lab: l, Warnings: warnings, Serving: serving, NoSpace: minFreeBytes}
-	add := func(e doctor.Endpoint) {
-		later := holds(l.Appliance) && !onMachine(e.Addr.Addr()) && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == e.Addr.Addr() })
-		if !later && !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.Network && o.Addr == e.Addr }) {
-			m.Endpoints = append(m.Endpoints, e)
+// Examined returns what the checks of package doctor look at: a lab, what a start of the daemon would find, where its servers listen, and
+// what Check warns of. Addresses that the daemon adds to interfaces when it starts are left out until they are there.
+func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
+	m := &doctor.Machine{Lab: l, Warnings: warnings, NoSpace: minFreeBytes}
+	m.Start, m.Unread = rehearse(l, labPath)
+	add := func(key string, e endpoint) {
+		addr := e.addr.Addr()
+		here := addr.IsUnspecified() || addr.IsLoopback() || onMachine(addr)
+		later := !here && holds(l.Appliance) && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
+		if !later && !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.network && o.Addr == e.addr }) {
+			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: key, Network: e.network, Addr: e.addr, Here: here, Open: e.open})
 		}
 	}
 	for _, e := range endpoints(l, ownAddresses(l)) {
-		add(doctor.Endpoint{Key: e.key(), Network: e.network, Addr: e.addr})
+		add(e.key(), e)
 	}
 	for _, b := range l.Balancers {
+		network := "tcp"
+		if b.Mode == lab.ModeUDP {
+			network = "udp"
+		}
 		for _, bind := range b.Listen { // of a range the first port
-			add(doctor.Endpoint{Key: "balancers." + b.Name + ".listen", Network: "tcp", Addr: netip.AddrPortFrom(bind.Addr, bind.First)})
+			add("balancers."+b.Name+".listen", endpoint{network: network, addr: netip.AddrPortFrom(bind.Addr, bind.First)})
 		}
 	}
 	return m
 }
+
+// open opens the endpoint, for what only closes it.
+func (e endpoint) open(ctx context.Context) (io.Closer, error) {
+	s, err := e.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close closes the socket.
+func (s *socket) Close() error { s.close(); return nil }

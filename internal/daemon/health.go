@@ -17,6 +17,7 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -323,10 +324,12 @@ func hypervisorWarnings(down []string, all int) (warnings []string, cause string
 func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
 	s, err := segment.Listen(iface)
 	if err != nil {
-		return nil, portowner.Explain(err, "udp", ":67")
+		return nil, portowner.Explain(err, "udp", ":67", doctor.DHCPKey)
 	}
 	return s, nil
 }
+
+const balancerKey = "the listen of the balancer"
 
 // listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.
 func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
@@ -334,7 +337,7 @@ func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.L
 	if l == nil {
 		var err error
 		if l, err = lbproxy.ListenFree(ctx, addr); err != nil {
-			return nil, portowner.Explain(err, "tcp", addr.String())
+			return nil, portowner.Explain(err, "tcp", addr.String(), balancerKey)
 		}
 		d.handover.keepListener(addr, l)
 	}
@@ -348,7 +351,7 @@ func (d *Daemon) listenPacketBalancer(ctx context.Context, addr netip.AddrPort) 
 	if conn == nil {
 		var err error
 		if conn, err = lbproxy.ListenPacketFree(ctx, addr); err != nil {
-			return nil, portowner.Explain(err, "udp", addr.String())
+			return nil, portowner.Explain(err, "udp", addr.String(), balancerKey)
 		}
 		d.handover.keep(udpSocketName, addr, conn)
 	}

@@ -19,16 +19,26 @@ import (
 
 // dropTo returns the user to drop to when started as root; nil: no change.
 func dropTo(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
-	if os.Geteuid() != 0 || a.User == "root" {
+	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	u, err := privilege.Lookup(a.User)
+	u, err := daemonUser(a)
 	if err != nil && a.UserDefault {
-		log.Warn("appliance.user is not set: keeping root", "err", err)
+		log.Warn(keepsRoot, "err", err)
 		return nil, nil
 	}
 	return u, err
 }
+
+// daemonUser returns the user that the daemon is to become; nil: it stays root.
+func daemonUser(a lab.Appliance) (*privilege.User, error) {
+	if a.User == "root" {
+		return nil, nil
+	}
+	return privilege.Lookup(a.User)
+}
+
+const keepsRoot = "appliance.user is not set: keeping root"
 
 // kept are the capabilities that stay: a reload may bring balancers on ports below 1024, interfaces to answer DHCP on, and addresses to
 // add to interfaces. A feature that needs another one adds it here, to configs/bootlab.service and to the Dockerfile; a test compares
@@ -70,9 +80,8 @@ func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
 	if err := usable(a.State, u.Name); err != nil {
 		return err
 	}
-	// A file that only root may read could be loaded now, but not at a reload.
-	if err := readable(l, labPath); err != nil {
-		return fmt.Errorf("user %s cannot read the lab file, so a reload would fail: run %s: %w", u.Name, letRead(u.GID, labPath, a.Files), err)
+	if err := readable(u, l, labPath); err != nil {
+		return err
 	}
 	l.Warnings = append(l.Warnings, unreadable(l)...) // root had no such problem
 	return nil
@@ -117,15 +126,26 @@ func staticFiles(p *lab.Profile) (paths []lab.ProfilePath) {
 	return paths
 }
 
-// readable returns an error if the process cannot read the lab and its documents any more. It does not parse the lab again.
-func readable(l *lab.Lab, labPath string) error {
-	for _, name := range append([]string{labPath}, l.Files...) {
+// readable returns an error if the process, which is u now, cannot read the lab and its documents: a file that only root may read could be
+// loaded at the start, but not at a reload. It does not parse the lab again.
+func readable(u *privilege.User, l *lab.Lab, labPath string) error {
+	err := openAll(append([]string{labPath}, l.Files...))
+	if err == nil {
+		_, err = boot.Compile(l)
+	}
+	if err != nil {
+		return fmt.Errorf("user %s cannot read the lab file, so a reload would fail: %w: run %s", u.Name, err, letRead(u.GID, labPath, l.Appliance.Files))
+	}
+	return nil
+}
+
+func openAll(names []string) error {
+	for _, name := range names {
 		if err := open(name); err != nil {
 			return err
 		}
 	}
-	_, err := boot.Compile(l)
-	return err
+	return nil
 }
 
 // open returns an error if a file or folder cannot be opened for reading.

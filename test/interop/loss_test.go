@@ -439,19 +439,50 @@ func TestOldState(t *testing.T) {
 	l.wantNoInstall("w2", "the state database is older than ")
 }
 
-// TestStateFolderThatMayNotBeEntered: what only root can use is an error at the start.
-func TestStateFolderThatMayNotBeEntered(t *testing.T) {
+// TestDoctorTriesTheStart: doctor reports why a start fails, in the same words, and says nothing is wrong where it does not fail.
+func TestDoctorTriesTheStart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.110.3")
-	if err := os.Mkdir(filepath.Join(l.dir, "private"), 0o700); err != nil {
-		t.Fatal(err)
+	private, shared := filepath.Join(l.dir, "private"), filepath.Join(l.dir, "shared")
+	for _, err := range []error{os.Mkdir(private, 0o700), os.Mkdir(shared, 0o755), os.Mkdir(filepath.Join(shared, "locked"), 0o500)} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	l.appliance = "  state: private/state\n"
+	l.file("plain", nil)
+	for _, tt := range []struct{ name, appliance, user, why, todo string }{
+		{"not entered", "state: private/state", "nobody", "user nobody may not enter " + private + ", so it cannot use " + private + "/state", "set appliance.state"},
+		{"locked", "state: shared/locked", "nobody", "user nobody may not read and write " + shared + "/locked", "run chmod u+rwx"},
+		{"no such user", "state: state", "nobdy", `no user "nobdy"`, `create it with "useradd`},
+		{"cannot be made", "state: /proc/foo/bar", "nobody", "appliance.state: mkdir /proc/foo: no such file or directory", "want a folder"},
+		{"below a file", "state: plain/state", "nobody", "appliance.state: mkdir " + l.dir + "/plain: not a directory", "want a folder"},
+		{"a file", "state: plain", "nobody", "appliance.state: mkdir " + l.dir + "/plain: not a directory", "want a folder"},
+		{"no socket", "state: state\n  admin_socket: plain/admin.sock", "nobody", "appliance.admin_socket: mkdir " + l.dir + "/plain: not a directory", "want its folder"},
+	} {
+		l.appliance, l.user = "  "+tt.appliance+"\n", tt.user
+		text := l.text()
+		if strings.Contains(tt.appliance, "admin_socket") {
+			text = strings.Replace(text, "  admin_socket: run/admin.sock\n", "", 1)
+		}
+		l.replace(text)
+		d := &daemon{labFile: l, log: &output{}}
+		if out, err := d.bootlab("doctor"); err == nil || !strings.Contains(out, tt.why) || !strings.Contains(out, "-> "+tt.todo) {
+			t.Errorf("%s: doctor: %v, want %q\n%s", tt.name, err, tt.why, out)
+		}
+		d.launch()
+		if code := d.exit(patience); code != 1 || !strings.Contains(d.log.String(), tt.why+": "+tt.todo) {
+			t.Errorf("%s: exit code %d, want 1 and %q:\n%s", tt.name, code, tt.why, d.log)
+		}
+	}
+
+	l.appliance, l.user = "  state: new/deep/state\n", "nobody"
 	l.write()
 	d := &daemon{labFile: l, log: &output{}}
-	d.launch()
-	want := "user nobody may not enter " + filepath.Join(l.dir, "private") + ", so it cannot use " + filepath.Join(l.dir, "private/state") + ": set appliance.state"
-	if code := d.exit(patience); code != 1 || !strings.Contains(d.log.String(), want) {
-		t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, d.log)
+	if out, _ := d.bootlab("doctor"); !strings.Contains(out, "is made at the first start") || strings.Contains(out, "fail  start") {
+		t.Errorf("doctor:\n%s", out)
 	}
+	if _, err := os.Stat(filepath.Join(l.dir, "new")); err == nil {
+		t.Error("doctor has made a folder")
+	}
+	start(t, l)
 }

@@ -2,7 +2,12 @@ package doctor
 
 import (
 	"context"
+	"errors"
+	"io"
+	"io/fs"
 	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +38,8 @@ type Endpoint struct {
 	Key     string // of the lab file
 	Network string // tcp or udp
 	Addr    netip.AddrPort
+	Here    bool                                     // this machine has the address
+	Open    func(context.Context) (io.Closer, error) // as the server does
 }
 
 // A Machine is the lab and the machine that the checks look at.
@@ -44,8 +51,12 @@ type Machine struct {
 	Serving bool
 	// OtherServers are other DHCP servers that the daemon has seen, for people, by interface.
 	OtherServers map[string]string
-	// Warnings are what the loader says of the lab.
-	Warnings lab.Problems
+	// Unseen is why it is not known whether the daemon runs; nil: it is.
+	Unseen error
+	// Start is what the steps of a start find that need no port.
+	Start []Finding
+	// Warnings are what the loader says of the lab, and Unread which files of profiles the daemon's user may not read.
+	Warnings, Unread lab.Problems
 	// NoSpace is how many bytes the file system of the state folder has to have free; the daemon reports less as a problem.
 	NoSpace int64
 	// Elsewhere says that the daemon runs in another network namespace: interfaces and ports here are not those that it serves.
@@ -63,7 +74,7 @@ type check struct {
 
 // checks are in the order in which they are shown.
 var checks = []check{
-	{"files", files, false}, {"ports", ports, true}, {"interfaces", interfaces, true}, {"mtu", mtu, true}, {"dhcp", otherServers, true},
+	{"start", start, false}, {"files", files, false}, {"ports", ports, true}, {"interfaces", interfaces, true}, {"mtu", mtu, true}, {"dhcp", otherServers, true},
 	{"reverse path", reversePath, true}, {"firewall", firewall, true}, {"state", state, false}, {"clock", clock, false},
 	{"dns", upstreams, true}, {"hypervisors", hypervisors, true},
 }
@@ -75,6 +86,12 @@ func Run(ctx context.Context, m *Machine) (all []Finding) {
 	defer cancel()
 	found := make([][]Finding, len(checks))
 	var wg sync.WaitGroup
+	if m.Unseen != nil {
+		text, fix := advised(m.Unseen)
+		f := warn("daemon", "cannot be asked: "+text, fix)
+		f.Check = "daemon"
+		all = append(all, f)
+	}
 	if m.Elsewhere {
 		f := warn("network namespace", "was not looked at: the daemon runs in another one", elsewhereFix)
 		f.Check = "network"
@@ -96,6 +113,8 @@ func Run(ctx context.Context, m *Machine) (all []Finding) {
 	return all
 }
 
+const needsRoot = "run bootlab doctor as root"
+
 const elsewhereFix = "run it there: ip netns exec NAME bootlab doctor, or nsenter --net=/proc/PID/ns/net bootlab doctor"
 
 // Worst returns the worst level of findings.
@@ -107,6 +126,24 @@ func Worst(fs []Finding) Level {
 		}
 	}
 	return worst
+}
+
+// Failed returns an error whose last part says what to do as a finding: that it was not tried, where only root may.
+func Failed(subject string, err error) Finding {
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		return warn(subject, "was not tried: "+err.Error(), needsRoot)
+	}
+	text, fix := advised(err)
+	return fail(subject, text, fix)
+}
+
+// advised splits an error into what is wrong and what to do.
+func advised(err error) (text, fix string) {
+	text = err.Error()
+	if i := strings.LastIndex(text, ": "); i >= 0 {
+		text, fix = text[:i], text[i+2:]
+	}
+	return text, fix
 }
 
 func ok(subject, text string) Finding { return Finding{Subject: subject, Level: OK, Text: text} }

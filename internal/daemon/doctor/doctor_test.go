@@ -1,7 +1,10 @@
 package doctor_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -9,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,10 +103,19 @@ func TestPorts(t *testing.T) {
 	defer udp.Close()
 	addr := netip.MustParseAddrPort(udp.LocalAddr().String())
 	m := machine(t, "lo", ", dhcp: off", "")
+	listen := func(e doctor.Endpoint) doctor.Endpoint {
+		e.Open = func(context.Context) (io.Closer, error) {
+			if e.Network == "udp" {
+				return net.ListenPacket("udp", e.Addr.String())
+			}
+			return net.Listen("tcp", e.Addr.String())
+		}
+		return e
+	}
 	m.Endpoints = []doctor.Endpoint{
-		{Key: "appliance.dns", Network: "udp", Addr: addr},
-		{Key: "appliance.dns", Network: "tcp", Addr: addr},
-		{Key: "appliance.http", Network: "tcp", Addr: netip.MustParseAddrPort("192.0.2.1:80")},
+		listen(doctor.Endpoint{Key: "appliance.dns", Network: "udp", Addr: addr, Here: true}),
+		listen(doctor.Endpoint{Key: "appliance.dns", Network: "tcp", Addr: addr, Here: true}),
+		listen(doctor.Endpoint{Key: "appliance.http", Network: "tcp", Addr: netip.MustParseAddrPort("127.0.0.1:0")}),
 	}
 	found(t, m, "ports", "udp "+addr.String(), doctor.Fail, fmt.Sprintf("(pid %d)", os.Getpid()))
 	for _, finding := range doctor.Run(t.Context(), m) {
@@ -111,17 +124,43 @@ func TestPorts(t *testing.T) {
 		}
 	}
 	found(t, m, "ports", "tcp "+addr.String(), doctor.OK, "free (appliance.dns)")
-	found(t, m, "ports", "192.0.2.1:80", doctor.Warn, "no interface of this machine has the address")
-	m.Serving = true
+	found(t, m, "ports", "127.0.0.1:0", doctor.Warn, "no interface of this machine has the address")
+	m.Unseen = errors.New("permission denied: become root")
+	found(t, m, "ports", "all", doctor.Warn, "the daemon may have them")
+	found(t, m, "daemon", "daemon", doctor.Warn, "cannot be asked: permission denied become root")
+	m.Unseen, m.Serving = nil, true
 	found(t, m, "ports", "all", doctor.OK, "the daemon has them")
 }
 
-// TestState: a folder that is made later, one that can be written, and one on a read-only file system.
+// TestDHCPPort: a program that has port 67 of every interface is in the way, and one that has it of another interface is not.
+func TestDHCPPort(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	seg := netns.NewSegment(t, "10.132.1.1/24")
+	m := machine(t, seg.Bridge, "", "")
+	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.OK, "free (DHCP)")
+	hold := func(iface string) func() {
+		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			_ = c.Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, iface) })
+			return err
+		}}
+		c, err := config.ListenPacket(t.Context(), "udp4", "0.0.0.0:67")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() { _ = c.Close() }
+	}
+	release := hold("lo")
+	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.OK, "free (DHCP)")
+	release()
+	defer hold(seg.Bridge)()
+	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.Fail, fmt.Sprintf("(pid %d) stop that program, or change the network to dhcp: off", os.Getpid()))
+}
+
+// TestState: a disk that can be written, and a read-only file system.
 func TestState(t *testing.T) {
 	netns.Need(t, "root")
 	m := machine(t, "lo", ", dhcp: off", "")
 	dir := m.Lab.Appliance.State
-	found(t, m, "state", dir, doctor.OK, "made at the first start")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +176,7 @@ func TestState(t *testing.T) {
 	found(t, m, "state", dir, doctor.Fail, "read-only")
 }
 
-// TestFiles: a file that is missing, and one that the daemon's user cannot read.
+// TestFiles: a file that is missing, and one that the daemon's user may not read.
 func TestFiles(t *testing.T) {
 	netns.Need(t, "root")
 	m := machine(t, "lo", ", dhcp: off", "profiles: {rescue: {kernel: k, initrd: [i]}}\n")
@@ -151,9 +190,9 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.Warnings, m.Lab.Appliance.User = nil, "nobody"
-	found(t, m, "files", filepath.Join(files, "k"), doctor.Fail, "nobody cannot read it")
-	m.Lab.Appliance.User = "root"
+	m.Warnings, m.Unread = nil, lab.Problems{{Message: "/srv/k: permission denied; machines that need it get an error: run chmod o+r /srv/k", Path: "/srv/k"}}
+	found(t, m, "files", "/srv/k", doctor.Fail, "permission denied; machines that need it get an error run chmod")
+	m.Unread = nil
 	found(t, m, "files", files, doctor.OK, "can be read")
 }
 

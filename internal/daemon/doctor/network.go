@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,64 +20,73 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// ports looks whether the servers could listen. It binds each port and closes it at once.
+// ports looks whether the servers could listen. It opens each port as its server does, and closes it at once.
 func ports(ctx context.Context, m *Machine) (all []Finding) {
-	if m.Serving {
+	switch {
+	case m.Serving:
 		return []Finding{ok("all", "the daemon has them")}
+	case m.Unseen != nil:
+		return []Finding{warn("all", "were not tried: the daemon may have them", needsRoot)}
 	}
 	for _, e := range m.Endpoints {
 		all = append(all, port(ctx, e))
 	}
+	asked := map[string]bool{}
 	for _, n := range m.Lab.Networks {
-		if n.DHCP == lab.DHCPOff || n.Interface == "" {
+		if n.DHCP == lab.DHCPOff || asked[n.Interface] {
 			continue
 		}
-		const dhcp = "0.0.0.0:67"
-		if holders := portowner.Holders("udp", dhcp); len(holders) > 0 {
-			all = append(all, taken("udp "+dhcp, portowner.Explain(syscall.EADDRINUSE, "udp", dhcp), "stop that DHCP server, or set dhcp: off in the network"))
-		} else {
-			all = append(all, ok("udp "+dhcp, "free (DHCP)"))
+		asked[n.Interface] = true
+		s, err := segment.Listen(n.Interface)
+		if err == nil {
+			_ = s.Close()
 		}
-		break
+		if !errors.Is(err, syscall.ENODEV) { // else interfaces reports it
+			all = append(all, portFinding(dhcpSubject(n.Interface), portowner.Explain(err, "udp", ":67", DHCPKey), "free (DHCP)"))
+		}
 	}
 	return all
 }
 
-func port(ctx context.Context, e Endpoint) Finding {
-	address := e.Addr.String()
-	subject := e.Network + " " + address
-	var closer interface{ Close() error }
-	var err error
-	var config net.ListenConfig
-	if e.Network == "udp" {
-		closer, err = config.ListenPacket(ctx, e.Network, address)
-	} else {
-		closer, err = config.Listen(ctx, e.Network, address)
+// DHCPKey is what to change where another program has the port of DHCP.
+const DHCPKey = "the network to dhcp: off"
+
+// dhcpSubject names the port of DHCP on an interface; "": that for packets of relays, on any.
+func dhcpSubject(iface string) string {
+	if iface == "" {
+		return "udp 0.0.0.0:67"
 	}
-	switch {
-	case err == nil:
-		_ = closer.Close()
-		return ok(subject, "free ("+e.Key+")")
-	case errors.Is(err, syscall.EADDRINUSE):
-		return taken(subject, portowner.Explain(err, e.Network, address), "stop that program, or change "+e.Key)
-	case errors.Is(err, syscall.EADDRNOTAVAIL) && e.Addr.Addr().IsLoopback():
-		return ok(subject, "is not on this machine, and is left out ("+e.Key+")")
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return warn(subject, "no interface of this machine has the address", "add it to the interface, or change "+e.Key)
-	case errors.Is(err, os.ErrPermission):
-		return warn(subject, "only root may listen there, so it was not tried", "run bootlab doctor as root")
-	}
-	return fail(subject, err.Error(), "")
+	return "udp 0.0.0.0%" + iface + ":67"
 }
 
-// taken splits what portowner says of a port into what was found and what to do: otherwise, if it does not know.
-func taken(subject string, err error, otherwise string) Finding {
-	text := err.Error()
-	if _, after, found := strings.Cut(text, "address already in use"); found {
-		text = "in use" + after
+func port(ctx context.Context, e Endpoint) Finding {
+	opened, err := e.Open(ctx)
+	if err == nil {
+		_ = opened.Close()
 	}
-	text, fix, _ := strings.Cut(text, ": ")
-	return fail(subject, text, cmp.Or(fix, otherwise))
+	subject := e.Network + " " + e.Addr.String()
+	loopback := e.Addr.Addr().IsLoopback()
+	switch {
+	case loopback && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)):
+		return ok(subject, "is not on this machine, and is left out ("+e.Key+")")
+	case err == nil && !e.Here:
+		return warn(subject, "no interface of this machine has the address", "add it to the interface, or change "+e.Key)
+	}
+	return portFinding(subject, portowner.Explain(err, e.Network, e.Addr.String(), e.Key), "free ("+e.Key+")")
+}
+
+// portFinding says what err, of a call that listens, means; nil: good.
+func portFinding(subject string, err error, good string) Finding {
+	var taken *portowner.InUse
+	switch {
+	case err == nil:
+		return ok(subject, good)
+	case errors.As(err, &taken):
+		return fail(subject, "in use "+taken.By, taken.Fix)
+	case errors.Is(err, os.ErrPermission):
+		return warn(subject, "only root may listen there, so it was not tried", needsRoot)
+	}
+	return fail(subject, err.Error(), "")
 }
 
 // interfaces looks at those that networks are served on.
@@ -88,46 +96,51 @@ func interfaces(_ context.Context, m *Machine) (all []Finding) {
 			continue
 		}
 		i, err := net.InterfaceByName(n.Interface)
-		switch {
-		case err != nil:
-			all = append(all, fail(n.Interface, segment.ErrNoInterface.Error()+", and network "+n.Name+" is served on it", "make it, or set networks."+n.Name+".interface"))
-			continue
-		case i.Flags&net.FlagUp == 0:
-			all = append(all, fail(n.Interface, segment.ErrDown.Error()+", and network "+n.Name+" is served on it", "ip link set "+n.Interface+" up"))
-			continue
-		case i.Flags&net.FlagRunning == 0:
+		if err == nil && i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning == 0 {
 			all = append(all, warn(n.Interface, "has no carrier: a cable is not connected, or a bridge has no port", "look at ip link show "+n.Interface))
 		}
-		all = append(all, interfaceAddress(n, i))
+		if problem, fix := InterfaceProblem(n); problem != "" {
+			all = append(all, fail(n.Interface, problem+" (network "+n.Name+")", fix))
+		} else {
+			all = append(all, ok(n.Interface, fmt.Sprintf("up, with %s/%d of network %s", n.Address, n.Subnet.Bits(), n.Name)))
+		}
 	}
 	return all
 }
 
-// interfaceAddress looks for the appliance's address of n on its interface.
-func interfaceAddress(n *lab.Network, i *net.Interface) Finding {
-	addrs, err := i.Addrs()
-	if err != nil {
-		return fail(n.Interface, err.Error(), "")
+// InterfaceProblem says what keeps a network from being served on its interface, and what to do; "": nothing.
+func InterfaceProblem(n *lab.Network) (problem, fix string) {
+	i, err := net.InterfaceByName(n.Interface)
+	switch {
+	case err != nil:
+		return segment.ErrNoInterface.Error(), "make it, or set networks." + n.Name + ".interface"
+	case i.Flags&net.FlagUp == 0:
+		return segment.ErrDown.Error(), "run ip link set " + n.Interface + " up"
 	}
-	var inside []string
+	if addrs, err := net.InterfaceAddrs(); err != nil || n.Address.IsValid() && contains(addrs, n.Address) {
+		return "", ""
+	}
+	var others []string
+	addrs, _ := i.Addrs() // without them, the problem is the same
 	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && n.Subnet.Contains(p.Addr()) {
+			others = append(others, p.Addr().String())
+		}
+	}
+	switch {
+	case !n.Address.IsValid():
+		return "no address in " + n.Subnet.String(), "run " + n.AddCommand(n.Subnet.Addr().Next())
+	case len(others) > 0:
+		return fmt.Sprintf("%s is on no interface, and this one has %s", n.Address, strings.Join(others, ", ")), "set networks." + n.Name + ".address, or run " + n.AddCommand(n.Address)
+	}
+	return n.Address.String() + " is on no interface", "run " + n.AddCommand(n.Address)
+}
+
+func contains(addrs []net.Addr, addr netip.Addr) bool {
+	return slices.ContainsFunc(addrs, func(a net.Addr) bool {
 		p, err := netip.ParsePrefix(a.String())
-		if err != nil || !n.Subnet.Contains(p.Addr()) {
-			continue
-		}
-		if p.Addr() == n.Address {
-			return ok(n.Interface, fmt.Sprintf("up, with %s of network %s", p, n.Name))
-		}
-		inside = append(inside, p.Addr().String())
-	}
-	if len(inside) > 0 {
-		return fail(n.Interface, fmt.Sprintf("has %s and not %s, from which machines of network %s boot", strings.Join(inside, ", "), n.Address, n.Name), "set networks."+n.Name+".address")
-	}
-	add := n.Address
-	if !add.IsValid() {
-		add = n.Subnet.Addr().Next()
-	}
-	return fail(n.Interface, fmt.Sprintf("has no address in %s (network %s)", n.Subnet, n.Name), n.AddCommand(add))
+		return err == nil && p.Addr() == addr
+	})
 }
 
 // mtu compares the MTU that machines use with that of the interface.
@@ -192,7 +205,7 @@ func serversBeside(ctx context.Context, m *Machine, n *lab.Network, within time.
 	offers, err := segment.Discover(ctx, n.Interface, within)
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return warn(n.Interface, "only root may send a DHCPDISCOVER, so it was not tried", "run bootlab doctor as root")
+		return warn(n.Interface, "only root may send a DHCPDISCOVER, so it was not tried", needsRoot)
 	case err != nil:
 		return warn(n.Interface, "a DHCPDISCOVER cannot be sent: "+err.Error(), "")
 	}

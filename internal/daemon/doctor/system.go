@@ -8,17 +8,16 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"os/user"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/dnsprobe"
 )
+
+// start says what the steps of a start find.
+func start(_ context.Context, m *Machine) []Finding { return m.Start }
 
 // files says which files the lab names and the daemon cannot use.
 func files(_ context.Context, m *Machine) (all []Finding) {
@@ -27,82 +26,14 @@ func files(_ context.Context, m *Machine) (all []Finding) {
 			all = append(all, warn(w.Path, strings.TrimPrefix(w.Message, w.Path+": "), ""))
 		}
 	}
-	u := account(m.Lab.Appliance.User)
-	for _, p := range m.Lab.Profiles {
-		for _, path := range p.Paths() {
-			if strings.Contains(path.Text, "{{") {
-				continue
-			}
-			name := filepath.Join(m.Lab.Appliance.Files, filepath.FromSlash(path.Text))
-			if err := u.may(name, 4); err != nil && !errors.Is(err, os.ErrNotExist) {
-				all = append(all, fail(name, fmt.Sprintf("%s cannot read it: %v", u.name, err), "chmod o+r, and o+x for its folders; or change the group"))
-			}
-		}
+	for _, w := range m.Unread {
+		text, fix, _ := strings.Cut(strings.TrimPrefix(w.Message, w.Path+": "), ": ")
+		all = append(all, fail(w.Path, text, fix))
 	}
 	if len(all) == 0 {
 		return []Finding{ok(m.Lab.Appliance.Files, "all files that the lab names can be read")}
 	}
 	return all
-}
-
-// A person is the user that the daemon becomes.
-type person struct {
-	name     string
-	uid      uint32
-	gids     map[uint32]bool
-	anything bool // root
-}
-
-func account(name string) person {
-	if name == "" {
-		name = "bootlab"
-	}
-	u, err := user.Lookup(name)
-	if err != nil || u.Uid == "0" {
-		return person{name: "root", anything: true}
-	}
-	p := person{name: name, uid: number(u.Uid), gids: map[uint32]bool{number(u.Gid): true}}
-	ids, _ := u.GroupIds() // without the others the answer is the stricter one
-	for _, id := range ids {
-		p.gids[number(id)] = true
-	}
-	return p
-}
-
-func number(s string) uint32 {
-	n, _ := strconv.ParseUint(s, 10, 32)
-	return uint32(n)
-}
-
-// may returns an error if the person has not all of the permissions (4 to read, 2 to write) of a file, or may not enter its folders.
-func (p person) may(name string, permissions uint32) error {
-	if p.anything {
-		_, err := os.Stat(name)
-		return err
-	}
-	for at, need := name, permissions; ; at, need = filepath.Dir(at), 1 {
-		info, err := os.Stat(at)
-		if err != nil {
-			return err
-		}
-		stat, isUnix := info.Sys().(*syscall.Stat_t)
-		if !isUnix {
-			return nil
-		}
-		mode := uint32(info.Mode().Perm())
-		switch {
-		case stat.Uid == p.uid:
-			mode >>= 6
-		case p.gids[stat.Gid]:
-			mode >>= 3
-		}
-		if mode&need != need {
-			return fmt.Errorf("%s is %s of user %d and group %d", at, info.Mode(), stat.Uid, stat.Gid)
-		}
-		if at == filepath.Dir(at) {
-			return nil
-		}
-	}
 }
 
 // Limits of the state folder's disk.
@@ -111,28 +42,19 @@ const (
 	slowSync    = 100 * time.Millisecond
 )
 
-// state looks at the folder of learned state: whether the daemon may write there, the space, and how long a write takes to be on disk.
+// state looks at the disk of the folder of learned state: whether it can be written, its space, and how long a write takes to be there.
+// Whether the daemon may use the folder is a step of its start.
 func state(_ context.Context, m *Machine) []Finding {
 	dir := m.Lab.Appliance.State
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return []Finding{ok(dir, "is made at the first start")}
-	case err != nil:
-		return []Finding{fail(dir, err.Error(), "")}
-	case !info.IsDir():
-		return []Finding{fail(dir, "is no folder", "move it away, or set appliance.state")}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil
 	}
-	u := account(m.Lab.Appliance.User)
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return []Finding{fail(dir, err.Error(), "")}
 	}
 	if fs.Flags&unix.ST_RDONLY != 0 {
 		return []Finding{fail(dir, "its file system is read-only: no lease can be stored, so no machine gets an address", "mount -o remount,rw, or set appliance.state")}
-	}
-	if err := u.may(dir, 2|1); err != nil && os.Geteuid() != 0 {
-		return []Finding{fail(dir, fmt.Sprintf("%s cannot write: %v", u.name, err), "chown -R "+u.name+" "+dir)}
 	}
 	return []Finding{space(dir, int64(fs.Bavail)*fs.Bsize, m.NoSpace), syncTime(dir)}
 }
@@ -155,7 +77,7 @@ func syncTime(dir string) Finding {
 		return ok(dir, "the time of a synced write is not measured: the file system has no files without names")
 	}
 	if err != nil {
-		return warn(dir, "the time of a synced write is not measured: "+err.Error(), "run bootlab doctor as root")
+		return warn(dir, "the time of a synced write is not measured: "+err.Error(), needsRoot)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	began := time.Now()
@@ -219,6 +141,9 @@ func reachable(ctx context.Context, network, address, good string) Finding {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	c, err := d.DialContext(ctx, network, address)
+	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+		return warn(address, "was not tried: this user may not open "+address, needsRoot)
+	}
 	if err != nil {
 		return fail(address, "cannot be reached: "+err.Error(), "look at its address, its service and firewalls")
 	}
@@ -262,7 +187,7 @@ func local(ctx context.Context, u *url.URL) Finding {
 		if socket == "" {
 			continue
 		}
-		if f = reachable(ctx, "unix", socket, "takes connections"); f.Level == OK {
+		if f = reachable(ctx, "unix", socket, "takes connections"); f.Level != Fail {
 			break
 		}
 	}

@@ -4,7 +4,7 @@
 //
 //	pc, err := net.ListenPacket("udp", ":53")
 //	if err != nil {
-//		return portowner.Explain(err, "udp", ":53")
+//		return portowner.Explain(err, "udp", ":53", "appliance.dns")
 //		// listen udp :53: address already in use by systemd-resolve (pid 123): …
 //	}
 package portowner

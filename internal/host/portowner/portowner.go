@@ -20,55 +20,65 @@ type Process struct {
 	Command string // as the kernel knows it: at most 15 bytes
 }
 
-// An inUse is EADDRINUSE with the name of the process.
-type inUse struct {
-	err  error
-	text string
+// An InUse is EADDRINUSE with the name of the process that holds the port.
+type InUse struct {
+	By  string // "by NAME (pid 123)"
+	Fix string // what to do about it; empty: By says how to find the process
+	err error
+	on  string // "listen udp :53"
 }
 
 // Error names the process that holds the port and what to do.
-func (e *inUse) Error() string { return e.text }
+func (e *InUse) Error() string {
+	text := e.on + ": address already in use " + e.By
+	if e.Fix != "" {
+		text += ": " + e.Fix
+	}
+	return text
+}
 
 // Unwrap returns the error of the listen call.
-func (e *inUse) Unwrap() error { return e.err }
+func (e *InUse) Unwrap() error { return e.err }
 
-// Explain adds to an error of net.Listen or net.ListenPacket which process holds the port, and how to free it. network and
-// address are those of the call. An error that is not EADDRINUSE is returned unchanged.
-func Explain(err error, network, address string) error {
+// Explain adds to an error of net.Listen or net.ListenPacket which process holds the port, and how to free it: an *InUse. network and
+// address are those of the call, and key is what to change for another address. An error that is not EADDRINUSE is returned unchanged.
+func Explain(err error, network, address, key string) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
-	text := fmt.Sprintf("listen %s %s: address already in use", network, address)
+	e := &InUse{err: err, on: "listen " + network + " " + address}
 	holders := Holders(network, address)
 	if len(holders) == 0 {
-		return &inUse{err, text + " by another process (sudo ss -lptun shows which)"}
+		e.By = "by another process (sudo ss -lptun shows which)"
+		return e
 	}
 	var names []string
 	for _, p := range holders {
 		names = append(names, fmt.Sprintf("%s (pid %d)", p.Command, p.PID))
 	}
-	return &inUse{err, text + " by " + strings.Join(names, ", ") + remedy(holders[0])}
+	e.By, e.Fix = "by "+strings.Join(names, ", "), remedy(holders[0], key)
+	return e
 }
 
-// remedy returns how to free a port from its usual holders.
-func remedy(p Process) string {
+// remedy returns how to free a port from who holds it.
+func remedy(p Process, key string) string {
 	switch p.Command {
 	case "systemd-resolve":
-		return ": set appliance.dns to \":53\", the lab's own addresses and loopback, or set DNSStubListener=no in /etc/systemd/resolved.conf and restart systemd-resolved"
+		return "set appliance.dns to \":53\", the lab's own addresses and loopback, or set DNSStubListener=no in /etc/systemd/resolved.conf and restart systemd-resolved"
 	case "dnsmasq":
 		return dnsmasqRemedy(p)
 	case "in.tftpd", "atftpd":
-		return ": stop it (systemctl disable --now tftpd-hpa, or atftpd); its files can be served from appliance.files"
+		return "stop it (systemctl disable --now tftpd-hpa, or atftpd); its files can be served from appliance.files"
 	case "dhcpd", "kea-dhcp4":
-		return ": stop it; docs/dhcp-migration.md explains how to move its configuration"
+		return "stop it; docs/dhcp-migration.md explains how to move its configuration"
 	case "docker-proxy", "rootlessport":
-		return ": it publishes a port of a container; stop the container, or set another port or address here"
+		return "it publishes a port of a container; stop the container, or set another port or address here"
 	case "named", "unbound", "knotd", "kresd", "pdns_server", "pdns_recursor", "coredns", "nginx", "apache2", "httpd", "haproxy", "caddy":
-		return ": give it other addresses or another port, or list addresses here that it leaves free"
+		return "give it other addresses or another port, or list addresses here that it leaves free"
 	case "bootlab":
-		return ": bootlab is already running"
+		return "bootlab is already running"
 	}
-	return ""
+	return "stop that program, or change " + key
 }
 
 // dnsmasqRemedy distinguishes who started a dnsmasq.
@@ -76,13 +86,13 @@ func dnsmasqRemedy(p Process) string {
 	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
 	switch text := string(cmdline); {
 	case strings.Contains(text, "libvirt"):
-		return ": it serves a libvirt network; remove <dns> and <dhcp> from that network, or list addresses here without that of its bridge"
+		return "it serves a libvirt network; remove <dns> and <dhcp> from that network, or list addresses here without that of its bridge"
 	case strings.Contains(text, "NetworkManager"):
-		return ": NetworkManager runs it; set dns=default in /etc/NetworkManager/NetworkManager.conf and restart NetworkManager, or list addresses here that it leaves free"
+		return "NetworkManager runs it; set dns=default in /etc/NetworkManager/NetworkManager.conf and restart NetworkManager, or list addresses here that it leaves free"
 	case strings.Contains(text, "lxd"), strings.Contains(text, "incus"), strings.Contains(text, "lxc"):
-		return ": it serves a network of containers; list addresses here without that of its bridge"
+		return "it serves a network of containers; list addresses here without that of its bridge"
 	}
-	return ": stop it; docs/dhcp-migration.md explains how to move its configuration"
+	return "stop it; docs/dhcp-migration.md explains how to move its configuration"
 }
 
 // Holders returns the processes that have a socket on the port of address, as far as this process may see: all for root,

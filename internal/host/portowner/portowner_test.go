@@ -96,8 +96,8 @@ func TestExplainNamesTheProcess(t *testing.T) {
 		{"systemd-resolve", "udp", "127.0.0.1:0", ":%s", "DNSStubListener=no"},
 		{"dnsmasq", "tcp", ":0", "127.0.0.1:%s", "docs/dhcp-migration.md"},
 		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", "already running"},
-		{"named", "tcp6", "[::1]:0", "[::1]:%s", ""},
-		{"inetd", "tcp4", "127.0.0.1:0", "localhost:%s", ""},
+		{"named", "tcp6", "[::1]:0", "[::1]:%s", ": give it other addresses"},
+		{"inetd", "tcp4", "127.0.0.1:0", "localhost:%s", ": stop that program, or change appliance.http"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestExplainNamesTheProcess(t *testing.T) {
 			if err == nil {
 				t.Fatalf("%s is free", address)
 			}
-			got := portowner.Explain(err, tt.network, address)
+			got := portowner.Explain(err, tt.network, address, "appliance.http")
 			want := fmt.Sprintf("listen %s %s: address already in use by %s (pid %d)", tt.network, address, tt.name, pid)
 			if !strings.HasPrefix(got.Error(), want) || !strings.Contains(got.Error(), tt.remedy) {
 				t.Errorf("got  %s\nwant %s … %s", got, want, tt.remedy)
@@ -143,10 +143,10 @@ func TestHoldersTellsAddressesAndProtocolsApart(t *testing.T) {
 
 func TestExplainLeavesOtherErrorsAlone(t *testing.T) {
 	t.Parallel()
-	if got := portowner.Explain(os.ErrPermission, "udp", ":53"); got != os.ErrPermission {
+	if got := portowner.Explain(os.ErrPermission, "udp", ":53", ""); got != os.ErrPermission {
 		t.Errorf("got %v", got)
 	}
-	err := portowner.Explain(syscall.EADDRINUSE, "tcp", "127.0.0.1:1")
+	err := portowner.Explain(syscall.EADDRINUSE, "tcp", "127.0.0.1:1", "")
 	if err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("got %v, want an honest answer", err)
 	}

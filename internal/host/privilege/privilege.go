@@ -68,6 +68,25 @@ func Lookup(name string) (*User, error) {
 	return found, errors.Join(errs[:]...)
 }
 
+// As calls do on a thread that is the user, with its groups and without capabilities, and returns the error of do. What do starts in
+// goroutines is not the user. It needs root.
+func (u *User) As(do func() error) error {
+	_, err := cap.FuncLauncher(func(any) error {
+		err := cap.SetGroups(u.GID, u.Groups...)
+		if err == nil {
+			err = cap.SetUID(u.UID)
+		}
+		if err == nil {
+			err = cap.NewSet().SetProc()
+		}
+		if err != nil {
+			return fmt.Errorf("become user %s: %w", u.Name, err)
+		}
+		return do()
+	}).Launch(nil)
+	return err
+}
+
 // Own creates each folder if it is missing, and makes the user the owner of it and of everything in it. Symbolic links are not
 // followed, and files with several hard links are skipped: the user may have linked a file of another user.
 func (u *User) Own(dirs ...string) error {

@@ -268,6 +268,32 @@ func TestDropRefusesRoot(t *testing.T) {
 	}
 }
 
+// TestAs: what it calls is the user, and the process stays root.
+func TestAs(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root")
+	u, err := privilege.Lookup("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func() error { _, err := os.ReadFile(secret); return err }
+	for range 10 {
+		if err := u.As(read); !errors.Is(err, fs.ErrPermission) {
+			t.Fatalf("as nobody: %v, want permission denied", err)
+		}
+		if err := read(); err != nil {
+			t.Fatalf("as root, afterwards: %v", err)
+		}
+	}
+	if err := u.As(func() error { return unix.Access(filepath.Dir(secret), unix.W_OK) }); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("access as nobody: %v, want permission denied", err)
+	}
+}
+
 func TestOwnGivesNothingElseAway(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root")

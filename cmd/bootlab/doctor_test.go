@@ -1,0 +1,121 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// terminalText returns what write has written to a terminal of that many columns.
+func terminalText(t *testing.T, columns int, write func(*os.File) error) string {
+	t.Helper()
+	ours, theirs := terminal(t)
+	if err := unix.IoctlSetWinsize(int(theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 25, Col: uint16(columns)}); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		defer theirs.Close()
+		written <- write(theirs)
+	}()
+	var text strings.Builder
+	for b := make([]byte, 4096); ; { // ends with an error when theirs is closed
+		n, err := ours.Read(b)
+		text.Write(b[:n])
+		if err != nil {
+			break
+		}
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(text.String(), "\r\n", "\n")
+}
+
+// TestNarrowTerminal: long texts of doctor and status are wrapped on a terminal, and lose nothing.
+func TestNarrowTerminal(t *testing.T) {
+	t.Parallel()
+	long := strings.TrimSpace(strings.Repeat("a problem of many words ", 12))
+	for _, subject := range []string{"br0", "/var/lib/bootlab/a/folder/with/a/long/path"} {
+		r := doctorResult{Findings: []doctor.Finding{{Check: "interfaces", Subject: subject, Level: doctor.Fail, Text: long, Fix: "run " + long}, {Check: "dns", Subject: "x", Level: doctor.OK, Text: "short"}}}
+		text := terminalText(t, 80, func(f *os.File) error { return doctorText(f, r) })
+		narrow(t, text, long+" -> run "+long, "x short")
+	}
+	text := terminalText(t, 80, func(f *os.File) error {
+		return problemTable(f, []string{"A", "B"}, [][]string{{"one", "two", long}, {"three", "four"}})
+	})
+	narrow(t, text, "one two "+long+" three four")
+	if !strings.Contains(text, "two\n  a problem") || !strings.Contains(text, "\n  ") {
+		t.Errorf("a problem is not below its row:\n%s", text)
+	}
+}
+
+// narrow fails the test if a line is longer than 80 columns, or if the words lack some.
+func narrow(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	for _, want := range words {
+		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"one two three", 0, "one two three"},
+		{"one two three", 7, "one two|three"},
+		{"one two three", 6, "one|two|three"},
+		{"one two three", 13, "one two three"},
+		{"a longer-than-that word", 6, "a|longer-than-that|word"},
+		{"äöü äöü", 4, "äöü|äöü"},
+		{"unbreakable", 4, "unbreakable"},
+		{"", 4, ""},
+	} {
+		if got := strings.Join(wrap(tt.text, tt.width), "|"); got != tt.want {
+			t.Errorf("%q in %d columns: %q, want %q", tt.text, tt.width, got, tt.want)
+		}
+	}
+}
+
+// TestDoctorBesideTheDaemon: what the daemon and a check both find is reported once, as status says it.
+func TestDoctorBesideTheDaemon(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	h := serve(t)
+	netns.Run(t, "ip", "link", "set", h.seg.Bridge, "down")
+	h.until("status says that it is down", func() bool { return strings.Contains(h.run("status").out, "interface is down: run ip link set") })
+	a := h.run("doctor")
+	if n := strings.Count(a.out, "fail  interfaces "); a.err == nil || n != 1 || strings.Contains(a.out, "interface "+h.seg.Bridge) {
+		t.Errorf("an interface that is down is reported %d times, want once: %v\n%s", n, a.err, a.out)
+	}
+	if !strings.Contains(a.out, "interface is down (network n)\n") || !strings.Contains(a.out, "-> run ip link set "+h.seg.Bridge+" up\n") {
+		t.Errorf("other words than those of status:\n%s", a.out)
+	}
+	netns.Run(t, "ip", "addr", "del", "10.88.0.1/24", "dev", h.seg.Bridge)
+	netns.Run(t, "ip", "link", "set", h.seg.Bridge, "up")
+	h.until("status says that the address is missing", func() bool {
+		return strings.Contains(h.run("status").out, "10.88.0.1 is on no interface: run ip addr add")
+	})
+	if a = h.run("doctor"); strings.Count(a.out, "-> run ip addr add") != 1 || strings.Contains(a.out, "no interface of this machine has 10.88.0.1, from") {
+		t.Errorf("a missing address is not reported once:\n%s", a.out)
+	}
+	if n := strings.Count(a.out, "/files/k"); n != 1 {
+		t.Errorf("a missing file is reported %d times:\n%s", n, a.out)
+	}
+	netns.Run(t, "ip", "addr", "add", "10.88.0.1/24", "dev", h.seg.Bridge)
+}

@@ -1,0 +1,101 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// rehearse returns what the steps of a start find that need no port, and which files of profiles the daemon's user may not read. It calls
+// what they call, but leaves no folder behind and stays the user that it is.
+func rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Problems) {
+	a := l.Appliance
+	add := func(subject string, err error, good string) {
+		if err != nil {
+			steps = append(steps, doctor.Failed(subject, err))
+			return
+		}
+		steps = append(steps, doctor.Finding{Subject: subject, Level: doctor.OK, Text: good})
+	}
+	u, err := daemonUser(a)
+	switch {
+	case err != nil && a.UserDefault:
+		steps = append(steps, doctor.Finding{Subject: "appliance.user", Level: doctor.Warn, Text: keepsRoot + ": " + err.Error()})
+	case err == nil && u == nil:
+		add("appliance.user", nil, "the daemon stays root")
+	default:
+		add("appliance.user", err, "the daemon becomes user "+a.User)
+	}
+	add(a.State, rehearseState(a, u), stateText(a.State))
+	add(filepath.Dir(a.AdminSocket), socketFolder(a, tryFolder), "can have the admin socket")
+	if u != nil {
+		add(labPath, asUser(u, func() error {
+			unread = unreadable(l)
+			return readable(u, l, labPath)
+		}), "user "+u.Name+" can read it")
+	}
+	return steps, unread
+}
+
+func stateText(dir string) string {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return "is made at the first start"
+	}
+	return "the daemon may use it"
+}
+
+// rehearseState returns why u, or root if it is nil, could not work in the state folder.
+func rehearseState(a lab.Appliance, u *privilege.User) error {
+	if err := stateFolder(a, tryFolder); err != nil || u == nil {
+		return err
+	}
+	if os.Geteuid() == u.UID {
+		return usable(a.State, u.Name)
+	}
+	if err := asUser(u, func() error { return enterable(filepath.Dir(a.State), a.State, u.Name) }); err != nil {
+		return err
+	}
+	if info, err := os.Stat(a.State); err == nil && info.Mode()&0o700 != 0o700 { // the start makes u its owner
+		return notOpen(a.State, u.Name)
+	}
+	return nil
+}
+
+// tryFolder returns the error of makeFolder, and leaves nothing behind.
+func tryFolder(dir string, _ fs.FileMode) error {
+	missing := ""
+	above := dir
+	for ; above != filepath.Dir(above); above = filepath.Dir(above) {
+		if _, err := os.Lstat(above); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = above
+	}
+	if missing == "" {
+		return os.MkdirAll(dir, 0) // makes nothing: it is there, or something else is
+	}
+	tried, err := os.MkdirTemp(above, ".bootlab-") // another name: a daemon may be about to make the folder itself
+	if refused := (*fs.PathError)(nil); errors.As(err, &refused) {
+		return &fs.PathError{Op: refused.Op, Path: missing, Err: refused.Err}
+	} else if err != nil {
+		return err
+	}
+	return os.Remove(tried)
+}
+
+// asUser calls do as u, which root may, and u itself.
+func asUser(u *privilege.User, do func() error) error {
+	switch os.Geteuid() {
+	case u.UID:
+		return do()
+	case 0:
+		return u.As(do)
+	}
+	return fmt.Errorf("what user %s may do is not known: %w", u.Name, fs.ErrPermission)
+}
