@@ -70,7 +70,7 @@ func (r *resolver) clusterAddress(c *lab.Cluster, v *scalar[addr4], key string) 
 	a := v.V.Addr
 	switch n := lab.FindSubnet(r.bySubnet, a); {
 	case n == nil:
-		r.fail(v.spot, key, "%s is outside every network: want an address inside %s, or a network around it (with dhcp: off if DHCP shall not serve it)", a, r.subnets())
+		r.failOutside(subnetOf{}, v.spot, key, single(a), "an address inside "+r.subnets()+", or a network around it (with dhcp: off if DHCP shall not serve it)")
 	case !r.hostAddress(n, a, v.spot, key):
 	case a == n.Router && a != n.Address && c.Kind != lab.Plain:
 		r.fail(v.spot, key, "%s is the router of network %s (%s): want another one", a, n.Name, n.Pos)

@@ -144,6 +144,8 @@ func (r *resolver) hostNetwork(e *entry[rawHost], h *lab.Host) {
 		last := h.IP.As4()[3] // avoids building the key for most hosts
 		if !h.Network.Subnet.Contains(h.IP) || last == 0 || last == 255 || h.Network.Subnet.Bits() > 24 {
 			r.hostAddress(h.Network, h.IP, e.V.IP.spot, hostKey(e, "ip"))
+		} else {
+			r.inside[subnetOf{n: h.Network}] = true
 		}
 	}
 }
@@ -154,7 +156,7 @@ func (r *resolver) outside(e *entry[rawHost], h *lab.Host) {
 	if len(h.MACs) == 0 {
 		or = fmt.Sprintf(`, or, for a DNS name only, dns: {zones: {%s: {records: ["%s A %s"]}}}`, r.lab.Domain, h.Name, h.IP)
 	}
-	r.fail(e.V.IP.spot, hostKey(e, "ip"), "%s is outside every network: want an address inside %s%s", h.IP, r.subnets(), or)
+	r.failOutside(subnetOf{}, e.V.IP.spot, hostKey(e, "ip"), single(h.IP), "an address inside "+r.subnets()+or)
 }
 
 func (r *resolver) subnets() string {

@@ -118,7 +118,7 @@ func (r *resolver) createdNetwork(a *lab.Attachment, raw *rawAttachment, key str
 	case n.Forward == lab.ForwardNAT && !n.Address.IsValid():
 		r.fail(raw.Create.spot, key+".create", "nat needs an address of the hypervisor, which is the machines' router: want address, or router of network %s", a.Network.Name)
 	case n.Address.IsValid() && !a.Network.Subnet.Contains(address):
-		r.fail(s, key+".address", "%s is not in %s, the subnet of network %s", address, a.Network.Subnet, a.Network.Name)
+		r.failOutside(subnetOf{n: a.Network}, s, key+".address", single(address), "one inside "+a.Network.Subnet.String())
 	}
 }
 

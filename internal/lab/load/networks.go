@@ -84,12 +84,13 @@ func (r *resolver) subnet(e *entry[rawNetwork], n *lab.Network, key string) {
 func (r *resolver) hostAddress(n *lab.Network, a netip.Addr, s spot, key string) bool {
 	switch {
 	case !n.Subnet.Contains(a):
-		r.fail(s, key, "%s is outside network %s: want one inside %s", a, n.Name, n.Subnet)
+		r.failOutside(subnetOf{n: n}, s, key, single(a), "one inside "+n.Subnet.String())
 	case a == n.Subnet.Addr():
 		r.fail(s, key, "%s is the network address of network %s: want one between it and %s", a, n.Name, lastAddr(n.Subnet))
 	case a == lastAddr(n.Subnet):
 		r.fail(s, key, "%s is the broadcast address of network %s: want one before it", a, n.Name)
 	default:
+		r.inside[subnetOf{n: n}] = true
 		return true
 	}
 	return false
@@ -187,7 +188,7 @@ func (r *resolver) gatewaysOf(raw *list[rawRoute], section, name string) {
 	for i := range raw.Items {
 		via := &raw.Items[i].Via
 		if via.ok() && !via.V.IsUnspecified() && lab.FindSubnet(r.bySubnet, via.V.Addr) == nil {
-			r.fail(via.spot, fmt.Sprintf("%s.%s.routes[%d].via", section, name, i), "%s is outside every network: want a gateway inside %s", via.V.Addr, r.subnets())
+			r.failOutside(subnetOf{}, via.spot, fmt.Sprintf("%s.%s.routes[%d].via", section, name, i), single(via.V.Addr), "a gateway inside "+r.subnets())
 		}
 	}
 }
@@ -307,9 +308,10 @@ func criteria[T any](r *resolver, raw *oneOrMore[T], key string) []T {
 func (r *resolver) poolRange(p *lab.Pool, s spot, key string) {
 	n := p.Network
 	if !n.Subnet.Contains(p.Range.First) || !n.Subnet.Contains(p.Range.Last) {
-		r.fail(s, key, "%s is outside network %s: want addresses inside %s", p.Range, n.Name, n.Subnet)
+		r.failOutside(subnetOf{n: n}, s, key, p.Range, "addresses inside "+n.Subnet.String())
 		return
 	}
+	r.inside[subnetOf{n: n}] = true
 	for _, taken := range []struct {
 		addr netip.Addr
 		what string

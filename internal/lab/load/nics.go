@@ -121,7 +121,7 @@ func (r *resolver) nicNetwork(raw *rawNIC, n *lab.NIC, near spot, key string) {
 		}
 	case n.IP.IsValid():
 		if n.Network = lab.FindSubnet(r.bySubnet, n.IP); n.Network == nil && !r.noSubnets {
-			r.fail(raw.IP.spot, key+".ip", "%s is outside every network: want an address inside %s", n.IP, r.subnets())
+			r.failOutside(subnetOf{}, raw.IP.spot, key+".ip", single(n.IP), "an address inside "+r.subnets())
 		}
 	case !raw.Network.set() && !raw.IP.set():
 		r.failMissing(near, key+".network", "is missing, and there is no ip to derive it from: want %s", orList(r.raw.Networks.names()))
@@ -134,7 +134,7 @@ func (r *resolver) nicNetwork(raw *rawNIC, n *lab.NIC, near spot, key string) {
 // inSubnet6 reports an IPv6 address outside the IPv6 subnet of its network, if it has one.
 func (r *resolver) inSubnet6(n *lab.Network, a netip.Addr, s spot, key string) {
 	if n != nil && n.Subnet6.IsValid() && !n.Subnet6.Contains(a) {
-		r.fail(s, key, "%s is outside network %s: want one inside %s", a, n.Name, n.Subnet6)
+		r.failOutside(subnetOf{n, true}, s, key, single(a), "one inside "+n.Subnet6.String())
 	}
 }
 

@@ -28,7 +28,6 @@ var exceptions = []struct {
 	kind, key *regexp.Regexp
 	reason    string
 }{
-	{regexp.MustCompile(`value`), regexp.MustCompile(`^networks\.\w+\.subnet6?$`), "a subnet that may be right: each address outside of it is reported, with its own place"},
 	{regexp.MustCompile(`value`), regexp.MustCompile(`^networks\.test1\.address$`), "an address that may be right: a router that is not the appliance is another machine"},
 	{regexp.MustCompile(`value`), regexp.MustCompile(`^clusters\.server\.domain$`), "a domain that may be right: a balancer names a host by its FQDN"},
 	{regexp.MustCompile(`key without its last letter`), regexp.MustCompile(`\.vm\.cpus$`), "cpu is a key, too, which may be there already"},
@@ -241,6 +240,12 @@ func TestNothingFollows(t *testing.T) {
 			[]string{`"vcpus": did you mean cpus?`, `"ram": did you mean memory?`}},
 		{"a name in many places", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}\nprofiles: {rhcos: {kernel: k}}\nhosts: {a: {mac: 52:54:00:00:00:01, profile: rhcso}, b: {mac: 52:54:00:00:00:02, profile: rhcso}}",
 			[]string{`hosts.a.profile: profile "rhcso" (in 2 places) is not in the lab: did you mean rhcos?`}},
+		{"a wrong subnet", wrongSubnet("10.1.3.0/24", ""), []string{"networks.lan.subnet: nothing is in 10.1.3.0/24, but outside of it are 6 values (10.1.2.1 at"}},
+		{"a subnet that is too small", wrongSubnet("10.1.2.0/28", ""), []string{"networks.lan.pools.p.range: 10.1.2.50-10.1.2.90 is outside network lan, as are 2 others (10.1.2.20 at "}},
+		{"a wrong subnet of two", wrongSubnet("10.1.3.0/24", ", dmz: {subnet: 10.1.4.0/24, dhcp: off, address: 10.1.4.1}"), []string{"networks.lan.subnet: nothing is in 10.1.3.0/24, but outside of it are 6 values"}},
+		{"one outside", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.3.9}}", []string{"hosts.a.ip: 10.1.3.9 is outside every network"}},
+		{"two outside of a named network", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off, address: 10.1.2.1}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.3.9, network: lan}, b: {mac: 52:54:00:00:00:02, ip: 10.1.3.10, network: lan}}",
+			[]string{"hosts.a.ip: 10.1.3.9 is outside network lan, as is 10.1.3.10 at "}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -266,4 +271,10 @@ func TestNothingFollows(t *testing.T) {
 // pools is a lab with two pools for anybody.
 func pools(a, b string) string {
 	return "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1, pools: {a: {range: " + a + "}, b: {range: " + b + "}}}}"
+}
+
+// wrongSubnet is a lab whose network lan has another subnet than its addresses are in.
+func wrongSubnet(subnet, more string) string {
+	return "networks: {lan: {subnet: " + subnet + ", address: 10.1.2.1, router: 10.1.2.2, pools: {p: {range: 10.1.2.50-10.1.2.90}}}" + more + "}\n" +
+		"clusters: {c: {address: 10.1.2.3, domain: c.lab.example}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.2.20}, b: {mac: 52:54:00:00:00:02, ip: 10.1.2.21}}"
 }

@@ -77,6 +77,8 @@ type resolver struct {
 	forwarded   map[string]bool         // origins of dns.forward_zones
 	misnamed    map[string]bool         // entries with a name that cannot be one, by path of keys
 	once        map[string]*repeat      // problems that several values have for one reason
+	outsiders   map[subnetOf][]outsider // values outside of subnets
+	inside      map[subnetOf]bool       // subnets with values inside
 }
 
 func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
@@ -86,7 +88,7 @@ func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
 		hosts: make(map[string]*lab.Host, len(raw.Hosts.Entries)), hostByMAC: make(map[lab.MAC]*lab.Host, len(raw.Hosts.Entries)),
 		hostByIP: make(map[netip.Addr]*lab.Host, len(raw.Hosts.Entries)), names: make(map[string]*lab.Host, len(raw.Hosts.Entries)), reserved: map[string]*lab.Cluster{},
 		services: map[string]lab.Pos{}, zones: map[string]*lab.Zone{}, forwarded: map[string]bool{},
-		misnamed: map[string]bool{}, once: map[string]*repeat{},
+		misnamed: map[string]bool{}, once: map[string]*repeat{}, outsiders: map[subnetOf][]outsider{}, inside: map[subnetOf]bool{},
 	}
 	return r
 }
@@ -123,6 +125,7 @@ func (r *resolver) run() (err error) {
 	r.deriveZones()
 	r.checkFiles()
 	r.reportOnce()
+	r.reportOutside()
 	r.lab.Warnings.Sort()
 	r.lab.Index()
 	return r.problems.Err()

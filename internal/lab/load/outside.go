@@ -1,0 +1,117 @@
+package load
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A subnetOf is the subnet of a network for one version of IP. The zero value stands for the subnets of all networks.
+type subnetOf struct {
+	n   *lab.Network
+	six bool
+}
+
+// An outsider is an address or range that should be in a subnet and is not.
+type outsider struct {
+	s          spot
+	key        string
+	what, want string
+	elsewhere  bool // it begins in a subnet of the lab: no subnet is wrong
+}
+
+func single(a netip.Addr) lab.Range { return lab.Range{First: a, Last: a} }
+
+// failOutside reports an address that is not in a subnet. Those that are not in the subnet of one network are one error, as are those that
+// are in none and should be in the same.
+func (r *resolver) failOutside(of subnetOf, s spot, key string, what lab.Range, want string) {
+	text := what.String()
+	if what.First == what.Last {
+		text = what.First.String()
+	}
+	elsewhere := lab.FindSubnet(r.bySubnet, what.First) != nil
+	r.outsiders[of] = append(r.outsiders[of], outsider{s, key, text, want, elsewhere})
+}
+
+// reportOutside reports what failOutside has collected.
+func (r *resolver) reportOutside() {
+	r.wrongSubnets()
+	if len(r.lab.Networks) == 1 {
+		if of := (subnetOf{n: r.lab.Networks[0]}); len(r.outsiders[of]) > 0 {
+			r.outsiders[of] = append(r.outsiders[of], r.outsiders[subnetOf{}]...)
+			delete(r.outsiders, subnetOf{})
+		}
+	}
+	same := map[string][]outsider{}
+	for _, o := range r.outsiders[subnetOf{}] {
+		same[o.want] = append(same[o.want], o)
+	}
+	for _, all := range same {
+		r.failTogether(all, "every network")
+	}
+	delete(r.outsiders, subnetOf{})
+	for of, all := range r.outsiders {
+		r.failTogether(all, "network "+of.n.Name)
+	}
+}
+
+// failTogether reports the first of some values outside of where, with the others.
+func (r *resolver) failTogether(all []outsider, where string) {
+	slices.SortFunc(all, func(a, b outsider) int { return map[bool]int{true: -1, false: 1}[a.s.before(b.s)] })
+	switch o, others := all[0], all[1:]; len(others) {
+	case 0:
+		r.fail(o.s, o.key, "%s is outside %s: want %s", o.what, where, o.want)
+	case 1:
+		r.fail(o.s, o.key, "%s is outside %s, as is %s: want %s", o.what, where, r.placesOf(others), o.want)
+	default:
+		r.fail(o.s, o.key, "%s is outside %s, as are %d others (%s): want %s", o.what, where, len(others), r.placesOf(others), o.want)
+	}
+}
+
+// wrongSubnets reports a subnet of IPv4 with nothing in it, instead of what should be. If there is one, that is the network which is meant by
+// what is outside of every network.
+func (r *resolver) wrongSubnets() {
+	empty := map[int]bool{}
+	for i, n := range r.lab.Networks {
+		of := subnetOf{n: n}
+		used := r.inside[of] || slices.ContainsFunc(r.outsiders[of], func(o outsider) bool { return o.elsewhere })
+		if n.Subnet.IsValid() && !used && (len(r.outsiders[of]) > 0 || len(r.lab.Networks) == 1) {
+			empty[i] = true
+		}
+	}
+	for i := range empty {
+		n := r.lab.Networks[i]
+		meant := []subnetOf{{n: n}}
+		if len(empty) == 1 {
+			meant = append(meant, subnetOf{})
+		}
+		var all []outsider
+		for _, of := range meant {
+			all = append(all, r.outsiders[of]...)
+		}
+		if len(all) < 2 {
+			continue
+		}
+		for _, of := range meant {
+			delete(r.outsiders, of)
+		}
+		r.fail(r.raw.Networks.Entries[i].V.Subnet.spot, "networks."+n.Name+".subnet", "nothing is in %s, but outside of it are %d values (%s): want the subnet that they are in",
+			n.Subnet, len(all), r.placesOf(all))
+	}
+}
+
+// placesOf names the first of some addresses, with their places.
+func (r *resolver) placesOf(all []outsider) string {
+	const few = 3
+	var texts []string
+	for _, o := range all[:min(few, len(all))] {
+		texts = append(texts, fmt.Sprintf("%s at %s", o.what, r.pos(o.s)))
+	}
+	if more := len(all) - few; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(texts, ", ")
+}
