@@ -3,6 +3,7 @@ package dhcpd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -65,7 +66,7 @@ func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease,
 	p.change = leases.Change{
 		Subnet: x.scope.network.Subnet, Reserved: x.host.reserved(),
 		Lease: leases.Lease{
-			Addr: addr, MAC: r.MAC, State: state, Start: start, Expiry: start.Add(lease), Hostname: r.Hostname(),
+			Addr: addr, MAC: r.MAC, State: state, Start: start, Expiry: start.Add(lease), Hostname: r.Hostname(), Unnamed: x.host != nil,
 			ClientID: r.ClientID, Vendor: string(r.VendorClass), RelayPort: relayPort(r),
 		},
 	}
@@ -203,6 +204,9 @@ func (s *Server) committed(p *pending, out sender) {
 	x, c := &p.x, &p.change
 	if c.State != leases.Active {
 		s.endings.end(c.MAC)
+	}
+	if has := c.NameTaken; c.Err == nil && has.Addr.IsValid() {
+		s.deps.Events.Record(event.Event{Kind: event.DHCPNameTaken, MAC: c.MAC, Addr: c.Addr, Detail: c.Hostname, Err: fmt.Sprintf("%s (%s) has it", has.MAC, has.Addr)})
 	}
 	switch {
 	case c.State == leases.Active && c.Err != nil && p.unstored > 0 && !errors.Is(c.Err, leases.ErrTaken):

@@ -154,6 +154,7 @@ func (im *importer) decide(l *Import) *leases.Change {
 	}
 	im.taken[l.Addr], im.machines[machineIn{l.MAC, sc}] = l.MAC, l.Addr
 	own := im.t.hosts[l.MAC]
+	l.Unnamed = own != nil
 	return &leases.Change{Lease: l.Lease, Subnet: sc.network.Subnet, Reserved: im.mode.Replace || own.reserved() && own.IP == l.Addr}
 }
 

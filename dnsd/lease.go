@@ -10,10 +10,10 @@ import (
 
 // Leases are the DHCP clients that have no reservation. All methods answer from memory and are safe for concurrent use.
 type Leases interface {
-	// NameOf returns the host name that the client at an address sent, as it sent it; of a host of the lab its own, whole, with a dot
-	// at the end.
+	// NameOf returns the host name that the client at an address sent, as it sent it, unless another client has that name; of a host of
+	// the lab its own, whole, with a dot at the end.
 	NameOf(addr netip.Addr) (string, bool)
-	// AddrOf returns the address of the client that sent a host name of which hostLabel makes that name. It is called for
+	// AddrOf returns the address of the client that has that name: it sent a host name of which hostLabel makes it. It is called for
 	// every name that the lab's domain does not hold, so it must not search long.
 	AddrOf(name string) (netip.Addr, bool)
 	// AddrOfNIC returns the address that a machine holds.

@@ -24,7 +24,7 @@ type Book struct {
 	entries slab[entry]
 	byAddr  map[uint32]uint32   // all entries
 	byMAC   map[lab.MAC]uint32  // the first entry of a machine: sameMAC leads to those in other subnets
-	byName  map[nameHash]uint32 // of leases with the same host name, the latest
+	byName  map[nameHash]uint32 // the lease that has a DNS name
 	wheel   wheel               // of entries that have not ended
 	states  []*poolState
 	rest    poolState // without a pool
@@ -86,7 +86,7 @@ func (b *Book) bindingLocked(m lab.MAC, subnet net4) uint32 {
 
 // storeLocked writes a lease to the entry of its address and returns the entry, which is then neither on the timer wheel nor
 // on a list.
-func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
+func (b *Book) storeLocked(a uint32, s stamp, blob string, now uint32) uint32 {
 	i := b.findLocked(a)
 	if i == 0 {
 		i = b.entries.take()
@@ -99,7 +99,7 @@ func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
 	}
 	b.entries.at(i).write(s, blob)
 	b.bindLocked(i)
-	b.nameLocked(i)
+	b.nameLocked(i, now)
 	return i
 }
 
@@ -153,15 +153,15 @@ func (b *Book) unfileLocked(i uint32) {
 	}
 }
 
-// nameLocked makes an entry the one found by its host name, unless one that came later has the name.
-func (b *Book) nameLocked(i uint32) {
+// nameLocked makes an entry the one that is found by its DNS name. Of two live ones, of one machine in two subnets, that is the younger.
+func (b *Book) nameLocked(i, now uint32) {
 	e := b.entries.at(i)
-	name := nameOf(e.blob)
-	if name == "" || !e.hasMachine() {
+	name, inDNS := nameOf(e.blob)
+	if !inDNS || !e.hasMachine() {
 		return
 	}
 	h := b.hashName(name)
-	if other := b.byName[h]; other == 0 || b.entries.at(other).start <= e.start {
+	if other := b.byName[h]; other == 0 || !b.entries.at(other).live(now) || e.live(now) && b.entries.at(other).start <= e.start {
 		b.byName[h] = i
 	}
 }
@@ -177,19 +177,31 @@ func (b *Book) hashName(name string) (h nameHash) {
 	return h
 }
 
-// namedLocked returns the entry that has a host name, 0 if there is none.
+// namedLocked returns the entry that has a DNS name, 0 if there is none.
 func (b *Book) namedLocked(name string) uint32 {
 	i := b.byName[b.hashName(name)]
-	if i == 0 || nameOf(b.entries.at(i).blob) != name {
+	if i == 0 {
+		return 0
+	}
+	if has, inDNS := nameOf(b.entries.at(i).blob); !inDNS || has != name {
 		return 0
 	}
 	return i
 }
 
 func (b *Book) unnameLocked(i uint32) {
-	if name := nameOf(b.entries.at(i).blob); name != "" && b.namedLocked(name) == i {
+	if name, inDNS := nameOf(b.entries.at(i).blob); inDNS && b.namedLocked(name) == i {
 		delete(b.byName, b.hashName(name))
 	}
+}
+
+// nameHolderLocked returns the entry of the machine that keeps a DNS name from another one, 0 if there is none.
+func (b *Book) nameHolderLocked(name string, m lab.MAC, now uint32) uint32 {
+	i := b.namedLocked(name)
+	if i == 0 || b.entries.at(i).mac == m || !b.entries.at(i).live(now) {
+		return 0
+	}
+	return i
 }
 
 func (b *Book) leaseLocked(i uint32) Lease {

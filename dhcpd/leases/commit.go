@@ -12,7 +12,8 @@ import (
 
 // A Change is one lease to be made durable.
 type Change struct {
-	// Lease is the new state: Active, Released or Declined. Times are cut to whole seconds.
+	// Lease is the new state: Active, Released or Declined. Times are cut to whole seconds. A machine that sends no host name keeps
+	// the one that it has. Commit sets Unnamed if another machine with a lease has the name.
 	Lease
 	// Subnet is where the machine has one address at most: when it gets one, its other one there is removed.
 	Subnet netip.Prefix
@@ -21,6 +22,8 @@ type Change struct {
 	Reserved bool
 	// Removed is set by Commit to the machine's other address in Subnet whose lease this change removed; zero: none.
 	Removed netip.Addr
+	// NameTaken is set by Commit to the lease of the machine that has the host name, if this one was not known to want it.
+	NameTaken Lease
 	// Err is the outcome: nil once the lease is durable and visible; ErrTaken, ErrStale, or the store's.
 	Err error
 }
@@ -30,7 +33,8 @@ const lockedChanges = 32
 
 // A committer is the scratch memory of Commit.
 type committer struct {
-	touched map[uint64]struct{} // addresses and machines of this round
+	touched map[uint64]struct{}  // addresses and machines of this round
+	names   map[nameHash]*Change // that get a DNS name in this round
 	planned []planned
 	later   []*Change
 	txns    []store.Txn // of planned, one by one
@@ -79,6 +83,7 @@ func (c *Change) check() error {
 func (b *Book) plan(changes []*Change) []*Change {
 	k := &b.committer
 	clear(k.touched)
+	clear(k.names)
 	now := seconds(b.now())
 	for rest := changes; len(rest) > 0; {
 		n := min(lockedChanges, len(rest))
@@ -99,6 +104,7 @@ func (b *Book) planLocked(c *Change, now uint32) {
 	k := &b.committer
 	p := planned{Change: c}
 	p.addr, _ = addr4(c.Addr)
+	b.decideNameLocked(k, c, now)
 	b.decideLocked(k, &p)
 	switch {
 	case !k.touch(p.addr, p.old, c.MAC):
@@ -127,6 +133,36 @@ func (b *Book) decideLocked(k *committer, p *planned) {
 	from := len(k.buf)
 	k.buf = appendTexts(appendStamp(k.buf, stampOf(&p.Lease)), &p.Lease)
 	p.value = k.buf[from:len(k.buf):len(k.buf)]
+}
+
+// decideNameLocked decides which host name a change stores, and whether it is the machine's DNS name: the first machine that
+// has a lease with it keeps it. A machine whose firmware or installer sends none keeps its name for the system that follows.
+func (b *Book) decideNameLocked(k *committer, c *Change, now uint32) {
+	if c.State != Active {
+		return
+	}
+	has := ""
+	if i := b.bindingLocked(c.MAC, netOf(c.Subnet)); i != 0 && b.entries.at(i).live(now) {
+		var inDNS bool
+		if has, inDNS = nameOf(b.entries.at(i).blob); c.Hostname == "" {
+			c.Hostname, c.Unnamed = has, c.Unnamed || !inDNS
+		}
+	}
+	if c.Hostname == "" || c.Unnamed {
+		return
+	}
+	h, holder := b.hashName(c.Hostname), Lease{}
+	if i := b.nameHolderLocked(c.Hostname, c.MAC, now); i != 0 {
+		holder = b.leaseLocked(i)
+	} else if first := k.names[h]; first != nil && first.MAC != c.MAC {
+		holder = first.Lease
+	} else {
+		k.names[h] = c
+		return
+	}
+	if c.Unnamed = true; has != c.Hostname {
+		c.NameTaken = holder
+	}
 }
 
 // touch marks what a change touches. It reports false if some of that was touched already.

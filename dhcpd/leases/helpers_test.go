@@ -255,7 +255,8 @@ func (b *Book) checkIndexes() error {
 		}
 		if e.hasMachine() {
 			machines++
-			names[nameOf(e.blob)] = true
+			name, _ := nameOf(e.blob)
+			names[name] = true
 		}
 	}
 	if len(b.byAddr) != b.entries.len() {
@@ -273,8 +274,9 @@ func (b *Book) checkIndexes() error {
 		return fmt.Errorf("%d entries too few in the index by MAC", machines)
 	}
 	for h, i := range b.byName {
-		if e := b.entries.at(i); !names[nameOf(e.blob)] || b.hashName(nameOf(e.blob)) != h {
-			return fmt.Errorf("host name %q leads to %s", nameOf(e.blob), addrOf(e.addr))
+		e := b.entries.at(i)
+		if name, inDNS := nameOf(e.blob); !names[name] || !inDNS || b.hashName(name) != h {
+			return fmt.Errorf("host name %q, in DNS %t, leads to %s", name, inDNS, addrOf(e.addr))
 		}
 	}
 	return nil

@@ -23,6 +23,9 @@ type Lease struct {
 	ClientID  []byte // option 61 as sent (RFC 2132 section 9.14)
 	Vendor    string // option 60 (RFC 2132 section 9.13)
 	RelayPort string // the relay port behind which the machine sits (RFC 3046), printable; empty: on the segment
+
+	// Unnamed says that Hostname is only shown, and no DNS name: another machine had it first, or the lab has names for this one.
+	Unnamed bool
 }
 
 // Live reports whether the lease holds at now.

@@ -361,7 +361,7 @@ func (b *Book) applyLocked(p *planned, now uint32) {
 
 // putLocked replaces the lease of an address and returns its entry.
 func (b *Book) putLocked(a uint32, s stamp, blob string, now uint32) uint32 {
-	i := b.storeLocked(a, s, blob)
+	i := b.storeLocked(a, s, blob, now)
 	b.startLocked(i, now)
 	b.updateEntryLocked(a, i)
 	return i

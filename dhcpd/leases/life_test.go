@@ -27,18 +27,30 @@ func TestLookups(t *testing.T) {
 	}
 	put(1, "laptop")
 	put(2, "laptop")
-	want("laptop", "10.0.0.2") // of two the one that came last
+	want("laptop", "10.0.0.1") // of two the one that came first
 	d.reopen()
-	want("laptop", "10.0.0.2")
+	want("laptop", "10.0.0.1")
 	put(1, "laptop")
+	put(2, "laptop")
+	put(1, "") // as firmware does
 	want("laptop", "10.0.0.1")
 	d.reopen()
-	want("laptop", "10.0.0.1") // although machine 2 is read later
+	want("laptop", "10.0.0.1")
 	put(1, "desktop")
 	want("desktop", "10.0.0.1")
 	want("laptop", "") // until machine 2 asks again
 	want("unknown", "")
 	want("", "")
+	if d.Named(ip("10.0.0.2"), "laptop") {
+		t.Error("machine 2 needs no commit for a name that is free now")
+	}
+	put(2, "desktop")
+	if !d.Named(ip("10.0.0.2"), "desktop") {
+		t.Error("machine 2 needs a commit for a name that another has")
+	}
+	if l, _ := d.ByAddr(ip("10.0.0.2")); l.Hostname != "desktop" || !l.Unnamed {
+		t.Errorf("machine 2 has %+v, want its host name, which is no DNS name", l)
+	}
 	if !d.Named(ip("10.0.0.1"), "desktop") || d.Named(ip("10.0.0.1"), "laptop") || d.Named(ip("10.0.0.9"), "") {
 		t.Error("Named is wrong about desktop")
 	}
@@ -344,4 +356,55 @@ func TestClockJump(t *testing.T) {
 	if err := d.check(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFirstHasName: the first machine with a lease has a DNS name, whatever others send, and whoever comes with it in one batch. One that ends
+// its lease leaves the name to the next that asks.
+func TestFirstHasName(t *testing.T) {
+	t.Parallel()
+	d := newTestBook(t)
+	named := func(n int, name string) *Change {
+		c := d.change(n, fmt.Sprintf("10.0.0.%d", n))
+		c.Hostname = name
+		return c
+	}
+	want := func(when string, n int, taken ...*Change) {
+		t.Helper()
+		if l, ok := d.ByHostname("web"); ok != (n != 0) || ok && l.MAC != mac(n) {
+			t.Errorf("%s web is %+v, want machine %d", when, l, n)
+		}
+		for _, c := range taken {
+			if c.Err != nil || !c.Unnamed || c.NameTaken.MAC != mac(n) {
+				t.Errorf("%s machine %s: %v, unnamed %t, the name is that of %s; want machine %d", when, c.MAC, c.Err, c.Unnamed, c.NameTaken.MAC, n)
+			}
+		}
+	}
+	ofLab := named(9, "web")
+	ofLab.Unnamed = true
+	d.commit(ofLab)
+	want("of a host of the lab", 0)
+	all := []*Change{named(1, "web"), named(2, "web"), named(3, "web")}
+	d.commit(all...)
+	want("in one batch", 1, all[1:]...)
+	again := named(2, "web")
+	d.commit(again)
+	if want("again", 1); !again.Unnamed || again.NameTaken.Addr.IsValid() {
+		t.Errorf("a machine that was told is told again: %+v", again)
+	}
+	d.clock.Advance(time.Minute)
+	released := named(2, "web")
+	released.State, released.Expiry = Released, released.Start
+	d.commit(released)
+	want("after the release of another", 1)
+	d.release(1, "10.0.0.1")
+	want("after the release", 0)
+	if err := d.check(); err != nil {
+		t.Error(err)
+	}
+	d.commit(named(3, "web"))
+	want("for the next", 3)
+	d.clock.Advance(2 * time.Hour)
+	want("after its end", 0)
+	d.commit(named(1, "web"))
+	want("for the one that came first then", 1)
 }

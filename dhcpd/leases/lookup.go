@@ -39,7 +39,7 @@ func (b *Book) ByAddr(a netip.Addr) (Lease, bool) {
 	return b.leaseLocked(i), true
 }
 
-// ByHostname returns the live lease of the client with that host name, in lower case; of several the latest.
+// ByHostname returns the live lease of the client that has that host name, in lower case, as its DNS name.
 func (b *Book) ByHostname(name string) (Lease, bool) {
 	now := seconds(b.now())
 	b.mu.Lock()
@@ -74,14 +74,19 @@ func (b *Book) Remembers(m lab.MAC, subnet netip.Prefix) bool {
 	return i != 0 && b.offers.at(i).valid(now) && net.contains(b.offers.at(i).addr)
 }
 
-// Named reports whether the host name stored with an address is name. A renewal with another name is worth a commit even
-// early in the lease: firmware sends no name, the system that it boots does.
+// Named reports whether the host name stored with an address is name, and the machine's DNS name unless another machine has
+// it. Else a renewal is worth a commit even early in the lease: firmware sends no name, the system that it boots does.
 func (b *Book) Named(a netip.Addr, name string) bool {
 	n, _ := addr4(a)
+	now := seconds(b.now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := b.findLocked(n)
-	return i != 0 && nameOf(b.entries.at(i).blob) == name
+	if i == 0 {
+		return false
+	}
+	has, inDNS := nameOf(b.entries.at(i).blob)
+	return has == name && (inDNS || b.nameHolderLocked(name, b.entries.at(i).mac, now) != 0)
 }
 
 // eachBatch is how many leases are looked at before others may use the book.

@@ -174,12 +174,16 @@ func (m *model) request(n int, p *Pool, requested netip.Addr) {
 
 // store1 commits a change and notes it.
 func (m *model) store1(c *Change, want error) {
+	name, unnamed := m.nameFor(c)
 	m.commit(c)
 	if !errors.Is(c.Err, want) {
 		m.t.Errorf("commit of %s to %s: %v, want %v", c.Addr, c.MAC, c.Err, want)
 	}
 	if c.Err != nil {
 		return
+	}
+	if c.State == Active && (c.Hostname != name || c.Unnamed != unnamed) {
+		m.t.Errorf("%s gets the name %q, unnamed %t; want %q, %t", c.MAC, c.Hostname, c.Unnamed, name, unnamed)
 	}
 	other := netip.Addr{}
 	for a, l := range m.leases {
@@ -198,6 +202,21 @@ func (m *model) store1(c *Change, want error) {
 		return
 	}
 	m.leases[c.Addr] = c.Lease
+}
+
+// nameFor returns the host name that a machine gets, and whether another has it.
+func (m *model) nameFor(c *Change) (name string, unnamed bool) {
+	name = c.Hostname
+	now := m.clock.Now()
+	for _, l := range m.leases {
+		if l.MAC == c.MAC && l.Live(now) && name == "" {
+			return l.Hostname, l.Hostname == "" || l.Unnamed
+		}
+	}
+	for _, l := range m.leases {
+		unnamed = unnamed || l.MAC != c.MAC && l.Live(now) && !l.Unnamed && l.Hostname == name && name != ""
+	}
+	return name, unnamed
 }
 
 // end is a machine that gives its address back, or finds it in use.
@@ -241,9 +260,12 @@ func (m *model) compare(step int) {
 	now := m.clock.Now()
 	for a, want := range m.leases {
 		got, ok := m.known(a)
-		if !ok || got.MAC != want.MAC || got.State != want.State || got.Hostname != want.Hostname || got.RelayPort != want.RelayPort ||
+		if !ok || got.MAC != want.MAC || got.State != want.State || got.Hostname != want.Hostname || got.Hostname != "" && got.Unnamed != want.Unnamed || got.RelayPort != want.RelayPort ||
 			string(got.ClientID) != string(want.ClientID) || got.Expiry.Unix() != want.Expiry.Unix() {
 			m.t.Fatalf("step %d: %s is %+v, want %+v", step, a, got, want)
+		}
+		if l, ok := m.ByHostname(want.Hostname); want.Live(now) && want.Hostname != "" && !want.Unnamed && (!ok || l.Addr != a) {
+			m.t.Errorf("step %d: %s is %s, want %s", step, want.Hostname, l.Addr, a)
 		}
 		if l, ok := m.ByMAC(want.MAC); want.Live(now) && (!ok || l.Addr != a) {
 			m.t.Errorf("step %d: %s of %s is not found", step, a, want.MAC)

@@ -79,7 +79,7 @@ func (r *Reader) Open(s store.Store, now func() time.Time, pools ...*Pool) (*Boo
 		store: s, now: now, seed: maphash.MakeSeed(),
 		offerByMAC: map[lab.MAC]uint32{}, offerByAddr: map[uint32]uint32{}, conflicts: map[uint32]conflict{},
 	}
-	b.committer.touched = map[uint64]struct{}{}
+	b.committer.touched, b.committer.names = map[uint64]struct{}{}, map[nameHash]*Change{}
 	b.wheel.swept = seconds(now())
 	b.serveLocked(pools)
 	b.entries, b.byAddr = r.entries, r.byAddr
@@ -116,7 +116,7 @@ func (b *Book) indexLocked() []uint32 {
 	var names sync.WaitGroup
 	names.Go(func() {
 		for _, i := range all {
-			b.nameLocked(i)
+			b.nameLocked(i, b.wheel.swept)
 		}
 	})
 	for _, i := range all {

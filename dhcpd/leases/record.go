@@ -21,6 +21,8 @@ const KeyPrefix = "lease/"
 //	expiry   4 bytes, likewise
 //	texts    host name, client id, vendor class, relay port: each one byte of length, then so many bytes
 //
+// A host name that is no DNS name (Lease.Unnamed) has a hyphen before it, with which no host name begins.
+//
 // and nothing after it. A new version needs a new one of the store, too: see package logfile. There is one way to write a lease, so the bytes made from memory are those in the store, and serve
 // as the condition that it has not changed.
 const (
@@ -28,6 +30,7 @@ const (
 	headSize      = 16
 	textFields    = 4
 	maxText       = 255
+	unnamed       = "-" // before a host name
 )
 
 // A stamp is the fixed part of a lease.
@@ -66,7 +69,11 @@ func appendStamp(b []byte, s stamp) []byte {
 
 // appendTexts writes the part of a lease that differs in length, its blob.
 func appendTexts(b []byte, l *Lease) []byte {
-	b = appendText(b, l.Hostname)
+	if l.Unnamed && l.Hostname != "" {
+		b = appendText(b, unnamed+l.Hostname)
+	} else {
+		b = appendText(b, l.Hostname)
+	}
 	b = appendText(b, l.ClientID)
 	b = appendText(b, l.Vendor)
 	return appendText(b, l.RelayPort)
@@ -94,13 +101,14 @@ func isBlob(b []byte) bool {
 	return len(b) == 0
 }
 
-// nameOf returns the host name in a blob; no blob: none.
-func nameOf(blob string) string {
+// nameOf returns the host name in a blob, and whether it is a DNS name; no blob: none.
+func nameOf(blob string) (name string, inDNS bool) {
 	if blob == "" {
-		return ""
+		return "", false
 	}
-	name, _ := nextText(blob)
-	return name
+	text, _ := nextText(blob)
+	name, hidden := strings.CutPrefix(text, unnamed)
+	return name, !hidden && name != ""
 }
 
 // relayPortOf returns the relay port in a blob, its last text.
@@ -130,6 +138,7 @@ func (s stamp) brief(a uint32, blob string) Lease {
 		return l
 	}
 	l.Hostname, blob = nextText(blob)
+	l.Hostname, l.Unnamed = strings.CutPrefix(l.Hostname, unnamed)
 	_, blob = nextText(blob)
 	l.Vendor, blob = nextText(blob)
 	l.RelayPort, _ = nextText(blob)

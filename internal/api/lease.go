@@ -15,9 +15,10 @@ import (
 // A Lease is one line of the lease book.
 type Lease struct {
 	IP          netip.Addr `json:"ip"`
-	MAC         lab.MAC    `json:"mac"`                // of the client; of a declined address, of the client that declined it; may be zero
-	Host        string     `json:"host,omitempty"`     // of the lab; empty: not in the lab
-	Name        string     `json:"hostname,omitempty"` // what the machine calls itself
+	MAC         lab.MAC    `json:"mac"`                  // of the client; of a declined address, of the client that declined it; may be zero
+	Host        string     `json:"host,omitempty"`       // of the lab; empty: not in the lab
+	Name        string     `json:"hostname,omitempty"`   // what the machine calls itself
+	NameTaken   bool       `json:"name_taken,omitempty"` // Name is no DNS name: another machine with a lease had it first
 	Network     string     `json:"network,omitempty"`
 	Pool        string     `json:"pool,omitempty"`  // that holds the address; empty: a reservation
 	State       LeaseState `json:"state,omitempty"` // empty: active

@@ -95,7 +95,7 @@ func (d *Daemon) addHost(e *event.Event) {
 // leaseNames are the host names of DHCP clients without a reservation, for dnsd. A host of the lab keeps its own names.
 type leaseNames struct{ d *Daemon }
 
-// NameOf returns the name that the client at an address sent, or the full one of a host that has its address from a pool.
+// NameOf returns the name that the client at an address has by its host name, or the full one of a host that has its address from a pool.
 func (g leaseNames) NameOf(addr netip.Addr) (string, bool) {
 	l, ok := g.d.book.ByAddr(addr)
 	if !ok {
@@ -103,7 +103,7 @@ func (g leaseNames) NameOf(addr netip.Addr) (string, bool) {
 	}
 	switch h := g.d.current.Load().Lab.HostByMAC(l.MAC); {
 	case h == nil:
-		return l.Hostname, l.Hostname != ""
+		return l.Hostname, l.Hostname != "" && !l.Unnamed
 	case !h.IP.IsValid():
 		return h.FQDN + ".", true
 	}
@@ -116,7 +116,7 @@ func (g leaseNames) AddrOfNIC(mac lab.MAC) (netip.Addr, bool) {
 	return l.Addr, ok
 }
 
-// AddrOf returns the address of the client that sent this host name, unless it is a host of the lab.
+// AddrOf returns the address of the client that has a name by its host name, unless it is a host of the lab.
 func (g leaseNames) AddrOf(name string) (netip.Addr, bool) {
 	l, ok := g.d.book.ByHostname(name)
 	if !ok || g.d.current.Load().Lab.HostByMAC(l.MAC) != nil {

@@ -153,3 +153,56 @@ func (m *machine) leaseAs(t *testing.T, name string) string {
 	_, addr, _ := strings.Cut(out, "bound ")
 	return strings.TrimSpace(addr)
 }
+
+// TestNameOfFirstClient: the name that a DHCP client sends is that of the first one that has it, while it has a lease, also over a restart and
+// while its firmware sends no name. A later client of that name gets its address, no name, and one event.
+func TestNameOfFirstClient(t *testing.T) {
+	netns.Need(t, "dig", "udhcpc")
+	t.Parallel()
+	l := newLab(t, "10.124.2")
+	l.write()
+	d := start(t, l)
+	first, later := d.machine(t, "02:00:7c:00:00:11"), d.machine(t, "02:00:7c:00:00:12")
+	one := first.leaseAs(t, "visitor")
+	if one == "" {
+		t.Fatal("no lease")
+	}
+	name, reverse := "visitor.lab.test", "visitor.lab.test."
+	d.until("the name of the first client", func() bool { return d.dig(name) == one })
+	same := func(when string) string {
+		t.Helper()
+		two := later.leaseAs(t, "visitor")
+		if two == "" || two == one {
+			t.Fatalf("%s the later client leases %q, the first has %s", when, two, one)
+		}
+		if got := d.dig(name); got != one {
+			t.Errorf("%s %s is %q, want the %s of the first client (the later one has %s)", when, name, got, one, two)
+		}
+		if got := d.dig("-x", two); got != "" {
+			t.Errorf("%s %s is %q, want no name", when, two, got)
+		}
+		if got := d.dig("-x", one); got != reverse {
+			t.Errorf("%s %s is %q, want %s", when, one, got, reverse)
+		}
+		return two
+	}
+	two := same("at first")
+	if got := first.lease(t); got != one {
+		t.Errorf("without a name the first client leases %q, want %s", got, one)
+	}
+	same("after a lease without a name")
+	d.kill()
+	d.start()
+	same("after a restart")
+	if n := strings.Count(d.log.String(), "dhcp_name_taken"); n != 1 {
+		t.Errorf("%d lines of the log have dhcp_name_taken, want 1:\n%s", n, tail(d.log.String()))
+	}
+	d.shows("visitor", "leases")
+	if out, err := d.bootlab("leases", "release", one); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got := later.leaseAs(t, "visitor"); got != two {
+		t.Fatalf("the later client leases %q, want its %s", got, two)
+	}
+	d.until("the name is that of the client that still asks for it", func() bool { return d.dig(name) == two && d.dig("-x", two) == reverse })
+}

@@ -188,7 +188,7 @@ func (c *boot) diagnose() Diagnosis {
 func rank(e event.Event) int {
 	switch e.Kind {
 	case event.VMChanged, event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.BackendDown, event.BackendNew, event.BackendDrained, event.BackendReady, event.BootstrapLeft,
-		event.DHCPRogue, event.DHCPConflict, event.DHCPFlood:
+		event.DHCPRogue, event.DHCPConflict, event.DHCPFlood, event.DHCPNameTaken:
 		return 0
 	case event.BackendUp:
 		return 9

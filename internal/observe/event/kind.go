@@ -25,6 +25,7 @@ const (
 	DHCPConflict
 	DHCPRogue
 	DHCPLoop
+	DHCPNameTaken
 
 	TFTPProbe
 	TFTPServed
@@ -166,6 +167,7 @@ var table = [kinds]description{
 	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, claim, "an address of a pool is in use without a lease"},
 	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, refusal, "another DHCP server answers on a network with dhcp: server"},
 	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, refusal, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets the boot program by TFTP, or no boot file"},
+	DHCPNameTaken:         {"dhcp_name_taken", StageAddress, slog.LevelWarn, refusal, "a machine without a reservation gets no DNS name: another one with a lease has the host name that it sends"},
 
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, request, "firmware asked for a file's size only, as UEFI does"},
 	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, request, "a TFTP transfer is complete"},
