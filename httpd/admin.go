@@ -354,7 +354,7 @@ func (a *Admin) misdirected(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(e)
 }
 
-// admitToken reports whether a request shows the token in its header. It answers one whose source has shown too many wrong ones.
+// admitToken reports whether a request shows the token in its header. It answers a wrong one whose source has shown too many.
 func (a *Admin) admitToken(w http.ResponseWriter, r *http.Request) bool {
 	token, ok := bearer(r)
 	if !ok {
@@ -368,10 +368,13 @@ func (a *Admin) admitToken(w http.ResponseWriter, r *http.Request) bool {
 	return result == logins.Right
 }
 
-// tryToken looks at a token, counts, and logs one that is wrong or comes too often.
+// tryToken looks at a token, counts, and logs one that is wrong. The right one is accepted after any number of wrong ones: behind a proxy
+// whoever guesses has the admin's address, and 260 random bits are not guessed at any rate.
 func (a *Admin) tryToken(r *http.Request, token string) logins.Result {
-	from := peer(r)
-	result := a.logins.Try(from, func() bool { return a.keys.isToken(token) })
+	from, result := peer(r), logins.Right
+	if !a.keys.isToken(token) {
+		result = a.logins.Try(from, func() bool { return false })
+	}
 	a.metrics.logins[result].Inc()
 	switch result {
 	case logins.Wrong:
@@ -384,7 +387,7 @@ func (a *Admin) tryToken(r *http.Request, token string) logins.Result {
 
 func tooManyLogins() *api.Error {
 	return &api.Error{Status: http.StatusTooManyRequests, Message: "too many wrong tokens from this address",
-		Hint: fmt.Sprintf("wait %d seconds; the Unix socket and open sessions still work", logins.Every/time.Second)}
+		Hint: "this one is wrong, too; bootlab token shows the right one on the machine of the daemon, and it is accepted at once"}
 }
 
 const (

@@ -88,7 +88,7 @@ func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
 		a.loginPage(w, http.StatusForbidden, "That is not the token.")
 		return
 	case logins.Limited:
-		a.loginPage(w, http.StatusTooManyRequests, "Too many wrong tokens from your address. Wait 10 seconds.")
+		a.loginPage(w, http.StatusTooManyRequests, "That is not the token, and too many wrong ones came from your address. The right one is accepted at once.")
 		return
 	}
 	a.keys.setCookie(w, a.open.start(peer(r)))
