@@ -129,7 +129,7 @@ type Address struct {
 	Addr      netip.Addr `json:"addr"`
 	Interface string     `json:"interface,omitempty"` // of its network
 	For       string     `json:"for"`                 // who listens there, such as "cluster prod"
-	State     string     `json:"state"`               // held (bootlab added it), present (something else did), looking, taken, conflict, missing
+	State     string     `json:"state"`               // held (bootlab added it), present (something else did), looking, taken, conflict, leased, missing
 	OK        bool       `json:"ok"`                  // clients reach this machine at it
 	MAC       lab.MAC    `json:"mac,omitzero"`        // of the other machine that uses it
 	Host      string     `json:"host,omitempty"`      // that machine, if the lab knows it
@@ -140,7 +140,7 @@ type Address struct {
 
 // Short says the state in a few words.
 func (a Address) Short() string {
-	words := map[string]string{"present": "present, not added by bootlab", "taken": "used by another machine", "conflict": "used by another machine, too", "missing": "on no interface", "looking": "not added yet"}
+	words := map[string]string{"present": "present, not added by bootlab", "taken": "used by another machine", "conflict": "used by another machine, too", "leased": "leased to another machine", "missing": "on no interface", "looking": "not added yet"}
 	return cmp.Or(words[a.State], a.State)
 }
 

@@ -19,11 +19,18 @@ import (
 
 // openVIPs makes what holds the addresses of clusters and balancers.
 func (d *Daemon) openVIPs(ctx context.Context, hold bool) (*vip.Holder, error) {
-	h, err := vip.Open(ctx, vip.Config{Hold: hold}, vip.Deps{Records: vipRecords{d.store, d.saver}, Log: d.serverLog, Report: d.reportVIP})
+	h, err := vip.Open(ctx, vip.Config{Hold: hold}, vip.Deps{Records: vipRecords{d.store, d.saver}, Log: d.serverLog, Lease: d.leaseOfVIP, Report: d.reportVIP})
 	if err != nil {
 		return nil, err
 	}
 	return h, d.registry.Register(newVIPCollector(h))
+}
+
+// leaseOfVIP returns the machine that has a lease of an address. A pool that had an address gives it to nobody from when the lab file has a
+// cluster or balancer there, but its leases run on.
+func (d *Daemon) leaseOfVIP(a netip.Addr) (lab.MAC, bool) {
+	l, ok := d.book.ByAddr(a)
+	return l.MAC, ok
 }
 
 // holds reports whether the daemon adds addresses to interfaces.
@@ -71,7 +78,7 @@ func (d *Daemon) reportVIP(s vip.State) {
 	case vip.Held:
 	case vip.Present:
 		e.Detail = fmt.Sprintf("%s of %s, which bootlab did not add", s.Addr, s.For)
-	case vip.Taken, vip.Conflict:
+	case vip.Taken, vip.Conflict, vip.Leased:
 		e.Kind, e.Detail, e.Err = event.ServiceAddressTaken, fmt.Sprintf("%s of %s", s.Addr, s.For), d.vipProblem(s)
 	default:
 		e.Kind, e.Detail, e.Err = event.ServiceAddressMissing, fmt.Sprintf("%s of %s", s.Addr, s.For), d.vipProblem(s)
@@ -84,8 +91,11 @@ func (d *Daemon) vipProblem(s vip.State) string {
 	who := "another machine"
 	if !s.MAC.IsZero() {
 		who = "the machine with MAC " + s.MAC.String()
+		lease, _ := d.book.ByMAC(s.MAC)
 		if h := d.current.Load().Lab.HostByMAC(s.MAC); h != nil {
 			who += " (" + h.Name + ")"
+		} else if lease.Hostname != "" {
+			who += " (" + lease.Hostname + ")"
 		}
 	}
 	hold := holds(d.current.Load().Lab.Appliance)
@@ -99,6 +109,9 @@ func (d *Daemon) vipProblem(s vip.State) string {
 		return who + " has it (appliance.addresses is off)"
 	case vip.Conflict:
 		return who + " uses it, too: clients reach one or the other; remove it there"
+	case vip.Leased:
+		return who + " has a lease of it and is silent: it gets another address when it asks for this one again, and may use this one until then; " +
+			"if it is gone for good: bootlab leases release " + s.Addr.String()
 	case vip.Missing:
 		problem := s.Err
 		if !hold || s.Interface == "" {
@@ -174,7 +187,7 @@ type vipCollector struct {
 }
 
 func newVIPCollector(h *vip.Holder) *vipCollector {
-	return &vipCollector{h, prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), missing.", []string{"state"}, nil)}
+	return &vipCollector{h, prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)}
 }
 
 // Describe implements prometheus.Collector.

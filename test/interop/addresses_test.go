@@ -118,3 +118,44 @@ func TestAddresses(t *testing.T) {
 	netns.Run(t, args[0], args[1:]...)
 	d.until("the address is noticed", func() bool { return d.address("10.73.2.7").State == "present" && answers("10.73.2.7") })
 }
+
+// TestAddressWithALease: a reload brings the address of a balancer that a machine has a lease of. The machine sleeps and answers no ARP, so the
+// daemon holds the address, and says that it is another machine's, too, until that one has leased another.
+func TestAddressWithALease(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "udhcpc")
+	nobody(t)
+	l := newLab(t, "10.73.3")
+	l.write()
+	d := start(t, l)
+	m := d.machine(t, "02:00:73:03:00:01")
+	addr := m.leaseAs(t, "laptop")
+	if addr == "" {
+		t.Fatal("no lease")
+	}
+	if out, err := m.run("ip", "addr", "flush", "dev", "eth0"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	l.balancers = "  web: {listen: \"" + addr + ":80\", backends: [w0:80]}\n"
+	l.write()
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	d.until("it is held", func() bool { return d.onBridge(addr) })
+	d.until("the lease is noticed", func() bool { return d.address(addr).State == "leased" })
+	if a := d.address(addr); a.OK || a.MAC.String() != "02:00:73:03:00:01" || !strings.Contains(a.Problem, "02:00:73:03:00:01 (laptop) has a lease of it") {
+		t.Errorf("%+v", a)
+	}
+	d.logged("service_address_taken")
+	d.shows("leased to another machine", "status")
+	if body := d.page(t, "readyz"); !strings.Contains(body, "\naddresses: degraded: 1 leased to another machine (bootlab status says which)\n") {
+		t.Errorf("/readyz:\n%s", body)
+	}
+	if n := d.metric(`bootlab_addresses{state="leased"}`); n != 1 {
+		t.Errorf("the metric counts %v", n)
+	}
+	if other := m.leaseAs(t, "laptop"); other == "" || other == addr {
+		t.Errorf("the machine leases %q, and had %s", other, addr)
+	}
+	d.until("it is the appliance's alone", func() bool { a := d.address(addr); return a.OK && a.State == "held" && a.Problem == "" })
+}

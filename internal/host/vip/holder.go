@@ -38,11 +38,12 @@ const (
 	Present  Phase = "present"  // on an interface, and something else has added it
 	Taken    Phase = "taken"    // on no interface: another machine uses it
 	Conflict Phase = "conflict" // on an interface, and another machine claims it
+	Leased   Phase = "leased"   // on an interface, and another machine, which is silent, has a lease of it
 	Missing  Phase = "missing"  // on no interface, for the reason in Err
 )
 
 // Phases returns all phases.
-func Phases() []Phase { return []Phase{Looking, Held, Present, Taken, Conflict, Missing} }
+func Phases() []Phase { return []Phase{Looking, Held, Present, Taken, Conflict, Leased, Missing} }
 
 // A State is what is known of a wanted address.
 type State struct {
@@ -103,7 +104,8 @@ const (
 type Deps struct {
 	Records Records
 	Log     *slog.Logger
-	Report  func(State) // called for each change of a phase or of the other machine; nil: none
+	Lease   func(netip.Addr) (lab.MAC, bool) // returns the machine that DHCP has given an address to; nil: none
+	Report  func(State)                      // called for each change of a phase or of the other machine; nil: none
 }
 
 // A Holder holds addresses. Want and States are safe for concurrent use.

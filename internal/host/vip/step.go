@@ -25,7 +25,9 @@ func (a *address) enter(p Phase, mac lab.MAC, reason string, now time.Time) {
 }
 
 // here reports whether an interface of this machine has the address.
-func (a *address) here() bool { return a.Phase == Held || a.Phase == Present || a.Phase == Conflict }
+func (a *address) here() bool {
+	return a.Phase == Held || a.Phase == Present || a.Phase == Conflict || a.Phase == Leased
+}
 
 // step does what is due for one address, and returns when it is to be called again at the latest.
 func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time {
@@ -167,11 +169,15 @@ func (h *Holder) keep(a *address, on link, others bool, now time.Time) time.Time
 	} else if a.Phase == Conflict {
 		a.announced, a.announce = announcements, now
 	}
-	mac := lab.MAC{}
-	if phase == Conflict {
-		mac = a.MAC
+	mac, leased := h.lease(a.Addr)
+	switch {
+	case phase == Conflict:
+		a.enter(phase, a.MAC, reason, now)
+	case leased:
+		a.enter(Leased, mac, reason, now)
+	default:
+		a.enter(phase, lab.MAC{}, reason, now)
 	}
-	a.enter(phase, mac, reason, now)
 	if on.carrier && !now.Before(a.next) {
 		h.send(on, a.Addr, probe(on.mac, a.Addr))
 		a.next = now.Add(check)
@@ -188,6 +194,15 @@ func (h *Holder) keep(a *address, on link, others bool, now time.Time) time.Time
 		}
 	}
 	return next
+}
+
+// lease returns the other machine that has a lease of an address.
+func (h *Holder) lease(a netip.Addr) (mac lab.MAC, ok bool) {
+	if h.deps.Lease == nil {
+		return mac, false
+	}
+	mac, ok = h.deps.Lease(a)
+	return mac, ok && !h.machine.own[mac]
 }
 
 // claim notes that a machine claims an address.
