@@ -89,7 +89,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store, read *leases.Re
 	if err != nil {
 		return nil, err
 	}
-	installs, err := install.Open(ctx, install.Config{}, install.Deps{Store: s, Events: d.bus, Now: time.Now, Damage: damageOf(s)})
+	installs, err := install.Open(ctx, install.Config{}, install.Deps{Store: s, Events: d.bus, Now: clock.Now, Wall: clock.Wall, Damage: damageOf(s)})
 	if err != nil {
 		return nil, err
 	}

@@ -107,7 +107,7 @@ const maxExpiring = 64
 func (m *Machine) Expire(ctx context.Context, hostOf func(name string) *lab.Host) error {
 	var due errgroup.Group
 	due.SetLimit(maxExpiring)
-	for name, s := range m.All() {
+	for name, s := range m.all() {
 		switch h := hostOf(name); {
 		case m.stale(s):
 			due.Go(func() error { return m.forget(ctx, name) })

@@ -33,7 +33,7 @@ func (m *Machine) readLoss(ctx context.Context) error {
 	}
 	var l Loss
 	if err := json.Unmarshal(value, &l); err != nil {
-		l = Loss{Since: m.deps.Now(), Why: "states were lost before, and the record of that cannot be decoded: " + err.Error()}
+		l = Loss{Since: m.deps.Wall(m.deps.Now()), Why: "states were lost before, and the record of that cannot be decoded: " + err.Error()}
 	}
 	m.lost = &l
 	return nil
@@ -47,7 +47,7 @@ func (m *Machine) Lose(ctx context.Context, why string) error {
 	if m.lost != nil {
 		return nil
 	}
-	l := Loss{Since: m.deps.Now(), Why: why}
+	l := Loss{Since: m.deps.Wall(m.deps.Now()), Why: why}
 	value, err := json.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("encode the loss of install states: %w", err)

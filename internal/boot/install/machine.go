@@ -32,11 +32,15 @@ type Config struct {
 	TokenLife time.Duration
 }
 
-// Deps are what a Machine needs. All but Damage are required.
+// Deps are what a Machine needs. All but Wall and Damage are required.
 type Deps struct {
 	Store  store.Store
 	Events event.Recorder
-	Now    func() time.Time
+	// Now counts the time that passes. A system clock that is set, and a restart after it, must neither end an install nor make a new
+	// one of the first boot after it.
+	Now func() time.Time
+	// Wall returns what the system clock shows at a time of Now, for people; nil: the same.
+	Wall func(time.Time) time.Time
 	// Damage is what the store has lost, if changes of install states may be among it and that is not accepted yet. A host whose state is
 	// store.Doubtful is then Unknown, unless it is installed.
 	Damage *Loss
@@ -74,6 +78,9 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	case deps.Now == nil:
 		panic("install: Deps.Now is nil")
 	}
+	if deps.Wall == nil {
+		deps.Wall = func(t time.Time) time.Time { return t }
+	}
 	m := &Machine{cfg: cfg.withDefaults(), deps: deps, damage: deps.Damage, states: map[string]Status{}, byMAC: map[lab.MAC]string{}, clear: map[string]tokens{}, reading: map[sum]int{}}
 	var bad store.Undecodable
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
@@ -81,7 +88,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 		s, err := decode(host, value)
 		if err != nil {
 			bad.Add(key, err)
-			m.damage = cmp.Or(m.damage, &Loss{Since: deps.Now(), Why: "stored install states cannot be decoded: " + err.Error()})
+			m.damage = cmp.Or(m.damage, &Loss{Since: deps.Wall(deps.Now()), Why: "stored install states cannot be decoded: " + err.Error()})
 			return nil
 		}
 		m.setLocked(host, s) // nobody else has m yet
@@ -114,21 +121,39 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Status returns the status of h, without its tokens.
-func (m *Machine) Status(h *lab.Host) Status { return m.status(h).public() }
+// Status returns the status of h, without its tokens, with times of the system clock.
+func (m *Machine) Status(h *lab.Host) Status { return m.public(m.status(h)) }
 
 // FromDisk reports whether h starts from its own disk at its next boot.
 func (m *Machine) FromDisk(h *lab.Host) bool { return m.status(h).localBoot(h) }
 
-// All returns the status of every host that ever booted or was armed, without tokens.
+// All returns the status of every host that ever booted or was armed, as Status does.
 func (m *Machine) All() map[string]Status {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	all := maps.Clone(m.states)
+	all := m.all()
 	for host, s := range all {
-		all[host] = s.public()
+		all[host] = m.public(s)
 	}
 	return all
+}
+
+func (m *Machine) all() map[string]Status {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return maps.Clone(m.states)
+}
+
+// public returns s without its tokens, with times of the system clock. An Unknown status, which is never stored, has one already.
+func (m *Machine) public(s Status) Status {
+	s.Tokens, s.Requested = nil, nil
+	if s.State == Unknown {
+		return s
+	}
+	for _, t := range []*time.Time{&s.Since, &s.Deadline, &s.Minted} {
+		if !t.IsZero() {
+			*t = m.deps.Wall(*t)
+		}
+	}
+	return s
 }
 
 // status returns the status of h under its profile of today.
@@ -145,10 +170,10 @@ func (m *Machine) statusLocked(h *lab.Host) Status {
 	other := ""
 	if known && s.ofAnother(h) {
 		known, other = false, "the machine with the MAC "+s.MACs[0].String()
-		loss = &Loss{Since: s.Since, Why: "the state of this name is that of " + other}
+		loss = &Loss{Since: m.deps.Wall(s.Since), Why: "the state of this name is that of " + other}
 	} else if !known {
 		if other = m.elsewhereLocked(h); other != "" {
-			loss = &Loss{Since: m.states[other].Since, Why: "this machine has a state as " + other}
+			loss = &Loss{Since: m.deps.Wall(m.states[other].Since), Why: "this machine has a state as " + other}
 		}
 	}
 	if s.State != Installed && m.doubtful(h.Name) {

@@ -143,12 +143,6 @@ func (s Status) runs(h *lab.Host) bool {
 	return s.State == Installing || s.State == Booting && h.Profile != nil && h.Profile.Config == ""
 }
 
-// public returns s without its tokens.
-func (s Status) public() Status {
-	s.Tokens, s.Requested = nil, nil
-	return s
-}
-
 func decode(host string, b []byte) (Status, error) {
 	var s Status
 	if err := json.Unmarshal(b, &s); err != nil {
