@@ -67,6 +67,8 @@ func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason 
 	case pool == nil:
 		reason, why := x.noAddress()
 		return s.nak(x, addr, reason, why)
+	case found.Other.IsValid():
+		return s.nak(x, addr, event.OtherLease, "address leased to this machine is "+found.Other.String())
 	case !found.Free:
 		return s.nak(x, addr, event.AddressTaken, "address is not free for this machine")
 	}

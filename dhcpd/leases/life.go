@@ -172,8 +172,9 @@ func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
 
 // A Decision is what a DHCPREQUEST for an address finds.
 type Decision struct {
-	Free           bool // the pool may give the address to the machine: no other has a lease, an offer of its own or a conflict there
-	Leased         bool // the machine has a live lease of it
+	Free           bool       // the pool may give the address to the machine: no other has a lease, an offer of its own or a conflict there
+	Leased         bool       // the machine has a live lease of it
+	Other          netip.Addr // not Free, as the machine has a lease of this address, may keep it, and was not offered the one that it requests
 	passed, leased time.Duration
 }
 
@@ -194,8 +195,10 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
 	i := b.findLocked(a)
 	if p != nil {
 		if s := b.useLocked(p); s != nil && b.freeForLocked(s.pool, a, i, &v) {
-			b.setOfferLocked(s, m, a, i, v.milli).requested = true
-			d.Free = true
+			if d.Other = b.keepsLocked(s.pool, a, &v); !d.Other.IsValid() {
+				b.setOfferLocked(s, m, a, i, v.milli).requested = true
+				d.Free = true
+			}
 		}
 	}
 	if i == 0 {
@@ -207,6 +210,21 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
 		d.passed = now.Sub(timeOf(e.start))
 	}
 	return d
+}
+
+// keepsLocked returns the address that the machine of a view keeps, though it requests a: its lease is of that address, and a
+// DISCOVER would be offered that one again. RFC 2131 section 4.3.2 refuses such a request. Else anybody could move the leases of
+// others by one message in their name.
+func (b *Book) keepsLocked(p *Pool, a uint32, v *view) (has netip.Addr) {
+	if i := b.offerByMAC[v.mac]; i != 0 && b.offers.at(i).addr == a && b.offers.at(i).valid(v.milli) {
+		return has
+	}
+	for i := b.byMAC[v.mac]; i != 0; i = b.entries.at(i).sameMAC {
+		if e := b.entries.at(i); e.addr != a && e.live(v.sec) && b.freeForLocked(p, e.addr, i, v) {
+			return addrOf(e.addr)
+		}
+	}
+	return has
 }
 
 // renewalShare: a renewal that comes before this part of the lease has passed is answered with the time that is left,

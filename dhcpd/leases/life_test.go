@@ -114,6 +114,34 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// TestRequestBesideALease: a machine with a lease gets another address only if it was offered that, or cannot keep its own.
+func TestRequestBesideALease(t *testing.T) {
+	t.Parallel()
+	d, p := newTestBook(t), pool(10, 20)
+	d.Serve(p)
+	d.lease(1, "10.0.0.10")
+	want := func(when, addr, other string) {
+		t.Helper()
+		got := d.Decide(mac(1), p, ip(addr))
+		if has := got.Other; got.Free != (other == "") || has.IsValid() != (other != "") || has.IsValid() && has != ip(other) {
+			t.Errorf("%s: a request for %s finds free %t, and a lease of %s; want %q", when, addr, got.Free, has, other)
+		}
+	}
+	want("another one", "10.0.0.11", "10.0.0.10")
+	want("again", "10.0.0.11", "10.0.0.10") // the first request was no offer
+	want("its own", "10.0.0.10", "")
+	d.Withdraw(mac(1))
+	d.wantOffer(1, p, "10.0.0.11", "10.0.0.10", false)
+	d.Conflict(ip("10.0.0.10"), mac(9), d.clock.Now().Add(time.Hour))
+	d.wantOffer(1, p, "10.0.0.11", "10.0.0.11", true)
+	want("what was offered", "10.0.0.11", "")
+	d.Withdraw(mac(1))
+	want("while another machine uses its own", "10.0.0.12", "")
+	d.Withdraw(mac(1))
+	d.clock.Advance(2 * time.Hour)
+	want("after its lease", "10.0.0.13", "")
+}
+
 // TestReclaim: what ended long ago leaves the store and the book, in batches; what ended lately, and what runs, stays.
 func TestReclaim(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,7 @@ const (
 
 	OtherSubnet      Reason = "other_subnet"      // the address is of another network than the one that the machine asks from
 	OtherReservation Reason = "other_reservation" // the machine's reservation is another address
+	OtherLease       Reason = "other_lease"       // the machine has a lease of another address of the pool
 	AddressTaken     Reason = "address_taken"     // the address is leased to another machine, or in no pool of this one
 )
 
@@ -60,6 +61,7 @@ var reasons = []struct {
 	{PortLimit, "the machines behind its port of a relay have as many addresses as per_port allows"},
 	{OtherSubnet, "the address is of another network"},
 	{OtherReservation, "its reservation is another address"},
+	{OtherLease, "its lease is of another address"},
 	{AddressTaken, "the address is not free for it"},
 
 	{NotFound, "it does not exist"},
