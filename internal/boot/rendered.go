@@ -15,7 +15,7 @@ type rendering struct {
 }
 
 // A renderings holds what the scripts of boots were rendered from, so that a boot gets the documents that its script names though the lab is
-// reloaded meanwhile. It is in memory only: after a restart of the daemon, documents are those of the lab in force.
+// reloaded meanwhile. It is in memory only, as labs hold secrets: after a restart of the daemon, documents are those of the lab in force.
 type renderings struct {
 	mu    sync.Mutex
 	boots map[lab.MAC]map[string]rendering // by NIC and token: a host may get another name
