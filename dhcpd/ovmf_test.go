@@ -15,8 +15,8 @@ import (
 
 const ovmfCode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
 
-// TestOVMF lets real UEFI firmware boot: it must ask for its boot program as soon as it has its address. It takes half a minute of emulation, so it runs only where BOOTLAB_REQUIRE has ovmf or
-// all.
+// TestOVMF lets real UEFI firmware boot: it must ask for its boot program as soon as it has its address. It takes half a minute of
+// emulation, so it runs only where BOOTLAB_REQUIRE has ovmf or all.
 func TestOVMF(t *testing.T) {
 	if r := os.Getenv("BOOTLAB_REQUIRE"); !strings.Contains(r, "ovmf") && !strings.Contains(r, "all") {
 		t.Skip("needs BOOTLAB_REQUIRE=ovmf: half a minute of emulation")

@@ -8,7 +8,7 @@ import (
 // maxChain bounds a chain of CNAMEs.
 const maxChain = 12
 
-// An lookupResult is how far the table got with a question.
+// A lookupResult is how far the table got with a question.
 type lookupResult uint8
 
 const (

@@ -25,8 +25,8 @@ const (
 )
 
 // ServeChanges does what no client waits for, until ctx ends. It notes the changes of every new table, for IXFR, and notifies the secondaries
-// about them; at the start about every zone: what they have may be old. It replaces the secret of cookies, refreshes cached answers and looks for servers that forward
-// to us. It returns nil.
+// about them; at the start about every zone: what they have may be old. It replaces the secret of cookies, refreshes cached answers and
+// looks for servers that forward to us. It returns nil.
 func (s *Server) ServeChanges(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer s.forward.tls.close()

@@ -52,7 +52,7 @@ func (z *zoneBuilder) makeRRSet(nd int, of []int32) int {
 	return n
 }
 
-// join puts the data of several records of one type side by side, each once. An RRset has one TTL, the smallest
+// mergeRRSet puts the data of several records of one type side by side, each once. An RRset has one TTL, the smallest
 // (RFC 2181 section 5.2).
 func (z *zoneBuilder) mergeRRSet(of []int32) rrset {
 	set := rrset{data: uint32(len(z.blob)), ttl: math.MaxUint32, rtype: z.recs[of[0]].rtype}

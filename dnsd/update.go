@@ -33,8 +33,8 @@ const (
 // Updates keep what dynamic updates put into zones. It is safe for concurrent use.
 type Updates interface {
 	// Update calls plan with the table in force, stores the RRsets that plan returns, and puts a table in force that has them; then
-	// it returns. No other update comes between; where a reload does, the lab file takes precedence. An RRset without data is deleted. The error is that of plan or
-	// of the store; then nothing has changed.
+	// it returns. No other update comes between; where a reload does, the lab file takes precedence. An RRset without data is deleted. The
+	// error is that of plan or of the store; then nothing has changed.
 	Update(ctx context.Context, plan func(*Table) ([]RRSet, error)) error
 }
 

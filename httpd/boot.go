@@ -163,9 +163,9 @@ type request struct {
 	start  time.Time
 }
 
-// booking returns the context in which the boot service records the request: that a machine hangs up as soon as it has its
+// recordContext returns the context in which the boot service records the request: that a machine hangs up as soon as it has its
 // document, or has reported that it is done, changes nothing.
-func (q *request) booking() context.Context { return context.WithoutCancel(q.Context()) }
+func (q *request) recordContext() context.Context { return context.WithoutCancel(q.Context()) }
 
 // ServeHTTP implements http.Handler.
 func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -274,7 +274,7 @@ func redact(text, token string) string {
 }
 
 func (b *Boot) script(w *reply, q *request) {
-	script, err := b.deps.Boot.Script(q.booking(), q.target.mac, q.from, q.target.name)
+	script, err := b.deps.Boot.Script(q.recordContext(), q.target.mac, q.from, q.target.name)
 	if err != nil {
 		b.refuseErr(w, q, err)
 		return
@@ -282,7 +282,7 @@ func (b *Boot) script(w *reply, q *request) {
 	if !b.whole(w, q, len(script.Body)) || !b.send(w, q, plain(script.Body)) || q.Method == http.MethodHead {
 		return
 	}
-	if err := script.Received(q.booking()); err != nil {
+	if err := script.Received(q.recordContext()); err != nil {
 		b.deps.Log.Warn("script served, but the boot was not recorded", keyMAC, q.target.mac, keyAddr, q.from, keyErr, err)
 	}
 }
@@ -313,7 +313,7 @@ func (b *Boot) serve(w *reply, q *request, doc *boot.Document) {
 		b.aborted(w, q, errNotAcknowledged)
 		return
 	}
-	if err := doc.Read(q.booking(), b.took(q)); err != nil {
+	if err := doc.Read(q.recordContext(), b.took(q)); err != nil {
 		b.deps.Log.Warn("document served, but the read was not recorded", keyMAC, q.target.mac, keyAddr, q.from, keyErr, redact(err.Error(), q.target.token))
 	}
 }
@@ -369,12 +369,12 @@ func (b *Boot) whole(w *reply, q *request, size int) bool {
 
 func (b *Boot) report(w *reply, q *request) {
 	b.drain(w, q)
-	b.acknowledge(w, q, b.deps.Boot.Report(q.booking(), q.target.mac, q.URL.RawQuery, q.from))
+	b.acknowledge(w, q, b.deps.Boot.Report(q.recordContext(), q.target.mac, q.URL.RawQuery, q.from))
 }
 
 func (b *Boot) done(w *reply, q *request) {
 	b.drain(w, q)
-	b.acknowledge(w, q, b.deps.Boot.Done(q.booking(), q.target.mac, q.target.token, q.from))
+	b.acknowledge(w, q, b.deps.Boot.Done(q.recordContext(), q.target.mac, q.target.token, q.from))
 }
 
 // acknowledge answers a report: ok, or the boot service's error.

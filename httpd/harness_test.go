@@ -50,8 +50,8 @@ func (r refusal) HTTPStatus() int { return r.status }
 
 // A bootService is a boot.BootService at the edge: one machine, one token.
 type bootService struct {
-	document []byte
-	booking  func(context.Context) // what takes time while a read or a "done" is written down; nil: nothing
+	document  []byte
+	recording func(context.Context) // what takes time while a read or a "done" is written down; nil: nothing
 
 	mu    sync.Mutex
 	calls []string
@@ -88,8 +88,8 @@ func (d *bootService) Script(_ context.Context, mac lab.MAC, from netip.Addr, na
 		return nil, refusal{404, "no machine " + mac.String()}
 	}
 	return boot.NewScript([]byte("#!ipxe\n# "+name+"\n"), func(ctx context.Context) error {
-		if d.booking != nil {
-			d.booking(ctx)
+		if d.recording != nil {
+			d.recording(ctx)
 		}
 		d.note("received %s %s", mac, name)
 		return nil
@@ -121,8 +121,8 @@ func (d *bootService) Answer(_ context.Context, macs []lab.MAC, from netip.Addr)
 
 func (d *bootService) serve(contentType string, body []byte, mac lab.MAC, name string) *boot.Document {
 	return boot.NewDocument(contentType, body, func(ctx context.Context, _ time.Duration) error {
-		if d.booking != nil {
-			d.booking(ctx)
+		if d.recording != nil {
+			d.recording(ctx)
 		}
 		d.note("read %s %s %d", mac, name, len(body))
 		return nil
@@ -138,8 +138,8 @@ func (d *bootService) Report(_ context.Context, mac lab.MAC, query string, _ net
 }
 
 func (d *bootService) Done(ctx context.Context, mac lab.MAC, token string, _ netip.Addr) error {
-	if d.booking != nil {
-		d.booking(ctx)
+	if d.recording != nil {
+		d.recording(ctx)
 	}
 	d.note("done %s", mac)
 	if token != testToken {

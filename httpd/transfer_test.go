@@ -176,9 +176,9 @@ func TestConfigIsReadAfterItsBody(t *testing.T) {
 	}
 }
 
-// TestBookedThoughTheReaderHungUp is about machines that close the connection as soon as they have the document, or have
+// TestReadRecordedAfterHangup is about machines that close the connection as soon as they have the document, or have
 // said that they are done: what they did is written down all the same, or a second reader would get the document.
-func TestBookedThoughTheReaderHungUp(t *testing.T) {
+func TestReadRecordedAfterHangup(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ path, until string }{
 		{"/config/" + testMAC + "/" + testToken + "/master.ign", "}}"},
@@ -188,7 +188,7 @@ func TestBookedThoughTheReaderHungUp(t *testing.T) {
 			t.Parallel()
 			w := newBootServer(t, httpd.Limits{}, nil)
 			hungUp, verdict := make(chan struct{}), make(chan error, 1)
-			w.service.booking = func(ctx context.Context) {
+			w.service.recording = func(ctx context.Context) {
 				<-hungUp
 				select {
 				case <-ctx.Done():

@@ -99,8 +99,8 @@ type clientHello struct {
 // extensionECH is the number of the extension encrypted_client_hello.
 const extensionECH = 0xfe0d
 
-// clientHello returns the TLS ClientHello that the connection starts with. crypto/tls parses it: its handshake gets the bytes, and ends once it has the hello. errUnknownProtocol means that
-// it is no hello, or too long; another error, that the client sent too little.
+// clientHello returns the TLS ClientHello that the connection starts with. crypto/tls parses it: its handshake gets the bytes, and ends
+// once it has the hello. errUnknownProtocol means that it is no hello, or too long; another error, that the client sent too little.
 func (p peeker) clientHello() (clientHello, error) {
 	if err := p.more(); p.Buffered() == 0 {
 		return clientHello{}, err

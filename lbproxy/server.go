@@ -208,8 +208,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 }
 
 // Serve accepts connections and checks backends until ctx ends. Then it drains: it waits up to Config.Drain for the
-// connections that are open, accepts others meanwhile, closes the sockets, aborts what is left and returns nil. An error comes only at the start: from Deps.Drains, or from the
-// sockets if no table was committed before. A Server serves once.
+// connections that are open, accepts others meanwhile, closes the sockets, aborts what is left and returns nil. An error comes only at the
+// start: from Deps.Drains, or from the sockets if no table was committed before. A Server serves once.
 func (s *Server) Serve(ctx context.Context) error {
 	if err := s.loadDrains(ctx); err != nil {
 		return err

@@ -191,7 +191,7 @@ func (s *Server) place(ctx context.Context, hv *lab.Hypervisor) {
 	s.consoles.see(hv, domains)
 	s.seeStarts(ctx, s.table(), domains)
 	if err := s.placements.see(ctx, s.deps.Table(), hv, domains, s.deps.Now()); err != nil {
-		s.deps.Log.Warn("where virtual machines are was not stored", "err", err)
+		s.deps.Log.Warn("hypervisors of virtual machines not stored", "err", err)
 		return
 	}
 	err := s.seen.change(ctx, hv.Name, func(seen *Seen) {

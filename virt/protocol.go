@@ -10,7 +10,8 @@ import (
 )
 
 // The daemon and the process of a hypervisor send each other frames over a socket: four bytes of length, big-endian, and JSON.
-// The daemon sends a request and receives one response. A process for consoles also sends frames with what they write. Both are the same program, so there are no versions.
+// The daemon sends a request and receives one response. A process for consoles also sends frames with what they write. Both are the same
+// program, so there are no versions.
 
 // A method is a call that a process makes.
 type method string

@@ -14,19 +14,18 @@ const KeyPrefix = "lease/"
 
 // A record in the store is
 //
-//	version  1 byte, 2
+//	version  1 byte, 1
 //	state    1 byte
 //	MAC      6 bytes
 //	start    4 bytes, Unix seconds, big-endian
 //	expiry   4 bytes, likewise
 //	texts    host name, client id, vendor class, relay port: each one byte of length, then so many bytes
 //
-// A host name that is no DNS name (Lease.Unnamed) has a hyphen before it, with which no host name begins.
-//
-// and nothing after it. A new version needs a new one of the store, too: see package logfile. There is one way to write a lease, so the bytes made from memory are those in the store, and serve
-// as the condition that it has not changed.
+// and nothing after it. A host name that is no DNS name (Lease.Unnamed) has a hyphen before it, with which no host name begins. A new version
+// needs a new one of the store, too: see package logfile. There is one way to write a lease, so the bytes made from memory are those in the
+// store, and serve as the condition that it has not changed.
 const (
-	recordVersion = 2
+	recordVersion = 1
 	headSize      = 16
 	textFields    = 4
 	maxText       = 255

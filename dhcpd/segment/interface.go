@@ -29,7 +29,7 @@ func KeepServing(ctx context.Context, iface string, first *Socket, listen func(i
 ) {
 	changes, err := links.Open()
 	if err != nil {
-		log.Warn("changes of interfaces are noticed by looking alone", "err", err)
+		log.Warn("no notifications of interfaces: their state is polled", "err", err)
 	}
 	defer changes.Close()
 	k := keeper{changed: changes.Changed(), every: checkEvery}

@@ -18,9 +18,9 @@ import (
 )
 
 // A Socket is what a server needs of one interface: the ports 67 and 4011, a packet socket that sends to clients without an
-// address, and three packet sockets that receive ARP, the replies of other DHCP servers, and the messages that end a lease, with their senders. It receives DHCP of this interface
-// alone, so other DHCP servers can run on other interfaces of the same machine, such as libvirt's dnsmasq. Listen opens all
-// descriptors, so the Socket still works after privileges are dropped.
+// address, and three packet sockets that receive ARP, the replies of other DHCP servers, and the messages that end a lease, with their
+// senders. It receives DHCP of this interface alone, so other DHCP servers can run on other interfaces of the same machine, such as
+// libvirt's dnsmasq. Listen opens all descriptors, so the Socket still works after privileges are dropped.
 //
 // Its methods may be used by several goroutines.
 type Socket struct {

@@ -68,8 +68,8 @@ func conditionOf(o lab.Option) condition {
 	return sendIfRequested
 }
 
-// bootOption reports whether an option is for firmware or a boot loader: PXE (43, 60, 66, 67, and 128 to 135 by RFC 4578 section 2.4), TFTP servers (150), iPXE (175), PXELINUX (208
-// to 211, RFC 5071).
+// bootOption reports whether an option is for firmware or a boot loader: PXE (43, 60, 66, 67, and 128 to 135 by RFC 4578 section 2.4), TFTP
+// servers (150), iPXE (175), PXELINUX (208 to 211, RFC 5071).
 func bootOption(code uint8) bool {
 	switch code {
 	case optVendorInfo, optVendorClass, optTFTPName, optBootFile, optTFTPAddresses, optIPXE:

@@ -142,7 +142,8 @@ func (f *LeaseFilter) Values() url.Values {
 	return v
 }
 
-// ParseLeaseFilter reads the parameters of GET leases. Several values of one parameter may be joined with commas; state=all wants all states. The error is an *Error that says what would be right.
+// ParseLeaseFilter reads the parameters of GET leases. Several values of one parameter may be joined with commas; state=all wants all
+// states. The error is an *Error that says what would be right.
 func ParseLeaseFilter(v url.Values) (LeaseFilter, error) {
 	f := LeaseFilter{Network: v.Get("network"), Pool: v.Get("pool"), Host: v.Get("host")}
 	for _, s := range split(v["mac"]) {

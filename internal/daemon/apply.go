@@ -25,8 +25,8 @@ import (
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
-// loadSnapshot reads and compiles a lab, and what dynamic updates have made of its zones. inForce is the appliance that the daemon was started with, which a reload does not
-// change, and confined what limits the daemon; both are nil at the start.
+// loadSnapshot reads and compiles a lab, and what dynamic updates have made of its zones. inForce is the appliance that the daemon was
+// started with, which a reload does not change, and confined what limits the daemon; both are nil at the start.
 func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confinement, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
 	l, err := load.Lab(path, load.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
 	if err != nil {

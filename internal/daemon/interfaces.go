@@ -141,14 +141,14 @@ func (d *Daemon) currentWarnings(s *snapshot.Snapshot) []string {
 func (d *Daemon) watch(ctx context.Context, w *watcher) error {
 	changes, err := links.Open()
 	if err != nil {
-		d.log.Warn("changes of interfaces are noticed by looking alone", "err", err)
+		d.log.Warn("no notifications of interfaces: their state is polled", "err", err)
 	}
 	defer changes.Close()
 	return w.run(ctx, d.reloadBecause, d.look, changes.Changed())
 }
 
-// look is called every lookEvery, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces, logs new warnings, and reports whether the lab has to be reloaded for an address that
-// exists now.
+// look is called every lookEvery, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces,
+// logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
 func (d *Daemon) look() bool {
 	d.state.watch(d.log)
 	d.health.look(thisMachine()) // since when something is gone

@@ -49,7 +49,7 @@ func TestRestoreReserved(t *testing.T) {
 	l.Index()
 	now := map[string][]byte{}
 	for addr, mac := range map[string]lab.MAC{"10.1.0.1": a, "10.1.0.2": b, "10.1.0.3": b} {
-		record := append([]byte{2, byte(leases.Active)}, mac[:]...)
+		record := append([]byte{1, byte(leases.Active)}, mac[:]...)
 		record = binary.BigEndian.AppendUint32(record, uint32(time.Now().Unix()))
 		record = binary.BigEndian.AppendUint32(record, uint32(time.Now().Add(time.Hour).Unix()))
 		now["lease/"+addr] = append(record, 0, 0, 0, 0)

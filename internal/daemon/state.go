@@ -81,7 +81,7 @@ func (s *state) keep(ctx context.Context, user *privilege.User, log *slog.Logger
 		owner = &identity.Owner{UID: user.UID, GID: user.GID}
 	}
 	if err := s.id.Keep(ctx, owner); err != nil {
-		log.Error("start not noted in the state", "err", err)
+		log.Error("start not recorded in the state", "err", err)
 	}
 }
 
@@ -158,7 +158,7 @@ func (d *Daemon) reportState(ctx context.Context) {
 		return // a restart says so again, until it is accepted
 	}
 	if err := d.state.id.Served(ctx); err != nil {
-		d.log.Error("first start not noted in the state", "err", err)
+		d.log.Error("first start not recorded in the state", "err", err)
 	}
 }
 

@@ -207,8 +207,8 @@ func (w *watcher) close() {
 // and, unlike notifications, misses nothing when the kernel's queue overflows.
 const lookEvery = time.Second
 
-// run calls reload after every change, one at a time, until ctx ends. Only SIGHUP does not wait until what is written was closed. found reports whether an interface has its address now; it is
-// called every lookEvery, and when changed has a value: interfaces have changed.
+// run calls reload after every change, one at a time, until ctx ends. Only SIGHUP does not wait until what is written was closed. found
+// reports whether an interface has its address now; it is called every lookEvery, and when changed has a value: interfaces have changed.
 func (w *watcher) run(ctx context.Context, reload func(why string), found func() bool, changed <-chan struct{}) error {
 	defer w.close()
 	look := time.NewTicker(lookEvery)

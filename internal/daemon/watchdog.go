@@ -102,7 +102,7 @@ func (w *watchdog) evaluate(missed []int, errs []error) bool {
 			missed[i] = 0
 		default:
 			if missed[i]++; missed[i] == missedTests {
-				w.log.Error("server does not answer itself: the watchdog is not served, so that the service manager restarts the daemon", "server", server, "err", err)
+				w.log.Error("server failed its self-test: the service manager restarts the daemon", "server", server, "err", err)
 			}
 		}
 		well = well && missed[i] < missedTests

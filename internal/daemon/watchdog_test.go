@@ -57,7 +57,7 @@ func TestWatchdog(t *testing.T) {
 					t.Errorf("served %d times, %d of them after the error; want %v", pings, after, tt.wantPings)
 				}
 				text := log.String()
-				if got := strings.Contains(text, "level=ERROR msg=\"server does not answer itself"); got != tt.stops || got && !strings.Contains(text, "server=dnsd err=\"no answer from 10.0.0.1:53\"") {
+				if got := strings.Contains(text, "level=ERROR msg=\"server failed its self-test"); got != tt.stops || got && !strings.Contains(text, "server=dnsd err=\"no answer from 10.0.0.1:53\"") {
 					t.Errorf("log: %s", text)
 				}
 				if got := strings.Contains(text, "server answers itself again"); got != tt.again {

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +118,9 @@ var wireLibraries = map[string]string{
 	"go.yaml.in/yaml":                "internal/lab/load",
 	"github.com/coreos/butane":       "internal/boot/syntax",
 	"github.com/coreos/ignition":     "internal/boot/syntax",
+	"github.com/mdlayher/packet":     "dhcpd/segment",
+	"github.com/ulikunitz/xz":        "internal/content/unpack",
+	"github.com/landlock-lsm":        "internal/host/confine",
 }
 
 const (
@@ -181,6 +186,35 @@ func TestImports(t *testing.T) {
 	}
 	for name := range left {
 		t.Errorf("there is a rule for %s, which is no package", name)
+	}
+}
+
+// TestWireLibraries: each is imported by its package, or by a test of it.
+func TestWireLibraries(t *testing.T) {
+	t.Parallel()
+	imports := map[string][]string{}
+	for _, p := range packages(t) {
+		imports[p.ImportPath] = slices.Concat(p.Imports, p.TestImports, p.XTestImports)
+	}
+	for library, owner := range wireLibraries {
+		if !slices.ContainsFunc(imports[module+owner], func(i string) bool { return strings.HasPrefix(i+"/", library+"/") }) {
+			t.Errorf("%s may import %s, but does not: remove the permission", owner, library)
+		}
+	}
+}
+
+// TestArchitecturePage: docs/architecture.md names every package.
+func TestArchitecturePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		group, name := path.Split(r.pkg)
+		if !slices.ContainsFunc([]string{r.pkg, "…/" + name, group + "…"}, func(n string) bool { return strings.Contains(string(page), "`"+n+"`") }) {
+			t.Errorf("%s is not in docs/architecture.md", r.pkg)
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	return nil
 }
 
-// disk cache returns the disk cache of a mirror. A new one is looked through in the background; nil: the cache stops.
+// disk returns the disk cache of a mirror. A new one is looked through in the background; nil: the cache stops.
 func (c *Cache) disk(m *lab.Mirror) *diskCache {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,8 +32,8 @@ type Snapshot struct {
 	Boot *boot.Table
 }
 
-// Compile makes the snapshot of l, with what dynamic updates have made of its zones. All problems of all servers are reported at once, as lab.Problems where they have a
-// place in the lab file.
+// Compile makes the snapshot of l, with what dynamic updates have made of its zones. All problems of all servers are reported at once, as
+// lab.Problems where they have a place in the lab file.
 func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	s := &Snapshot{Lab: l}
 	var errs [4]error

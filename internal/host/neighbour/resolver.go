@@ -151,8 +151,9 @@ func (r *Resolver) idle(conn *rtnetlink.Conn) {
 	}
 }
 
-// userOf returns which machine uses an address by the MAC that answered and all that were seen: in the kernel's entry before, in the answer, and in the entry after; zero: none.
-// Firmware that answers no ARP is known by the kernel's entry, which it made when it asked for this machine.
+// userOf returns which machine uses an address by the MAC that answered and all that were seen: in the kernel's entry before, in the
+// answer, and in the entry after; zero: none. Firmware that answers no ARP is known by the kernel's entry, which it made when it asked for
+// this machine.
 func userOf(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
 	found := Found{User: None}
 	for _, mac := range seen {

@@ -327,7 +327,7 @@ func (h *Holder) publish() {
 func (h *Holder) pass(ctx context.Context, now time.Time) (next time.Time) {
 	next = now.Add(h.cfg.Check)
 	if err := h.look(); err != nil {
-		h.deps.Log.Warn("addresses are not held", "err", err)
+		h.deps.Log.Warn("service addresses not added", "err", err)
 		return next
 	}
 	h.mu.Lock()

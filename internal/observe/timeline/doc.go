@@ -20,7 +20,8 @@
 //   - when an operating system asks for an address after the installer was done, or after ten minutes without an event.
 //
 // What is done to a machine that has sent nothing, such as the creation of its virtual machine, or that it is armed or marked as installed,
-// is kept like a boot whose outcome is None. A boot that is under way ends with the machine: when it is deleted. That an operation on it fails is an event, and fails no boot.
+// is kept like a boot whose outcome is None. A boot that is under way ends with the machine: when it is deleted. That an operation on it
+// fails is an event, and fails no boot.
 //
 // Every other event, such as a renewed lease, belongs to the boot before it. So does what a balancer sees of the machine, which makes no
 // boot longer, and is not kept before the first boot. So does a refused request in the machine's name from an address that is not its own:

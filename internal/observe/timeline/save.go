@@ -170,24 +170,6 @@ func (r *Recorder) deletes(ctx context.Context, prefix string) (ops []store.Op, 
 	return ops, err
 }
 
-// rename moves what the store has of a machine under a name of an earlier version to its key.
-func (r *Recorder) rename(ctx context.Context, from string, m *machine) error {
-	var ops []store.Op
-	err := r.deps.Store.Scan(ctx, eventPrefix+from+"/", func(key string, value []byte) error {
-		to := eventPrefix + m.key + "/" + strings.TrimPrefix(key, eventPrefix+from+"/")
-		ops = append(ops, store.Op{Key: to, Value: slices.Clone(value)}, store.Op{Key: key, Delete: true})
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	head, err := json.Marshal(m.head)
-	if err != nil {
-		return err
-	}
-	return r.commitOps(ctx, append(ops, store.Op{Key: headPrefix + m.key, Value: head}, store.Op{Key: headPrefix + from, Delete: true}))
-}
-
 // saveDeleted deletes dropped machines. One that is back has a new timeline; its old one is deleted all the same.
 func (r *Recorder) saveDeleted(ctx context.Context) error {
 	r.mu.Lock()

@@ -168,55 +168,24 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
 
 func (r *Recorder) load(ctx context.Context) error {
 	var all []*machine
-	old := map[string]*machine{} // by the name of an earlier version
 	err := r.deps.Store.Scan(ctx, headPrefix, func(key string, value []byte) error {
-		name := strings.TrimPrefix(key, headPrefix)
-		m := newMachine(idOfKey(name))
+		m := newMachine(idOfKey(strings.TrimPrefix(key, headPrefix)))
 		if err := json.Unmarshal(value, &m.head); err != nil || len(m.head.Boots) == 0 {
 			r.log.Warn("stored timeline cannot be read: dropped", "host", m.key, "err", err)
 			return nil
 		}
 		m.stored = true
-		if m.key != name {
-			old[name] = m
-		} else {
-			all = append(all, m)
-		}
+		all = append(all, m)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("load timelines: %w", err)
-	}
-	for name, m := range old {
-		if i := slices.IndexFunc(all, func(a *machine) bool { return a.machineID == m.machineID }); i >= 0 {
-			all[i].head.merge(m.head, r.cfg.Boots)
-			m = all[i]
-		} else {
-			all = append(all, m)
-		}
-		if err := r.rename(ctx, name, m); err != nil {
-			r.log.Warn("stored timeline cannot be renamed: its events are not shown", "host", name, "err", err)
-		}
 	}
 	slices.SortFunc(all, func(a, b *machine) int { return a.head.Last.At.Compare(b.head.Last.At) })
 	for _, m := range all {
 		r.addLocked(m)
 	}
 	return nil
-}
-
-// merge adds the boots of another timeline of the same machine, of which the last are kept.
-func (h *head) merge(o head, most int) {
-	h.Boots = append(h.Boots, o.Boots...)
-	slices.SortStableFunc(h.Boots, func(a, b bootSummary) int { return a.Started.Compare(b.Started) })
-	h.Boots = slices.CompactFunc(h.Boots, func(a, b bootSummary) bool { return a.Started.Equal(b.Started) })
-	h.Boots = h.Boots[max(0, len(h.Boots)-most):]
-	if o.Last.At.After(h.Last.At) {
-		h.Last = o.Last
-	}
-	for _, a := range o.Addrs {
-		h.addAddr(a)
-	}
 }
 
 // The classes of machines, each with a bound of its own.

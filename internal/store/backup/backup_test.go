@@ -32,7 +32,7 @@ func filled(t testing.TB, entries ...Entry) store.Store {
 
 var some = []Entry{
 	{"install/master-0", []byte(`{"state":"installed"}`)},
-	{"lease/10.0.0.1", []byte{2, 1, 0xff, 0, '\n'}},
+	{"lease/10.0.0.1", []byte{1, 1, 0xff, 0, '\n'}},
 	{"lease/10.0.0.2", []byte{}},
 	{"timeline/<a>&/ü", []byte("x")},
 }

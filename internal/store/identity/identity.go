@@ -92,7 +92,7 @@ func Restored(saved []byte) ([]byte, error) {
 // errFound ends a scan.
 var errFound = errors.New("found")
 
-// findUnnamed judges a store without a name: a new one, or one of a bootlab that gave none.
+// findUnnamed judges a store without a name: a new one, or one that was damaged or replaced.
 func (i *Identity) findUnnamed(ctx context.Context) error {
 	i.record = record{name: name{ID: rand.Text()}, Since: time.Now().UTC()}
 	err := i.store.Scan(ctx, "", func(string, []byte) error { return errFound })
@@ -102,8 +102,10 @@ func (i *Identity) findUnnamed(ctx context.Context) error {
 	empty := err == nil
 	m := i.anyMarker()
 	switch {
+	case m == nil && empty:
+		i.record.New = true
 	case m == nil:
-		i.record.New = empty
+		i.lost = "the state database has no name: it was damaged"
 	case empty:
 		i.lost = fmt.Sprintf("the state folder has no state, but %s shows that there was one", m.path)
 	default:

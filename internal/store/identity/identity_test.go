@@ -103,7 +103,7 @@ func TestFind(t *testing.T) {
 				s.t.Fatal(err)
 			}
 		}, first: true},
-		{name: "a store of a bootlab without markers", do: func(s *site) { s.put("install/a") }},
+		{name: "a database without a name, and no marker", do: func(s *site) { s.put("install/a") }, lost: "has no name: "},
 		{name: "state.db was removed", do: func(s *site) { s.start(); s.s = storetest.Memory(); s.remove(s.besideLab) }, lost: "has no state, but "},
 		{name: "the state folder was emptied or is not mounted", do: func(s *site) { s.start(); s.s = storetest.Memory(); s.remove(s.inFolder) }, lost: "has no state, but "},
 		{name: "both markers were removed", do: func(s *site) { s.start(); s.remove(s.inFolder, s.besideLab) }},
