@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -90,14 +91,7 @@ type served struct {
 
 // New returns a server without sockets: see Stage. The error is that its metrics cannot be registered.
 func New(cfg Config, deps Deps) (*Server, error) {
-	for name, missing := range map[string]bool{
-		"Table": deps.Table == nil, "Book": deps.Book == nil, "Events": deps.Events == nil, "Log": deps.Log == nil,
-		"Loops": deps.Loops == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil, "Report": deps.Report == nil,
-	} {
-		if missing {
-			panic("dhcpd: Deps." + name + " is nil")
-		}
-	}
+	required.Fields(deps, "Panics", "FromDisk")
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), unstored: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
@@ -72,16 +73,7 @@ type Server struct {
 
 // New returns a server. It panics if a required dependency is nil.
 func New(cfg Config, deps Deps) (*Server, error) {
-	switch {
-	case deps.Table == nil:
-		panic("dnsd: Deps.Table is nil")
-	case deps.Now == nil:
-		panic("dnsd: Deps.Now is nil")
-	case deps.Log == nil:
-		panic("dnsd: Deps.Log is nil")
-	case deps.Registerer == nil:
-		panic("dnsd: Deps.Registerer is nil")
-	}
+	required.Fields(deps, "Leases", "Updates", "Cookies", "OnSegment", "Panics")
 	cfg = cfg.withDefaults()
 	m, err := newMetrics(deps.Registerer)
 	if err != nil {

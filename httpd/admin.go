@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -189,21 +190,6 @@ type AdminDeps struct {
 	Own func(host string, port uint16) bool
 }
 
-func (d AdminDeps) mustBeComplete() {
-	for _, field := range []struct {
-		name    string
-		missing bool
-	}{
-		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Consoles", d.Consoles == nil}, {"Balancers", d.Balancers == nil}, {"Clusters", d.Clusters == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil}, {"State", d.State == nil}, {"Names", d.Names == nil},
-		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil}, {"Own", d.Own == nil},
-	} {
-		if field.missing {
-			panic("httpd: AdminDeps." + field.name + " is nil")
-		}
-	}
-}
-
 // Admin serves the dashboard, the admin API, metrics and health.
 type Admin struct {
 	limits   Limits
@@ -221,7 +207,7 @@ type Admin struct {
 
 // NewAdmin returns a server. The error is that its metrics are registered already, or that the token is too short.
 func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
-	deps.mustBeComplete()
+	required.Fields(deps, "Panics")
 	if len(cfg.Token) < minToken {
 		return nil, fmt.Errorf("new admin server: a token of %d characters is too short: want %d or more", len(cfg.Token), minToken)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -99,29 +100,6 @@ type BootDeps struct {
 	Panics   *panics.Server // counts contained panics; nil: they are only logged
 }
 
-func (d BootDeps) mustBeComplete() {
-	switch {
-	case d.Table == nil:
-		panic("httpd: BootDeps.Table is nil")
-	case d.Boot == nil:
-		panic("httpd: BootDeps.Boot is nil")
-	case d.Firmware == nil:
-		panic("httpd: BootDeps.Firmware is nil")
-	case d.Leases == nil:
-		panic("httpd: BootDeps.Leases is nil")
-	case d.Mirrors == nil:
-		panic("httpd: BootDeps.Mirrors is nil")
-	case d.Events == nil:
-		panic("httpd: BootDeps.Events is nil")
-	case d.Metrics == nil:
-		panic("httpd: BootDeps.Metrics is nil")
-	case d.Log == nil:
-		panic("httpd: BootDeps.Log is nil")
-	case d.Now == nil:
-		panic("httpd: BootDeps.Now is nil")
-	}
-}
-
 // Boot is the HTTP server for machines.
 type Boot struct {
 	limits  Limits
@@ -132,7 +110,7 @@ type Boot struct {
 
 // NewBoot returns a server. The error is that its metrics are registered already.
 func NewBoot(cfg BootConfig, deps BootDeps) (*Boot, error) {
-	deps.mustBeComplete()
+	required.Fields(deps, "Panics")
 	m, err := newMetrics(deps.Metrics, "http", routeNames())
 	if err != nil {
 		return nil, fmt.Errorf("new http server: %w", err)

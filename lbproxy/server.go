@@ -12,6 +12,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 
@@ -88,21 +89,6 @@ type Deps struct {
 	Members Members
 }
 
-func (d Deps) check() {
-	switch {
-	case d.Table == nil:
-		panic("lbproxy: Deps.Table is nil")
-	case d.Events == nil:
-		panic("lbproxy: Deps.Events is nil")
-	case d.Log == nil:
-		panic("lbproxy: Deps.Log is nil")
-	case d.Registerer == nil:
-		panic("lbproxy: Deps.Registerer is nil")
-	case d.Now == nil:
-		panic("lbproxy: Deps.Now is nil")
-	}
-}
-
 // A Server balances connections. Its methods are safe for concurrent use.
 type Server struct {
 	cfg        Config
@@ -161,7 +147,7 @@ func containedDial(contain *panics.Server, dial func(context.Context, netip.Addr
 
 // New returns a server that does not listen yet. The error is of a metric that is already registered.
 func New(cfg Config, deps Deps) (*Server, error) {
-	deps.check()
+	required.Fields(deps, "Panics", "Listen", "ListenPacket", "Dial", "Addresses", "Drains", "WasUp", "Members")
 	m, err := newMetrics(deps.Registerer)
 	if err != nil {
 		return nil, err

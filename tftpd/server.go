@@ -20,6 +20,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -102,14 +103,7 @@ type Server struct {
 
 // New returns a server. It panics if a dependency is nil.
 func New(cfg Config, deps Deps) (*Server, error) {
-	for name, missing := range map[string]bool{
-		"Table": deps.Table == nil, "Firmware": deps.Firmware == nil, "Scripts": deps.Scripts == nil, "Leases": deps.Leases == nil,
-		"Events": deps.Events == nil, "Log": deps.Log == nil, "Registerer": deps.Registerer == nil,
-	} {
-		if missing {
-			panic("tftpd: Deps." + name + " is nil")
-		}
-	}
+	required.Fields(deps, "Panics")
 	m, err := newMetrics(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics of tftpd: %w", err)

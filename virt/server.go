@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -76,18 +77,7 @@ type Server struct {
 
 // New returns a Server. It connects to a hypervisor at the first operation.
 func New(cfg Config, deps Deps) (*Server, error) {
-	switch {
-	case deps.Table == nil:
-		panic("virt: Deps.Table is nil")
-	case deps.Events == nil:
-		panic("virt: Deps.Events is nil")
-	case deps.Log == nil:
-		panic("virt: Deps.Log is nil")
-	case deps.Registerer == nil:
-		panic("virt: Deps.Registerer is nil")
-	case deps.Now == nil:
-		panic("virt: Deps.Now is nil")
-	}
+	required.Fields(deps, "Panics", "Driver", "Images", "Placements", "Seen", "NextBoots", "Starts", "Consoles")
 	if deps.Driver == nil {
 		deps.Driver = &Processes{Log: deps.Log}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -72,12 +73,7 @@ const (
 
 // NewProber returns a prober without observations; see Serve and Run.
 func NewProber(cfg ProberConfig, deps ProberDeps) *Prober {
-	if deps.Now == nil {
-		panic("segment: ProberDeps.Now is nil")
-	}
-	if deps.Relevant == nil {
-		panic("segment: ProberDeps.Relevant is nil")
-	}
+	required.Fields(deps, "Heard")
 	cfg = cfg.withDefaults()
 	return &Prober{
 		cfg: cfg, deps: deps, wake: make(chan struct{}, 1), observed: newObservations(cfg.Addresses),

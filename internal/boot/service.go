@@ -7,6 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -47,22 +48,7 @@ type Service struct {
 
 // New returns a service.
 func New(deps Deps) *Service {
-	switch {
-	case deps.Table == nil:
-		panic("boot: Deps.Table is nil")
-	case deps.Installs == nil:
-		panic("boot: Deps.Installs is nil")
-	case deps.Discovered == nil:
-		panic("boot: Deps.Discovered is nil")
-	case deps.Leases == nil:
-		panic("boot: Deps.Leases is nil")
-	case deps.Neighbours == nil:
-		panic("boot: Deps.Neighbours is nil")
-	case deps.Loops == nil:
-		panic("boot: Deps.Loops is nil")
-	case deps.Events == nil:
-		panic("boot: Deps.Events is nil")
-	}
+	required.Fields(deps)
 	return &Service{deps: deps}
 }
 

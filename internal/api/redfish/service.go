@@ -18,6 +18,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )
@@ -68,20 +69,7 @@ type Service struct {
 
 // New returns a Service.
 func New(cfg Config, deps Deps) (*Service, error) {
-	switch {
-	case deps.Lab == nil:
-		panic("redfish: Deps.Lab is nil")
-	case deps.Machines == nil:
-		panic("redfish: Deps.Machines is nil")
-	case deps.Log == nil:
-		panic("redfish: Deps.Log is nil")
-	case deps.Registerer == nil:
-		panic("redfish: Deps.Registerer is nil")
-	case deps.Now == nil:
-		panic("redfish: Deps.Now is nil")
-	case deps.Certificate == nil:
-		panic("redfish: Deps.Certificate is nil")
-	}
+	required.Fields(deps, "Panics")
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "redfish"))
 	s := &Service{
 		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: newSessions(deps.Now),

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 )
@@ -58,14 +59,7 @@ type entry struct {
 
 // Open reads the machines from the store. A key that cannot be read is logged and skipped.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Book, error) {
-	switch {
-	case deps.Store == nil:
-		panic("discovered: Deps.Store is nil")
-	case deps.Log == nil:
-		panic("discovered: Deps.Log is nil")
-	case deps.Now == nil:
-		panic("discovered: Deps.Now is nil")
-	}
+	required.Fields(deps)
 	cfg.Machines, cfg.Save = cmp.Or(cfg.Machines, 256), cmp.Or(cfg.Save, time.Minute)
 	b := &Book{cfg: cfg, deps: deps, machines: map[lab.MAC]*entry{}}
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {

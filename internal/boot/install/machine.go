@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
@@ -70,14 +71,7 @@ type tokens struct {
 
 // Open reads all states from the store.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
-	switch {
-	case deps.Store == nil:
-		panic("install: Deps.Store is nil")
-	case deps.Events == nil:
-		panic("install: Deps.Events is nil")
-	case deps.Now == nil:
-		panic("install: Deps.Now is nil")
-	}
+	required.Fields(deps, "Wall", "Damage")
 	if deps.Wall == nil {
 		deps.Wall = func(t time.Time) time.Time { return t }
 	}

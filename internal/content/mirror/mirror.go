@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -31,21 +32,6 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
 	Now     func() time.Time
-}
-
-func (d Deps) mustBeComplete() {
-	switch {
-	case d.Mirrors == nil:
-		panic("mirror: Deps.Mirrors is nil")
-	case d.Events == nil:
-		panic("mirror: Deps.Events is nil")
-	case d.Metrics == nil:
-		panic("mirror: Deps.Metrics is nil")
-	case d.Log == nil:
-		panic("mirror: Deps.Log is nil")
-	case d.Now == nil:
-		panic("mirror: Deps.Now is nil")
-	}
 }
 
 // defaultIdle is longer than a mirror takes to spin up a disk, and shorter than apt's timeout.
@@ -67,7 +53,7 @@ type Cache struct {
 
 // New returns a cache. It touches no disk yet. The error is that its metrics are registered already.
 func New(cfg Config, deps Deps) (*Cache, error) {
-	deps.mustBeComplete()
+	required.Fields(deps)
 	m, err := newMetrics(deps.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("new mirror cache: %w", err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/host/required"
 )
 
 // A Config says how much is kept. Dir is required.
@@ -71,11 +73,7 @@ type host struct {
 
 // Open returns a Log with the boots that are in its folder.
 func Open(cfg Config, deps Deps) (*Log, error) {
-	for name, missing := range map[string]bool{"Log": deps.Log == nil, "Now": deps.Now == nil, "Metrics": deps.Metrics == nil} {
-		if missing {
-			panic("consolelog: Deps." + name + " is nil")
-		}
-	}
+	required.Fields(deps, "Found")
 	cfg = cfg.withDefaults()
 	l := &Log{
 		cfg: cfg, deps: deps, queue: make(chan part, cfg.Queue), hosts: map[string]*host{}, boots: map[string][]Boot{},

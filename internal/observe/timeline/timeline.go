@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
@@ -148,11 +149,7 @@ const (
 
 // Open returns a recorder with the timelines that were saved. Those that cannot be read are logged and dropped.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
-	for name, missing := range map[string]bool{"Store": deps.Store == nil, "Log": deps.Log == nil, "Metrics": deps.Metrics == nil} {
-		if missing {
-			panic("timeline: Deps." + name + " is nil")
-		}
-	}
+	required.Fields(deps)
 	r := &Recorder{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, dropped: map[string]prometheus.Counter{},
 		machines: map[machineID]*machine{}, dirty: map[machineID]*machine{}, followers: map[*follower]struct{}{},
