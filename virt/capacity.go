@@ -58,21 +58,3 @@ func (s *Server) Capacities(ctx context.Context) []Capacity {
 	}
 	return all
 }
-
-// Node implements Hypervisor.
-func (r *remote) Node(ctx context.Context) (Node, error) {
-	resp, err := r.call(ctx, request{Method: methodNode})
-	if err != nil {
-		return Node{}, err
-	}
-	return resp.Node, nil
-}
-
-// Pools implements Hypervisor.
-func (r *remote) Pools(ctx context.Context) ([]Pool, error) {
-	resp, err := r.call(ctx, request{Method: methodPools})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Pools, nil
-}

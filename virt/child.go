@@ -1,11 +1,11 @@
 package virt
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"reflect"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -86,8 +86,7 @@ func keptCapabilities(args []string) []privilege.Capability {
 
 // An answerer makes the calls of a process.
 type answerer struct {
-	c        *libvirtConn
-	consoles consoleOpener // nil: the process is not for consoles
+	c *libvirtConn
 
 	mu     sync.Mutex // of writes: consoles write beside the calls
 	daemon *os.File
@@ -101,56 +100,70 @@ func (a *answerer) write(r response) error {
 
 // answer makes one call.
 func (a *answerer) answer(req request) (resp response) {
-	if req.Method != methodConnect {
-		if strings.HasPrefix(string(req.Method), methodsOfConsoles) {
-			return a.console(req)
-		}
-		return a.c.serve(req)
+	var result any
+	var err error
+	if req.Method == methodConnect {
+		_, err = call(a.connect, req.Args)
+	} else {
+		result, err = call(a.c.methods()[req.Method], req.Args)
 	}
-	conn, err := connectConfined(req)
+	if err == nil && result != nil {
+		resp.Result, err = json.Marshal(result)
+	}
 	if err != nil {
-		return response{Err: err.Error(), Broken: true}
+		resp = response{Err: err.Error(), Broken: a.c == nil || !a.c.alive()}
 	}
-	a.c = conn
-	if req.Changes {
-		conn.watch(fdContent)
+	return resp
+}
+
+// call calls a function with arguments in JSON. The last result of it is an error; if it has another one, that is returned.
+func call(function any, arguments json.RawMessage) (any, error) {
+	f := reflect.ValueOf(function)
+	if !f.IsValid() {
+		return nil, errors.New("unknown method")
 	}
-	if req.Consoles {
-		a.consoles = conn.consoles(func(f consoleFrame) {
+	var args []json.RawMessage
+	if err := json.Unmarshal(arguments, &args); err != nil {
+		return nil, err
+	}
+	in := make([]reflect.Value, len(args))
+	for i, arg := range args {
+		v := reflect.New(f.Type().In(i))
+		if err := json.Unmarshal(arg, v.Interface()); err != nil {
+			return nil, err
+		}
+		in[i] = v.Elem()
+	}
+	out := f.Call(in)
+	err, _ := out[len(out)-1].Interface().(error)
+	if len(out) == 1 {
+		return nil, err
+	}
+	return out[0].Interface(), err
+}
+
+// connect confines the process and connects to the hypervisor.
+func (a *answerer) connect(to connection) (err error) {
+	if to.Confine != nil {
+		if _, err := confine.Apply(*to.Confine); err != nil {
+			return err
+		}
+	}
+	if a.c, err = dial(to.URI); err != nil {
+		return err
+	}
+	if to.Changes {
+		a.c.watch(fdContent)
+	}
+	if to.Consoles {
+		a.c.openConsoles(func(f consoleFrame) {
 			if err := a.write(response{Console: &f}); err != nil {
 				os.Exit(0) // the daemon has ended
 			}
 		})
 	}
-	return response{}
+	return nil
 }
-
-// console makes one call of a process for consoles.
-func (a *answerer) console(req request) (resp response) {
-	var err error
-	switch req.Method {
-	case methodOpenConsole:
-		err = a.consoles.openConsole(req.UUID, req.Take)
-	case methodTypeConsole:
-		err = a.consoles.typeConsole(req.UUID, req.Content)
-	case methodCloseConsole:
-		a.consoles.closeConsole(req.UUID)
-	}
-	if err != nil {
-		resp.Err, resp.Broken = err.Error(), !a.c.alive()
-	}
-	return resp
-}
-
-// A consoleOpener is the serial consoles of a connection.
-type consoleOpener interface {
-	openConsole(uuid string, take bool) error
-	typeConsole(uuid string, input []byte) error
-	closeConsole(uuid string)
-}
-
-// errConsoleClosed is the error of input for a console that is not open.
-var errConsoleClosed = errors.New("the console is not open")
 
 // dataBytes returns the size of the memory of this process that RLIMIT_DATA limits.
 func dataBytes() uint64 {
@@ -161,95 +174,4 @@ func dataBytes() uint64 {
 	var pages [6]uint64
 	_, _ = fmt.Sscan(string(statm), &pages[0], &pages[1], &pages[2], &pages[3], &pages[4], &pages[5])
 	return pages[5] * uint64(os.Getpagesize())
-}
-
-// connectConfined confines the process and connects to the hypervisor.
-func connectConfined(req request) (*libvirtConn, error) {
-	if req.Confine != nil {
-		if _, err := confine.Apply(*req.Confine); err != nil {
-			return nil, err
-		}
-	}
-	return dial(req.URI)
-}
-
-// serve makes one call.
-func (c *libvirtConn) serve(req request) (resp response) {
-	var err error
-	switch req.Method {
-	case methodDomains:
-		resp.Domains, err = c.domains()
-	case methodNode:
-		resp.Node, err = c.node()
-	case methodPools:
-		resp.Pools, err = c.pools()
-	case methodNetworks:
-		resp.Networks, err = c.networks()
-	case methodCapabilities:
-		resp.Text, err = c.capabilities(req.Arch, req.Name, req.Type)
-	case methodInterfaces:
-		resp.Names, err = c.interfaces()
-	case methodFind:
-		resp.Domains, err = c.find(req.UUID, req.Name)
-	case methodXML:
-		resp.Text, err = c.xml(req.UUID)
-	case methodVolumes:
-		resp.Volumes, err = c.volumes(req.Volumes)
-	case methodVolumeAt:
-		resp.Volumes = make([]Volume, 1)
-		resp.Volumes[0], err = c.volumeAt(req.Name)
-	case methodCreateVolume:
-		resp.Text, err = c.createVolume(req.Pool, req.XML)
-	case methodUploadVolume:
-		var content io.Reader = bytes.NewReader(req.Content)
-		if req.Content == nil && req.Bytes > 0 {
-			content = os.NewFile(fdContent, "content")
-		}
-		resp.Text, err = c.uploadVolume(req.Pool, req.XML, content, req.Bytes)
-	case methodSnapshots:
-		resp.Snapshots, err = c.snapshots(req.UUID)
-	default:
-		err = c.change(req)
-	}
-	if err != nil {
-		resp.Err, resp.Broken = err.Error(), !c.alive()
-	}
-	return resp
-}
-
-// change makes a call that answers nothing but an error.
-func (c *libvirtConn) change(req request) error {
-	switch req.Method {
-	case methodDefineNet:
-		return c.defineNetwork(req.XML)
-	case methodDeleteNet:
-		return c.deleteNetwork(req.UUID)
-	case methodDefine:
-		return c.define(req.XML)
-	case methodAutostart:
-		return c.setAutostart(req.UUID, req.On)
-	case methodStart:
-		return c.start(req.UUID)
-	case methodStartWith:
-		return c.startWith(req.XML)
-	case methodSetBootOrder:
-		return c.setBootOrder(req.UUID, req.Order)
-	case methodShutdown:
-		return c.shutdown(req.UUID)
-	case methodDestroy:
-		return c.destroy(req.UUID)
-	case methodUndefine:
-		return c.undefine(req.UUID)
-	case methodGrow:
-		return c.grow(req.UUID, req.Device, VolumeID{req.Pool, req.Name}, req.Bytes)
-	case methodDeleteVolume:
-		return c.deleteVolume(req.Pool, req.Name)
-	case methodSnapshot:
-		return c.snapshot(req.UUID, req.XML)
-	case methodRevert:
-		return c.revert(req.UUID, req.Name)
-	case methodDeleteSnapshot:
-		return c.deleteSnapshot(req.UUID, req.Name)
-	}
-	return errors.New("unknown method " + string(req.Method))
 }

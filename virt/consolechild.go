@@ -16,7 +16,6 @@ import (
 
 // A consoleStreams is the open consoles of a connection.
 type consoleStreams struct {
-	conn *libvirt.Connect
 	push func(consoleFrame) // may be called by several goroutines
 
 	mu   sync.Mutex
@@ -29,31 +28,31 @@ const maxConsoleChunk = 16 << 10
 // consoleSendWait is how long a machine may take until there is room for what is typed.
 const consoleSendWait = 2 * time.Second
 
-// consoles returns the consoles of the connection. What they write goes to push.
-func (c *libvirtConn) consoles(push func(consoleFrame)) consoleOpener {
-	s := &consoleStreams{conn: c.c, push: push, open: map[string]*libvirt.Stream{}}
+// openConsoles begins to serve consoles. What they write goes to push.
+func (c *libvirtConn) openConsoles(push func(consoleFrame)) {
+	c.consoles = &consoleStreams{push: push, open: map[string]*libvirt.Stream{}}
 	_, _ = c.c.DomainEventRebootRegister(nil, func(_ *libvirt.Connect, d *libvirt.Domain) { // without it resets are not seen
 		if uuid, err := d.GetUUIDString(); err == nil {
 			push(consoleFrame{UUID: uuid, Reset: true})
 		}
 	})
-	return s
 }
 
 // openConsole opens the first console of a domain.
-func (s *consoleStreams) openConsole(uuid string, take bool) error {
+func (c *libvirtConn) openConsole(uuid string, take bool) error {
+	s := c.consoles
 	s.mu.Lock()
 	open := s.open[uuid] != nil
 	s.mu.Unlock()
 	if open {
 		return nil
 	}
-	d, err := s.conn.LookupDomainByUUIDString(uuid)
+	d, err := c.c.LookupDomainByUUIDString(uuid)
 	if err != nil {
 		return plain(err)
 	}
 	defer func() { _ = d.Free() }()
-	stream, err := s.conn.NewStream(libvirt.STREAM_NONBLOCK)
+	stream, err := c.c.NewStream(libvirt.STREAM_NONBLOCK)
 	if err != nil {
 		return plain(err)
 	}
@@ -109,12 +108,13 @@ func (s *consoleStreams) forgetLocked(uuid string, stream *libvirt.Stream) {
 }
 
 // typeConsole sends input to a console that is open.
-func (s *consoleStreams) typeConsole(uuid string, input []byte) error {
+func (c *libvirtConn) typeConsole(uuid string, input []byte) error {
+	s := c.consoles
 	for deadline := time.Now().Add(consoleSendWait); len(input) > 0; {
 		s.mu.Lock()
 		stream := s.open[uuid]
 		var n int
-		err := errConsoleClosed
+		err := errors.New("the console is not open")
 		if stream != nil {
 			n, err = stream.Send(input)
 		}
@@ -134,10 +134,12 @@ func (s *consoleStreams) typeConsole(uuid string, input []byte) error {
 }
 
 // closeConsole closes a console. One that is not open is no error.
-func (s *consoleStreams) closeConsole(uuid string) {
+func (c *libvirtConn) closeConsole(uuid string) error {
+	s := c.consoles
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if stream := s.open[uuid]; stream != nil {
 		s.forgetLocked(uuid, stream)
 	}
+	return nil
 }

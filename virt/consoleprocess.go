@@ -10,7 +10,7 @@ import (
 // Consoles implements Hypervisor. They have a process of their own: a console that is open for days delays no call, and a call that
 // hangs no console.
 func (r *remote) Consoles(ctx context.Context, sink ConsoleSink) (Consoles, error) {
-	p, err := r.connect(ctx, nil, request{Consoles: true})
+	p, err := r.connect(ctx, nil, connection{Consoles: true})
 	if err != nil {
 		return nil, Unreachable(fmt.Errorf("connect to %s for consoles: %w", r.uri, err))
 	}
@@ -56,7 +56,7 @@ func (c *remoteConsoles) read(sink ConsoleSink) {
 }
 
 // call makes one call. One that does not return in time ends the process.
-func (c *remoteConsoles) call(ctx context.Context, req request) error {
+func (c *remoteConsoles) call(ctx context.Context, method string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
 	select {
@@ -67,7 +67,7 @@ func (c *remoteConsoles) call(ctx context.Context, req request) error {
 		return errConsolesEnded
 	}
 	defer func() { <-c.turn }()
-	if err := writeFrame(c.process.conn, req); err != nil {
+	if err := writeRequest(c.process.conn, method, args); err != nil {
 		c.End()
 		return errConsolesEnded
 	}
@@ -93,17 +93,17 @@ var errConsolesEnded = errors.New("the connection for consoles has ended")
 
 // Open implements Consoles.
 func (c *remoteConsoles) Open(ctx context.Context, uuid string, take bool) error {
-	return c.call(ctx, request{Method: methodOpenConsole, UUID: uuid, Take: take})
+	return c.call(ctx, "open console", uuid, take)
 }
 
 // Type implements Consoles.
 func (c *remoteConsoles) Type(ctx context.Context, uuid string, input []byte) error {
-	return c.call(ctx, request{Method: methodTypeConsole, UUID: uuid, Content: input})
+	return c.call(ctx, "type on console", uuid, input)
 }
 
 // Close implements Consoles.
 func (c *remoteConsoles) Close(ctx context.Context, uuid string) error {
-	return c.call(ctx, request{Method: methodCloseConsole, UUID: uuid})
+	return c.call(ctx, "close console", uuid)
 }
 
 // Done implements Consoles.

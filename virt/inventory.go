@@ -30,11 +30,11 @@ func (p *Processes) ReadInventory(ctx context.Context, uri string) (*Inventory, 
 	r := p.Open(uri, func([]string) {}).(*remote)
 	defer r.Close()
 	inv := &Inventory{Volumes: map[string]Volume{}}
-	domains, err := bounded(ctx, func(ctx context.Context) ([]Domain, error) { return r.Domains(ctx) })
+	domains, err := bounded(ctx, r.Domains)
 	if err != nil {
 		return nil, unanswered(uri, err)
 	}
-	networks, err := bounded(ctx, func(ctx context.Context) ([]Network, error) { return r.Networks(ctx) })
+	networks, err := bounded(ctx, r.Networks)
 	if err != nil {
 		return nil, unanswered(uri, err)
 	}

@@ -18,7 +18,24 @@ const (
 )
 
 // A libvirtConn is a connection to a hypervisor with libvirt's library, in a process that makes one call at a time.
-type libvirtConn struct{ c *libvirt.Connect }
+type libvirtConn struct {
+	c        *libvirt.Connect
+	consoles *consoleStreams // nil: the process is not for consoles
+}
+
+// methods are what a process does for the daemon, by the names that its errors have.
+func (c *libvirtConn) methods() map[string]any {
+	return map[string]any{
+		"domains": c.domains, "find": c.find, "xml": c.xml, "define": c.define, "undefine": c.undefine, "set autostart": c.setAutostart,
+		"start": c.start, "start with": c.startWith, "set boot order": c.setBootOrder, "shutdown": c.shutdown, "destroy": c.destroy,
+		"node": c.node, "pools": c.pools, "capabilities": c.capabilities, "list interfaces": c.interfaces,
+		"networks": c.networks, "define network": c.defineNetwork, "delete network": c.deleteNetwork,
+		"list volumes": c.volumes, "find volume": c.volumeAt, "resize volume": c.grow,
+		"create volume": c.createVolume, "upload volume": c.uploadVolume, "delete volume": c.deleteVolume,
+		"list snapshots": c.snapshots, "create snapshot": c.snapshot, "revert to snapshot": c.revert, "delete snapshot": c.deleteSnapshot,
+		"open console": c.openConsole, "type on console": c.typeConsole, "close console": c.closeConsole,
+	}
+}
 
 // dial connects to a hypervisor, and runs libvirt's event loop, which sends the keep-alives, until the process ends.
 func dial(uri string) (*libvirtConn, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -140,8 +141,12 @@ func (c *libvirtConn) createVolume(pool, xml string) (string, error) {
 	return c.newVolume(pool, xml, func(*libvirt.StoragePool, *libvirt.StorageVol) error { return nil })
 }
 
-// uploadVolume is Hypervisor.UploadVolume.
-func (c *libvirtConn) uploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
+// uploadVolume is Hypervisor.UploadVolume. Without small the content comes from the pipe.
+func (c *libvirtConn) uploadVolume(pool, xml string, small []byte, n uint64) (string, error) {
+	var content io.Reader = bytes.NewReader(small)
+	if small == nil {
+		content = os.NewFile(fdContent, "content")
+	}
 	return c.newVolume(pool, xml, func(p *libvirt.StoragePool, v *libvirt.StorageVol) error {
 		if err := c.upload(v, content, n); err != nil {
 			return errors.Join(err, plain(v.Delete(0)))

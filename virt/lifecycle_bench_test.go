@@ -171,7 +171,7 @@ func BenchmarkLibraryMemory(b *testing.B) {
 			}
 		}
 		before := settledMemory(b, cmd.Process.Pid)
-		ask(`{"Method":"connect","URI":"test:///default"}`)
+		ask(`{"Method":"connect","Args":[{"URI":"test:///default"}]}`)
 		b.ReportMetric(before, "MiB-without")
 		b.ReportMetric(settledMemory(b, cmd.Process.Pid)-before, "MiB-more")
 		_ = ours.Close() // it ends

@@ -3,6 +3,7 @@ package virt
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,8 +73,8 @@ type remote struct {
 // errBusy is the error of a call that had to wait for others until its context ended.
 var errBusy = errors.New("another call to the hypervisor is in progress")
 
-// call makes one call, in the process of the hypervisor.
-func (r *remote) call(ctx context.Context, req request) (*response, error) {
+// call makes one call, in the process of the hypervisor, and returns its result.
+func (r *remote) call(ctx context.Context, method string, args ...any) (json.RawMessage, error) {
 	select {
 	case r.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -84,11 +85,11 @@ func (r *remote) call(ctx context.Context, req request) (*response, error) {
 	if err != nil {
 		return nil, Unreachable(fmt.Errorf("connect to %s: %w", r.uri, err))
 	}
-	resp, err := p.call(ctx, req, callWait)
+	resp, err := p.call(ctx, callWait, method, args...)
 	switch {
 	case err != nil:
 		r.drop(err)
-		return nil, Unreachable(fmt.Errorf("%s on %s: %w", req.Method, r.uri, err))
+		return nil, Unreachable(fmt.Errorf("%s on %s: %w", method, r.uri, err))
 	case resp.Broken: // libvirt closed the connection; a new process is as good as a new connection, and surer
 		r.drop(nil)
 		return nil, Unreachable(errors.New(resp.Err))
@@ -96,7 +97,7 @@ func (r *remote) call(ctx context.Context, req request) (*response, error) {
 		return nil, errors.New(resp.Err)
 	}
 	r.pause = 0
-	return resp, nil
+	return resp.Result, nil
 }
 
 // connected returns the process, connected to the hypervisor.
@@ -114,7 +115,7 @@ func (r *remote) connected(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := r.connect(ctx, theirs, request{Changes: true})
+	p, err := r.connect(ctx, theirs, connection{Changes: true})
 	_ = theirs.Close()
 	if err != nil {
 		_ = changes.Close()
@@ -145,21 +146,21 @@ func (r *remote) watch(changes *os.File) {
 }
 
 // connect starts a process and connects it to the hypervisor. pipe is what it uploads, or, with Changes, where it writes which domains
-// have changed; nil: nothing. req may have details.
-func (r *remote) connect(ctx context.Context, pipe *os.File, req request) (*process, error) {
+// have changed; nil: nothing.
+func (r *remote) connect(ctx context.Context, pipe *os.File, to connection) (*process, error) {
 	name := "hypervisor"
-	if req.Consoles {
+	if to.Consoles {
 		name = "consoles"
 	}
 	p, err := r.start(name, pipe)
 	if err != nil {
 		return nil, err
 	}
-	req.Method, req.URI = methodConnect, r.uri
+	to.URI = r.uri
 	if r.driver.Confine != nil {
-		req.Confine = r.driver.Confine(r.uri)
+		to.Confine = r.driver.Confine(r.uri)
 	}
-	resp, err := p.call(ctx, req, connectWait)
+	resp, err := p.call(ctx, connectWait, methodConnect, to)
 	if err == nil && resp.Err != "" {
 		err = errors.New(resp.Err)
 	}
@@ -288,12 +289,12 @@ func socketPair() (net.Conn, *os.File, error) {
 }
 
 // call sends a request and waits for the response, until ctx ends and for most at most.
-func (p *process) call(ctx context.Context, req request, most time.Duration) (*response, error) {
+func (p *process) call(ctx context.Context, most time.Duration, method string, args ...any) (*response, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetDeadline(time.Unix(1, 0)) })
 	var resp response
-	err := writeFrame(p.conn, req)
+	err := writeRequest(p.conn, method, args)
 	if err == nil {
 		err = readFrame(p.conn, &resp)
 	}

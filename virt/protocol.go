@@ -13,89 +13,29 @@ import (
 // The daemon sends a request and receives one response. A process for consoles also sends frames with what they write. Both are the same
 // program, so there are no versions.
 
-// A method is a call that a process makes.
-type method string
+// methodConnect is the first call to a process. The others are libvirtConn.methods.
+const methodConnect = "connect"
 
-// The methods. Connect is the first request to a process.
-const (
-	methodConnect      method = "connect"
-	methodDomains      method = "domains"
-	methodNode         method = "node"
-	methodPools        method = "pools"
-	methodNetworks     method = "networks"
-	methodCapabilities method = "capabilities"
-	methodInterfaces   method = "list interfaces"
-	methodDefineNet    method = "define network"
-	methodDeleteNet    method = "delete network"
-	methodFind         method = "find"
-	methodXML          method = "xml"
-	methodDefine       method = "define"
-	methodAutostart    method = "set autostart"
-	methodStart        method = "start"
-	methodStartWith    method = "start with"
-	methodSetBootOrder method = "set boot order"
-	methodShutdown     method = "shutdown"
-	methodDestroy      method = "destroy"
-	methodUndefine     method = "undefine"
-	methodVolumes      method = "list volumes"
-	methodVolumeAt     method = "find volume"
-	methodGrow         method = "resize volume"
-	methodCreateVolume method = "create volume"
-	methodUploadVolume method = "upload volume"
-	methodDeleteVolume method = "delete volume"
-
-	methodSnapshots      method = "list snapshots"
-	methodSnapshot       method = "create snapshot"
-	methodRevert         method = "revert to snapshot"
-	methodDeleteSnapshot method = "delete snapshot"
-
-	// Of a process for consoles.
-	methodOpenConsole  method = methodsOfConsoles + "open"
-	methodTypeConsole  method = methodsOfConsoles + "type"
-	methodCloseConsole method = methodsOfConsoles + "close"
-)
-
-// methodsOfConsoles begins the names of the methods of a process for consoles.
-const methodsOfConsoles = "console "
-
-// A request is one call. Which fields it has depends on the method.
+// A request is one call, with its arguments as a JSON array.
 type request struct {
-	Method  method
-	URI     string          `json:",omitempty"`
-	Confine *confine.Paths  `json:",omitempty"` // what the process may open, from now on; nil: no limit
-	UUID    string          `json:",omitempty"`
-	XML     string          `json:",omitempty"`
-	Pool    string          `json:",omitempty"`
-	Name    string          `json:",omitempty"`
-	Arch    string          `json:",omitempty"`
-	Type    string          `json:",omitempty"` // of a domain
-	Bytes   uint64          `json:",omitempty"`
-	Order   map[string]uint `json:",omitempty"`
-	Device  string          `json:",omitempty"`
-	Volumes []VolumeID      `json:",omitempty"`
-	Content []byte          `json:",omitempty"` // of a small upload; that of others comes from a pipe; what is typed
+	Method string
+	Args   json.RawMessage `json:",omitempty"`
+}
 
-	Changes  bool `json:",omitempty"` // with connect: write the UUIDs of domains that have changed to the pipe
-	Consoles bool `json:",omitempty"` // with connect: the process is for consoles
-	On       bool `json:",omitempty"` // of set autostart
-	Take     bool `json:",omitempty"` // take the console from another program
+// A connection is what a new process connects to, and what for.
+type connection struct {
+	URI      string
+	Confine  *confine.Paths `json:",omitempty"` // what the process may open, from now on; nil: no limit
+	Changes  bool           `json:",omitempty"` // write the UUIDs of domains that have changed to the pipe
+	Consoles bool           `json:",omitempty"` // the process is for consoles
 }
 
 // A response is the result of a call.
 type response struct {
-	Err     string   `json:",omitempty"`
-	Broken  bool     `json:",omitempty"` // Err says that there is no connection
-	Text    string   `json:",omitempty"`
-	Names   []string `json:",omitempty"`
-	Bytes   uint64   `json:",omitempty"`
-	Domains []Domain `json:",omitempty"`
-	Volumes []Volume `json:",omitempty"`
-
-	Node      Node          `json:",omitzero"`
-	Pools     []Pool        `json:",omitempty"`
-	Networks  []Network     `json:",omitempty"`
-	Snapshots []Snapshot    `json:",omitempty"`
-	Console   *consoleFrame `json:",omitempty"` // not an answer: a console wrote
+	Err     string          `json:",omitempty"`
+	Broken  bool            `json:",omitempty"` // Err says that there is no connection
+	Result  json.RawMessage `json:",omitempty"`
+	Console *consoleFrame   `json:",omitempty"` // not an answer: a console wrote
 }
 
 // A consoleFrame is what happened to a console.
@@ -108,6 +48,15 @@ type consoleFrame struct {
 
 // maxFrame is far above the list of the domains of any hypervisor.
 const maxFrame = 64 << 20
+
+// writeRequest writes a request for a call.
+func writeRequest(w io.Writer, method string, args []any) error {
+	body, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	return writeFrame(w, request{method, body})
+}
 
 // writeFrame writes a value as one frame.
 func writeFrame(w io.Writer, v any) error {

@@ -2,13 +2,14 @@ package virt
 
 import (
 	"bytes"
+	"encoding/json"
 	"testing"
 )
 
 // FuzzFrame reads frames of anything: an error or a value that is written and read again unchanged.
 func FuzzFrame(f *testing.F) {
 	var seed bytes.Buffer
-	if err := writeFrame(&seed, response{Text: "<domain/>", Domains: []Domain{{Name: "a", State: StateOff}}}); err != nil {
+	if err := writeFrame(&seed, response{Result: json.RawMessage(`[{"Name":"a","State":"off"}]`)}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(seed.Bytes())

@@ -151,27 +151,3 @@ func (s *Server) onSnapshots(ctx context.Context, host, name string, kind event.
 		},
 	})
 }
-
-// Snapshots implements Hypervisor.
-func (r *remote) Snapshots(ctx context.Context, uuid string) ([]Snapshot, error) {
-	resp, err := r.call(ctx, request{Method: methodSnapshots, UUID: uuid})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Snapshots, nil
-}
-
-// CreateSnapshot implements Hypervisor.
-func (r *remote) CreateSnapshot(ctx context.Context, uuid, xml string) error {
-	return r.do(ctx, request{Method: methodSnapshot, UUID: uuid, XML: xml})
-}
-
-// Revert implements Hypervisor.
-func (r *remote) Revert(ctx context.Context, uuid, name string) error {
-	return r.do(ctx, request{Method: methodRevert, UUID: uuid, Name: name})
-}
-
-// DeleteSnapshot implements Hypervisor.
-func (r *remote) DeleteSnapshot(ctx context.Context, uuid, name string) error {
-	return r.do(ctx, request{Method: methodDeleteSnapshot, UUID: uuid, Name: name})
-}
