@@ -1,12 +1,12 @@
 package daemon
 
 import (
-	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -39,9 +39,6 @@ func ownAddr(l *lab.Lab, addr netip.Addr) bool {
 	if slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Address == addr && addr.IsValid() }) {
 		return true
 	}
-	addrs, err := net.InterfaceAddrs()
-	return err == nil && slices.ContainsFunc(addrs, func(a net.Addr) bool {
-		prefix, err := netip.ParsePrefix(a.String())
-		return err == nil && prefix.Addr().Unmap() == addr
-	})
+	addrs, _ := links.Addrs()
+	return slices.Contains(addrs, addr)
 }

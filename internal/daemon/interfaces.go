@@ -119,11 +119,8 @@ func addressMissing(n *lab.Network) bool {
 
 // onMachine reports whether an interface of this machine has an address, as far as the kernel answers.
 func onMachine(addr netip.Addr) bool {
-	addrs, err := net.InterfaceAddrs()
-	return err != nil || slices.ContainsFunc(addrs, func(a net.Addr) bool {
-		prefix, err := netip.ParsePrefix(a.String())
-		return err == nil && prefix.Addr() == addr
-	})
+	addrs, err := links.Addrs()
+	return err != nil || slices.Contains(addrs, addr)
 }
 
 // currentWarnings returns the warnings that hold now: those of the load, of certificates as they are now, and addresses lost since.
@@ -188,16 +185,10 @@ type machine struct {
 }
 
 // thisMachine asks the kernel.
-func thisMachine() (m machine) {
+func thisMachine() machine {
 	interfaces, errInterfaces := net.Interfaces()
-	addrs, errAddrs := net.InterfaceAddrs()
-	m = machine{interfaces: interfaces, unknown: errInterfaces != nil || errAddrs != nil}
-	for _, a := range addrs {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			m.addrs = append(m.addrs, prefix.Addr())
-		}
-	}
-	return m
+	addrs, errAddrs := links.Addrs()
+	return machine{interfaces: interfaces, addrs: addrs, unknown: errInterfaces != nil || errAddrs != nil}
 }
 
 // addressError returns errNoAddress for an address and port that clients do not reach: no interface has the address.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -51,13 +52,9 @@ func readSegments(l *lab.Lab) *segmentList {
 			continue
 		}
 		list.zones = append(list.zones, ifi.Name, strconv.Itoa(ifi.Index))
-		addrs, err := ifi.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, a := range addrs {
-			p, err := netip.ParsePrefix(a.String())
-			if err == nil && p.Addr().Is6() && !p.Addr().IsLinkLocalUnicast() {
+		prefixes, _ := links.Prefixes(n.Interface)
+		for _, p := range prefixes {
+			if p.Addr().Is6() && !p.Addr().IsLinkLocalUnicast() {
 				list.prefixes = append(list.prefixes, p.Masked())
 			}
 		}

@@ -7,7 +7,7 @@
 //	case <-tick.C:      // and now and then: the kernel drops notifications when they are too many
 //	}
 //
-// It says that something changed, not what: the caller asks the kernel. It needs no privilege.
+// It says that something changed, not what: the caller asks the kernel, with Prefixes or Addrs. It needs no privilege.
 package links
 
 import (
@@ -27,17 +27,25 @@ func Prefixes(name string) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := ifi.Addrs()
-	if err != nil {
-		return nil, err
+	return prefixesOf(ifi.Addrs())
+}
+
+// Addrs returns the addresses of all interfaces.
+func Addrs() (all []netip.Addr, err error) {
+	prefixes, err := prefixesOf(net.InterfaceAddrs())
+	for _, p := range prefixes {
+		all = append(all, p.Addr())
 	}
-	var all []netip.Prefix
+	return all, err
+}
+
+func prefixesOf(addrs []net.Addr, err error) (all []netip.Prefix, _ error) {
 	for _, a := range addrs {
 		if p, err := netip.ParsePrefix(a.String()); err == nil {
 			all = append(all, p)
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // atMost is how often Changed notifies: a machine that starts a hundred containers changes its interfaces as often.
