@@ -43,8 +43,7 @@ func (d *Daemon) openServed(ctx context.Context) (*served, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("read which backends were healthy: %w", err)
 	}
-	return s, d.registry.Register(&balancerCollector{s, prometheus.NewDesc(MetricBalancerBackends,
-		"Backends of a balancer: up, down (healthy once, and not now), new (never healthy), drained.", []string{"balancer", "state"}, nil)})
+	return s, d.registry.Register(newBalancerCollector(s))
 }
 
 // look notes backends that became healthy, and forgets those that the lab does not have any more. What the store does not take is tried again
@@ -140,20 +139,14 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 // MetricBalancerBackends is how many backends of a balancer are in a state.
 const MetricBalancerBackends = "bootlab_balancer_backends"
 
-// A balancerCollector counts backends at each scrape.
-type balancerCollector struct {
-	served *served
-	desc   *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c *balancerCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c *balancerCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, b := range c.served.balancers() {
-		for state, n := range map[string]int{"up": b.Up, "down": b.Down, "new": b.New, "drained": b.Drained} {
-			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), b.Name, state)
+// newBalancerCollector counts backends.
+func newBalancerCollector(s *served) *collector {
+	desc := prometheus.NewDesc(MetricBalancerBackends, "Backends of a balancer: up, down (healthy once, and not now), new (never healthy), drained.", []string{"balancer", "state"}, nil)
+	return &collector{[]*prometheus.Desc{desc}, func(set gauge) {
+		for _, b := range s.balancers() {
+			for state, n := range map[string]int{"up": b.Up, "down": b.Down, "new": b.New, "drained": b.Drained} {
+				set(desc, float64(n), b.Name, state)
+			}
 		}
-	}
+	}}
 }

@@ -199,34 +199,24 @@ func (w *diskWatch) conditions() (all []api.Condition) {
 // MetricConditions is how many of the measured conditions are good and how many are not.
 const MetricConditions = "bootlab_conditions"
 
-// A conditionCollector counts conditions at each scrape.
-type conditionCollector struct {
-	conditions func() []api.Condition
-	desc       *prometheus.Desc
-}
-
-func newConditionCollector(conditions func() []api.Condition) *conditionCollector {
-	return &conditionCollector{conditions, prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved addresses that others use, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)}
-}
-
-// Describe implements prometheus.Collector.
-func (c *conditionCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c *conditionCollector) Collect(ch chan<- prometheus.Metric) {
-	n := map[[2]string]int{}
-	for _, k := range api.ConditionKinds() {
-		n[[2]string{k, "ok"}], n[[2]string{k, "failed"}] = 0, 0
-	}
-	for _, x := range c.conditions() {
-		state := "failed"
-		if x.OK {
-			state = "ok"
+// newConditionCollector counts conditions.
+func newConditionCollector(conditions func() []api.Condition) *collector {
+	desc := prometheus.NewDesc(MetricConditions,
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved addresses that others use, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
+	return &collector{[]*prometheus.Desc{desc}, func(set gauge) {
+		n := map[[2]string]int{}
+		for _, k := range api.ConditionKinds() {
+			n[[2]string{k, "ok"}], n[[2]string{k, "failed"}] = 0, 0
 		}
-		n[[2]string{x.Kind, state}]++
-	}
-	for labels, count := range n {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), labels[0], labels[1])
-	}
+		for _, x := range conditions() {
+			state := "failed"
+			if x.OK {
+				state = "ok"
+			}
+			n[[2]string{x.Kind, state}]++
+		}
+		for labels, count := range n {
+			set(desc, float64(count), labels[:]...)
+		}
+	}}
 }

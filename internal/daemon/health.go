@@ -417,36 +417,23 @@ const MetricServerUp = "bootlab_server_up"
 // MetricServerDescriptors is how many file descriptors a server may use.
 const MetricServerDescriptors = "bootlab_server_descriptors"
 
-// A serverCollector counts the servers that serve, at each scrape.
-type serverCollector struct {
-	states          func() []api.Server
-	shares          descriptors.Shares
-	up, descriptors *prometheus.Desc
-}
-
-func newServerCollector(states func() []api.Server, shares descriptors.Shares) *serverCollector {
+// newServerCollector counts the servers that serve.
+func newServerCollector(states func() []api.Server, shares descriptors.Shares) *collector {
 	label := []string{"server"}
-	return &serverCollector{
-		states, shares, prometheus.NewDesc(MetricServerUp, "Whether the server serves all that it should: 1, else 0.", label, nil),
-		prometheus.NewDesc(MetricServerDescriptors, "File descriptors that the server may use for connections, transfers and requests. process_max_fds is the limit of all.", label, nil),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *serverCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.up; ch <- c.descriptors }
-
-// Collect implements prometheus.Collector.
-func (c *serverCollector) Collect(ch chan<- prometheus.Metric) {
-	for server, n := range map[string]int{
-		serverTFTP: c.shares.TFTP(), serverDNS: c.shares.DNS(), serverHTTP: c.shares.HTTP(), serverAdmin: c.shares.Admin, serverLB: c.shares.Balancers(),
-	} {
-		ch <- prometheus.MustNewConstMetric(c.descriptors, prometheus.GaugeValue, float64(n), server)
-	}
-	for _, s := range c.states() {
-		up := 0.0
-		if s.Serving {
-			up = 1
+	up := prometheus.NewDesc(MetricServerUp, "Whether the server serves all that it should: 1, else 0.", label, nil)
+	files := prometheus.NewDesc(MetricServerDescriptors, "File descriptors that the server may use for connections, transfers and requests. process_max_fds is the limit of all.", label, nil)
+	return &collector{[]*prometheus.Desc{up, files}, func(set gauge) {
+		for server, n := range map[string]int{
+			serverTFTP: shares.TFTP(), serverDNS: shares.DNS(), serverHTTP: shares.HTTP(), serverAdmin: shares.Admin, serverLB: shares.Balancers(),
+		} {
+			set(files, float64(n), server)
 		}
-		ch <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, up, s.Name)
-	}
+		for _, s := range states() {
+			serves := 0.0
+			if s.Serving {
+				serves = 1
+			}
+			set(up, serves, s.Name)
+		}
+	}}
 }

@@ -233,45 +233,27 @@ const (
 	MetricStoreLosses     = "bootlab_store_losses"
 )
 
-// A storeCollector reads the state of the store at each scrape.
-type storeCollector struct {
-	watch                                         *storeWatch
-	degraded, synced, freeBytes, freeInodes, lost *prometheus.Desc
-}
-
-func newStoreCollector(w *storeWatch) *storeCollector {
+// newStoreCollector reads the state of the store.
+func newStoreCollector(w *storeWatch) *collector {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
-	return &storeCollector{
-		watch:      w,
-		degraded:   desc(MetricStoreDegraded, "1 while /readyz says that the store is degraded, else 0."),
-		synced:     desc(MetricStoreSynced, "Time of the last write to the state file that is on disk, in seconds since 1970; 0 before the first."),
-		freeBytes:  desc(MetricStoreFreeBytes, "Free space of the state folder's file system."),
-		freeInodes: desc(MetricStoreFreeInodes, "Free inodes of the state folder's file system."),
-		lost:       desc(MetricStoreLosses, "Losses of stored changes that no admin has accepted."),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *storeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.degraded, c.synced, c.freeBytes, c.freeInodes, c.lost} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.watch.status()
-	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-	gauge(c.degraded, float64(min(1, len(s.Causes))))
-	synced := 0.0
-	if !s.Synced.IsZero() {
-		synced = float64(s.Synced.UnixMilli()) / 1000
-	}
-	gauge(c.synced, synced)
-	gauge(c.freeBytes, float64(s.FreeBytes))
-	gauge(c.freeInodes, float64(s.FreeInodes))
-	c.watch.mu.Lock()
-	lost := len(c.watch.losses)
-	c.watch.mu.Unlock()
-	gauge(c.lost, float64(lost))
+	degraded := desc(MetricStoreDegraded, "1 while /readyz says that the store is degraded, else 0.")
+	synced := desc(MetricStoreSynced, "Time of the last write to the state file that is on disk, in seconds since 1970; 0 before the first.")
+	freeBytes := desc(MetricStoreFreeBytes, "Free space of the state folder's file system.")
+	freeInodes := desc(MetricStoreFreeInodes, "Free inodes of the state folder's file system.")
+	lost := desc(MetricStoreLosses, "Losses of stored changes that no admin has accepted.")
+	return &collector{[]*prometheus.Desc{degraded, synced, freeBytes, freeInodes, lost}, func(set gauge) {
+		s := w.status()
+		set(degraded, float64(min(1, len(s.Causes))))
+		at := 0.0
+		if !s.Synced.IsZero() {
+			at = float64(s.Synced.UnixMilli()) / 1000
+		}
+		set(synced, at)
+		set(freeBytes, float64(s.FreeBytes))
+		set(freeInodes, float64(s.FreeInodes))
+		w.mu.Lock()
+		losses := len(w.losses)
+		w.mu.Unlock()
+		set(lost, float64(losses))
+	}}
 }
