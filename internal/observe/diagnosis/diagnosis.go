@@ -184,42 +184,44 @@ func (c *boot) diagnose() Diagnosis {
 	return c.silent(c.own[len(c.own)-1])
 }
 
-// rank orders events by how far they show the machine to be; 0: they show nothing of a boot.
+// systemAddress is where a machine is whose system asks for an address.
+const systemAddress event.Stage = "address of the system"
+
+// progress are the places of a boot in their order.
+var progress = []event.Stage{"", event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, systemAddress, event.StageConfig, event.StageInstall, event.StageBalancer}
+
+// rank orders events by how far they show the machine to be in progress; 0: they show nothing of a boot.
 func rank(e event.Event) int {
+	at := e.Kind.Reached()
 	switch e.Kind {
-	case event.VMChanged, event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.BackendDown, event.BackendNew, event.BackendDrained, event.BackendReady, event.BootstrapLeft,
-		event.DHCPRogue, event.DHCPConflict, event.DHCPFlood, event.DHCPNameTaken:
+	case event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.DHCPRogue, event.DHCPConflict, event.DHCPFlood, event.DHCPNameTaken:
 		return 0
 	case event.BackendUp:
-		return 9
-	case event.InstallArmed:
-		return 1
-	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop, event.InstallUnknown:
-		return 4
+		at = event.StageBalancer
+	case event.InstallArmed, event.PowerCycleFailed:
+		at = event.StageVM
 	case event.DHCPDiscover, event.DHCPOffer, event.DHCPAck:
 		if e.Client == event.ClientOS {
-			return 6
+			at = systemAddress
 		}
 	}
-	order := []event.Stage{event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, "", event.StageConfig, event.StageInstall}
-	return 1 + slices.Index(order, e.Kind.Stage())
+	return max(0, slices.Index(progress, at))
 }
 
-// reached returns the furthest stage of the boot. A system's DHCP messages come after its files, and show no stage of their own.
+// reached returns the furthest stage of the boot.
 func (c *boot) reached() event.Stage {
-	stages := []event.Stage{"", event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, event.StageAddress, event.StageConfig, event.StageInstall, event.StageBalancer}
 	furthest := 0
 	for _, e := range c.own {
 		r := rank(e)
 		if e.Claimed {
 			continue // a conflict about its address
 		}
-		if r == 6 {
-			r = 2
+		if progress[r] == systemAddress {
+			r = slices.Index(progress, event.StageAddress) // it comes after the files, and shows no stage of its own
 		}
 		furthest = max(furthest, r)
 	}
-	return stages[furthest]
+	return progress[furthest]
 }
 
 // seen returns the last event of those kinds, if there is one.

@@ -276,6 +276,20 @@ func (k Kind) String() string { return describe(k).name }
 // Stage returns the stage that the kind belongs to.
 func (k Kind) Stage() Stage { return describe(k).stage }
 
+// Reached returns the stage that an event of the kind shows its machine to be at; empty: none.
+func (k Kind) Reached() Stage {
+	switch k {
+	case InstallArmed, VMChanged, VMStopped, VMDeleted, VMSnapshot, VMSnapshotDeleted, PowerCycleFailed:
+		return ""
+	case InstallBooting, InstallLocalBoot, InstallLoop, InstallUnknown:
+		return StageScript
+	}
+	if k.Stage() == StageBalancer {
+		return "" // a check, or what an admin did to a backend
+	}
+	return k.Stage()
+}
+
 // Level returns the level at which the kind is logged.
 func (k Kind) Level() slog.Level { return describe(k).level }
 

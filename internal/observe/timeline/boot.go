@@ -165,7 +165,7 @@ func (s *bootSummary) advance(e event.Event) {
 		s.updateProgress(e)
 		return
 	}
-	if stage := reached(e); order(stage) > order(s.Stage) {
+	if stage := e.Kind.Reached(); order(stage) > order(s.Stage) {
 		s.Stage = stage
 	}
 	s.updateProgress(e)
@@ -222,7 +222,7 @@ func (s *bootSummary) updateOutcome(e event.Event) {
 		s.Outcome, s.Reason = Failed, reason(e)
 	case e.Kind == event.VMDeleted && s.Outcome == Booting:
 		s.Outcome = Ended
-	case order(reached(e)) > 0 && !e.Kind.Change():
+	case order(e.Kind.Reached()) > 0 && !e.Kind.Change():
 		s.Outcome, s.Reason = Booting, ""
 	}
 }
@@ -258,20 +258,6 @@ func reason(e event.Event) string {
 		}
 	}
 	return strings.Join(parts, ": ")
-}
-
-// reached returns the stage that e shows the machine to be at; empty: none.
-func reached(e event.Event) event.Stage {
-	switch e.Kind {
-	case event.InstallArmed, event.VMChanged, event.VMStopped, event.VMDeleted, event.VMSnapshot, event.VMSnapshotDeleted, event.PowerCycleFailed:
-		return ""
-	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop, event.InstallUnknown:
-		return event.StageScript
-	}
-	if isCheck(e) {
-		return ""
-	}
-	return e.Kind.Stage()
 }
 
 // order returns the position of a stage in a boot, from 1; 0 if it is no stage of a boot.
