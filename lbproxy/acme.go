@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -95,13 +94,9 @@ func (t *acmeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.caFile == "" {
 		return http.DefaultTransport.RoundTrip(r)
 	}
-	pem, err := regular.Read(t.caFile, regular.Small)
+	pool, err := regular.Authorities(t.caFile)
 	if err != nil {
 		return nil, fmt.Errorf("read tls.acme.ca_file: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate", t.caFile)
 	}
 	// The ACME client sends a few requests in a day: no connection is kept.
 	inner := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}

@@ -90,13 +90,9 @@ func tlsOf(c lab.Check, target netip.AddrPort) (*tls.Config, error) {
 	if c.CAFile == "" {
 		return config, nil
 	}
-	pem, err := regular.Read(c.CAFile, regular.Small)
-	if err != nil {
+	var err error
+	if config.RootCAs, err = regular.Authorities(c.CAFile); err != nil {
 		return nil, fmt.Errorf("read ca_file of the check: %w", err)
-	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("ca_file of the check %s has no certificate (PEM)", c.CAFile)
 	}
 	host, _, err := net.SplitHostPort(c.Host)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -39,13 +38,9 @@ func newMemberTLS(key memberTLSKey) (*tls.Config, error) {
 	if key.CAFile == "" {
 		return c, nil
 	}
-	pem, err := regular.Read(key.CAFile, regular.Small)
-	if err != nil {
+	var err error
+	if c.RootCAs, err = regular.Authorities(key.CAFile); err != nil {
 		return nil, fmt.Errorf("read backend_tls.ca_file: %w", err)
-	}
-	c.RootCAs = x509.NewCertPool()
-	if !c.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate", key.CAFile)
 	}
 	return c, nil
 }

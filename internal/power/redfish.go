@@ -45,8 +45,8 @@ func newRedfish(b *lab.BMC, password string) (*redfish, error) {
 	}
 	trust := &tls.Config{InsecureSkipVerify: b.Insecure, MinVersion: tls.VersionTLS12, CipherSuites: suites()} //nolint:gosec // the lab file says so
 	if b.CAFile != "" {
-		if trust.RootCAs, err = authorities(b.CAFile); err != nil {
-			return nil, err
+		if trust.RootCAs, err = regular.Authorities(b.CAFile); err != nil {
+			return nil, fmt.Errorf("bmc.ca_file: %w", err)
 		}
 	}
 	r := &redfish{firmware: b.Firmware, user: b.Username, password: password, base: &url.URL{Scheme: u.Scheme, Host: u.Host}}
@@ -75,18 +75,6 @@ func (r *redfish) onSameController(req *http.Request, via []*http.Request) error
 		return fmt.Errorf("redirect to %s refused: it is another machine", printable(req.URL.Redacted()))
 	}
 	return nil
-}
-
-func authorities(file string) (*x509.CertPool, error) {
-	pem, err := regular.Read(file, regular.Small)
-	if err != nil {
-		return nil, fmt.Errorf("bmc.ca_file: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("bmc.ca_file: no certificate in %s: want PEM", file)
-	}
-	return pool, nil
 }
 
 func untrusted(err error) bool {

@@ -232,7 +232,7 @@ func TestTrust(t *testing.T) {
 		t.Errorf("no password file: %v", err)
 	}
 	b = &lab.BMC{Redfish: s.URL, CAFile: file(t, "nothing")}
-	if err := netBoot(t.Context(), b); err == nil || !strings.Contains(err.Error(), "no certificate in") {
+	if err := netBoot(t.Context(), b); err == nil || !strings.Contains(err.Error(), "has no certificate") {
 		t.Errorf("no certificate: %v", err)
 	}
 }

@@ -3,6 +3,7 @@
 package regular
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,19 @@ func Read(path string, limit int64) ([]byte, error) {
 	}
 	defer f.Close()
 	return ReadFrom(f, limit)
+}
+
+// Authorities returns the certificates of a file, of the authorities that may sign others.
+func Authorities(path string) (*x509.CertPool, error) {
+	pem, err := Read(path, Small)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate: want PEM", path)
+	}
+	return pool, nil
 }
 
 // ReadFrom is Read of a file that was opened with OpenFlags, from its beginning. It does not close it.
