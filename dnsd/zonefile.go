@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -38,19 +37,6 @@ func (t *Table) ZoneFiles() []ZoneFile {
 	}
 	slices.SortFunc(files, func(x, y ZoneFile) int { return cmp.Compare(x.Origin, y.Origin) })
 	return files
-}
-
-// WriteZones writes the text of all ZoneFiles. The error is w's.
-func (t *Table) WriteZones(w io.Writer) error {
-	for n, f := range t.ZoneFiles() {
-		if n > 0 {
-			f.Text = "\n" + f.Text
-		}
-		if _, err := io.WriteString(w, f.Text); err != nil {
-			return fmt.Errorf("write zone %s: %w", f.Origin, err)
-		}
-	}
-	return nil
 }
 
 func (z *zone) write(b *bytes.Buffer) {

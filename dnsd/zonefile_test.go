@@ -1,6 +1,8 @@
 package dnsd
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -268,4 +270,17 @@ func TestZoneFileOfAnyBytes(t *testing.T) {
 	if got := table.BadFiles(); len(got) != 1 || got[0].Pos != (lab.Pos{File: "/z", Line: 2, Column: 7}) {
 		t.Errorf("%+v", got)
 	}
+}
+
+// WriteZones writes the text of all ZoneFiles. The error is w's.
+func (t *Table) WriteZones(w io.Writer) error {
+	for n, f := range t.ZoneFiles() {
+		if n > 0 {
+			f.Text = "\n" + f.Text
+		}
+		if _, err := io.WriteString(w, f.Text); err != nil {
+			return fmt.Errorf("write zone %s: %w", f.Origin, err)
+		}
+	}
+	return nil
 }

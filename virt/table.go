@@ -53,15 +53,6 @@ func Compile(l *lab.Lab) (*Table, error) {
 	return t, nil
 }
 
-// Hosts returns the names of the hosts that are virtual machines, sorted.
-func (t *Table) Hosts() []string {
-	names := make([]string, len(t.machines))
-	for i, m := range t.machines {
-		names[i] = m.host.Name
-	}
-	return names
-}
-
 // XML returns the domain XML of a host, on its first candidate if no hypervisor was chosen yet. Its disks are given as pool and
 // volume, because the path of a volume is known only after its creation. It is an error if the host has no vm.
 func (t *Table) XML(host string) (string, error) {
@@ -71,27 +62,6 @@ func (t *Table) XML(host string) (string, error) {
 	}
 	m = m.first()
 	return m.text(m.domain())
-}
-
-// VolumeXML returns the XML of the volumes that are created for a host, in the order of its disks.
-func (t *Table) VolumeXML(host string) ([]string, error) {
-	m, err := t.machine(host)
-	if err != nil {
-		return nil, err
-	}
-	m = m.first()
-	var xmls []string
-	for i, d := range m.disksOf() {
-		if d.Volume != "" {
-			continue
-		}
-		xml, err := m.volume(i).Marshal()
-		if err != nil {
-			return nil, err
-		}
-		xmls = append(xmls, xml)
-	}
-	return xmls, nil
 }
 
 func (t *Table) machine(host string) (*machine, error) {

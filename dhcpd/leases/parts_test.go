@@ -54,3 +54,15 @@ func TestPool(t *testing.T) {
 		t.Errorf("size %d, want %d at most", all.Size(), maxPool)
 	}
 }
+
+// Contains reports whether a lies in the range, whether or not the pool may give it.
+func (p *Pool) Contains(a netip.Addr) bool {
+	n, ok := addr4(a)
+	return ok && p.contains(n)
+}
+
+// MayGive reports whether a lies in the range and is not blocked.
+func (p *Pool) MayGive(a netip.Addr) bool {
+	n, ok := addr4(a)
+	return ok && p.gives(n)
+}

@@ -47,18 +47,6 @@ func (p *Pool) Size() int { return p.size }
 // Usable returns how many addresses the pool may give.
 func (p *Pool) Usable() int { return p.usable }
 
-// Contains reports whether a lies in the range, whether or not the pool may give it.
-func (p *Pool) Contains(a netip.Addr) bool {
-	n, ok := addr4(a)
-	return ok && p.contains(n)
-}
-
-// MayGive reports whether a lies in the range and is not blocked.
-func (p *Pool) MayGive(a netip.Addr) bool {
-	n, ok := addr4(a)
-	return ok && p.gives(n)
-}
-
 func (p *Pool) contains(a uint32) bool { return int(a-p.first) < p.size }
 
 func (p *Pool) gives(a uint32) bool {

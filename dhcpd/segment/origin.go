@@ -41,9 +41,6 @@ type origins struct {
 	buf  [originSpace]byte
 }
 
-// SeesSenders reports whether Sender can know the sender of a frame: on the socket of one interface.
-func (s *Socket) SeesSenders() bool { return s.endings != nil }
-
 // Sender returns the MAC that sent the frame of a DHCPRELEASE or DHCPDECLINE, which Receive has returned, to port 67. ok is false where its
 // frame was not received: the packet socket was full in a flood, or the type of the message comes after other options.
 func (s *Socket) Sender(xid [4]byte, client lab.MAC, from netip.Addr) (sender lab.MAC, ok bool) {

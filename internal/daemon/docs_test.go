@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"bytes"
 	"flag"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/bootlab/bootlab/internal/content/mirror"
-	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/test/support/golden"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -38,9 +36,5 @@ func TestMetricsPage(t *testing.T) {
 	r.start()
 	r.until("all servers and loops have begun", func() bool { return strings.Contains(r.log.String(), "daemon_ready") })
 	r.until("the mirror's folder was looked through", func() bool { return shows(t, r.registry, mirror.MetricBytes) })
-	var got bytes.Buffer
-	if err := metrics.Doc(&got, r.registry); err != nil {
-		t.Fatal(err)
-	}
-	golden.Check(t, update, "../../docs/metrics.md", got.String())
+	golden.Check(t, update, "../../docs/metrics.md", metricsPage(t, r.registry))
 }

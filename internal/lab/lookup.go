@@ -112,15 +112,6 @@ func (l *Lab) Cluster(name string) *Cluster {
 	return nil
 }
 
-// Mirror returns the mirror of that name, or nil.
-func (l *Lab) Mirror(name string) *Mirror {
-	i, ok := slices.BinarySearchFunc(l.Mirrors, name, func(m *Mirror, name string) int { return strings.Compare(m.Name, name) })
-	if !ok {
-		return nil
-	}
-	return l.Mirrors[i]
-}
-
 // MachineOf returns the host that has that NIC or, for an address inside a pool that boots a profile, a host
 // made for this MAC. What pool a machine was put in may depend on what it said of itself, and its firmware and its
 // system say different things: it stays a host of the pool that holds its address, unless that pool is not for its MAC. It

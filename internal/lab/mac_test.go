@@ -88,7 +88,7 @@ hosts: {a: {mac: 52:54:00:00:01:01, ip: 10.1.2.5}}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := l.Networks[0].PoolOf(m); p == nil || p.Name != tt.pool {
+		if p := l.Networks[0].PoolFor(&lab.Client{MAC: m}); p == nil || p.Name != tt.pool {
 			t.Errorf("PoolOf(%s) = %v, want %s", m, p, tt.pool)
 		}
 		name := ""

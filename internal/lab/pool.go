@@ -24,10 +24,6 @@ type Client struct {
 // class, architecture; the first by name among equals. It does not allocate.
 func (n *Network) PoolFor(a *Client) *Pool { return n.poolIndex().find(a) }
 
-// PoolOf returns the pool of n for a machine of which only the MAC is known, or nil. Pools that require more do not match. Use
-// PoolFor where there is a request, and PoolHolding where there is an address.
-func (n *Network) PoolOf(m MAC) *Pool { return n.PoolFor(&Client{MAC: m}) }
-
 // PoolHolding returns the pool of n whose range holds a, or nil. Ranges of one network never overlap.
 func (n *Network) PoolHolding(a netip.Addr) *Pool { return n.poolIndex().holding(a) }
 

@@ -110,10 +110,10 @@ func poolName(p *lab.Pool) string {
 func TestPoolOf(t *testing.T) {
 	t.Parallel()
 	l := parse(t, manyPools("http: vendor_class: HTTPClient, mac: 52:54:00:*:*:*", "kvm: mac: 52:54:*:*:*:*", "arm: arch: bios"))
-	if p := l.Networks[0].PoolOf(mac(t, "52:54:00:00:00:01")); poolName(p) != "kvm" {
+	if p := l.Networks[0].PoolFor(&lab.Client{MAC: mac(t, "52:54:00:00:00:01")}); poolName(p) != "kvm" {
 		t.Errorf("pool %q, want kvm", poolName(p))
 	}
-	if p := l.Networks[0].PoolOf(mac(t, "02:54:00:00:00:01")); p != nil {
+	if p := l.Networks[0].PoolFor(&lab.Client{MAC: mac(t, "02:54:00:00:00:01")}); p != nil {
 		t.Errorf("pool %q, want none", poolName(p))
 	}
 }

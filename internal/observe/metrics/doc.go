@@ -8,5 +8,4 @@
 //	bus := event.NewBus(event.BusConfig{Recorders: []event.Recorder{counts}})
 //	m, err := metrics.NewLab(registry, version, l.Name)
 //	m.Applied(gen, len(l.Hosts), time.Now())
-//	err := metrics.Doc(os.Stdout, registry) // docs/metrics.md
 package metrics

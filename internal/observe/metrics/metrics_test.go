@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"bytes"
 	"runtime"
 	"strings"
 	"testing"
@@ -102,34 +101,6 @@ bootlab_lab_reloads_total{result="refused"} 1
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
-	}
-}
-
-func TestDoc(t *testing.T) {
-	t.Parallel()
-	registry := prometheus.NewRegistry()
-	newRecorder(t, registry)
-	if _, err := metrics.NewLab(registry, "v1", "telco"); err != nil {
-		t.Fatal(err)
-	}
-	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_something", Help: "Not ours."}))
-	registry.MustRegister(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bootlab_unseen_total", Help: "No \"value\" yet."}, []string{"a", "b"}))
-	var out bytes.Buffer
-	if err := metrics.Doc(&out, registry); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"| `bootlab_events_total` | counter | `kind` | Events, by kind. |\n",
-		"| `bootlab_lab_reloads_total` | counter | `result`: applied, refused | Reloads of the lab file, by result. |\n",
-		"| `bootlab_unseen_total` | counter | `a`; `b` | No \"value\" yet. |\n",
-		"| `tftp_probe` | firmware | debug | firmware asked for a file's size only, as UEFI does |\n",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no line %q in\n%s", want, out.String())
-		}
-	}
-	if strings.Contains(out.String(), "process_something") {
-		t.Error("a metric that is not ours is described")
 	}
 }
 

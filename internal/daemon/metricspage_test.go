@@ -1,16 +1,17 @@
-package metrics
+package daemon_test
 
 import (
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
 )
 
 // ours begins the names of our metrics; those of the Go runtime and of the process are described elsewhere.
@@ -19,11 +20,12 @@ const ours = "bootlab_"
 // A row is one metric of docs/metrics.md.
 type row struct{ name, kind, labels, help string }
 
-// Doc writes docs/metrics.md: all metrics of the registry, and the kinds of event. The error is the registry's or w's.
-func Doc(w io.Writer, r *prometheus.Registry) error {
+// metricsPage returns docs/metrics.md: all metrics of the registry, and the kinds of event.
+func metricsPage(t *testing.T, r *prometheus.Registry) string {
+	t.Helper()
 	rows, err := gathered(r)
 	if err != nil {
-		return fmt.Errorf("gather metrics: %w", err)
+		t.Fatal(err)
 	}
 	for _, d := range described(r) {
 		if !slices.ContainsFunc(rows, func(have row) bool { return have.name == d.name }) {
@@ -38,7 +40,7 @@ func Doc(w io.Writer, r *prometheus.Registry) error {
 	for _, m := range rows {
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", m.name, m.kind, m.labels, m.help)
 	}
-	out.WriteString("\n## Kinds of event\n\nThe label `kind` of `" + Events + "`, the message in the log, and the name in timelines.\n\n")
+	out.WriteString("\n## Kinds of event\n\nThe label `kind` of `" + metrics.Events + "`, the message in the log, and the name in timelines.\n\n")
 	out.WriteString("| kind | stage | level | meaning |\n| --- | --- | --- | --- |\n")
 	for _, k := range event.Kinds() {
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", k, k.Stage(), strings.ToLower(k.Level().String()), k.Help())
@@ -48,8 +50,7 @@ func Doc(w io.Writer, r *prometheus.Registry) error {
 	for _, r := range event.Reasons() {
 		fmt.Fprintf(&out, "| `%s` | %s |\n", r, r.Help())
 	}
-	_, err = io.WriteString(w, out.String())
-	return err
+	return out.String()
 }
 
 // gathered returns the metrics that have a value.
@@ -116,7 +117,7 @@ func describeLabels(metric string, labels map[string][]string) string {
 	for name, values := range labels {
 		slices.Sort(values)
 		values = slices.Compact(values)
-		if metric == Events || metric == BuildInfo {
+		if metric == metrics.Events || metric == metrics.BuildInfo {
 			names = append(names, "`"+name+"`")
 			continue
 		}
@@ -128,4 +129,31 @@ func describeLabels(metric string, labels map[string][]string) string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, "; ")
+}
+
+func TestMetricsPageLines(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	if _, err := metrics.NewRecorder(registry); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := metrics.NewLab(registry, "v1", "telco"); err != nil {
+		t.Fatal(err)
+	}
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_something", Help: "Not ours."}))
+	registry.MustRegister(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bootlab_unseen_total", Help: "No \"value\" yet."}, []string{"a", "b"}))
+	page := metricsPage(t, registry)
+	for _, want := range []string{
+		"| `bootlab_events_total` | counter | `kind` | Events, by kind. |\n",
+		"| `bootlab_lab_reloads_total` | counter | `result`: applied, refused | Reloads of the lab file, by result. |\n",
+		"| `bootlab_unseen_total` | counter | `a`; `b` | No \"value\" yet. |\n",
+		"| `tftp_probe` | firmware | debug | firmware asked for a file's size only, as UEFI does |\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no line %q in\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "process_something") {
+		t.Error("a metric that is not ours is described")
+	}
 }
