@@ -27,51 +27,68 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
-// A Statuser reports the state of the daemon.
-type Statuser interface {
-	// Status returns it as it is now: the generation in force, the last reload, what serves and what is wrong.
-	Status(ctx context.Context) api.Status
-}
+// A Backend is the daemon, as the admin API asks it.
+type Backend interface {
+	// The daemon, its lab and its state.
 
-// An Inventory lists hosts and leases. Lists come sorted: hosts by name, leases by address.
-type Inventory interface {
+	// Status returns the state of the daemon as it is now: the generation in force, the last reload, what serves and what is wrong.
+	Status(ctx context.Context) api.Status
+	// Reload reads the lab again, and returns once it is in force or refused. Its error is the reason why the lab was refused; the last
+	// good lab stays in force. Forced applies even one that drops more than half of the contents.
+	Reload(ctx context.Context, force api.Force) (api.Reload, error)
+	// State returns the condition of the state folder as it is now.
+	State(ctx context.Context) api.State
+	// AcceptState takes the state as it is after a loss, if its database has that name: hosts whose install state is unknown are
+	// armed. It returns the state afterwards.
+	AcceptState(ctx context.Context, database string) (api.State, error)
+	// Backup writes a backup of the daemon's state as it is at the start of the call. Leases and installs go on meanwhile.
+	Backup(ctx context.Context, w io.Writer) error
+
+	// Hosts and leases. Lists are sorted: hosts by name, leases by address.
+
 	// Hosts returns the machines of the lab, each with its install state, and how its virtual machine is where it is one.
 	Hosts(ctx context.Context) []api.Host
 	// Leases returns a page of the book, which has expired and released leases too.
 	Leases(ctx context.Context, q api.LeaseQuery) api.LeasePage
 	// Plan returns everything derived from the lab in force as text, for one host or, with "", for all.
 	Plan(ctx context.Context, host string, s api.Secrets) (string, error)
-}
 
-// Timelines answer about a host's boots. host is a name of the lab, or the MAC of an unknown machine with colons.
-type Timelines interface {
+	// Leases and pools.
+
+	// Release gives the lease of an address back as if its machine had, or frees an address that was quarantined. The error
+	// says why not.
+	Release(ctx context.Context, addr netip.Addr) error
+	// Import takes over leases of another server, or answers what it would do. Leases that it skips are no error.
+	Import(ctx context.Context, leases []api.Lease, o api.Overwrite, r api.Rehearse) (api.LeaseImport, error)
+	// Pools returns all pools, by network and name.
+	Pools(ctx context.Context) []api.Pool
+
+	// A host's boots. host is a name of the lab, or the MAC of an unknown machine with colons.
+
 	// Boots returns the boots that are remembered, the oldest first.
 	Boots(ctx context.Context, host string) ([]api.Boot, error)
 	// Why returns where the last boot stopped, and why.
 	Why(ctx context.Context, host string) (api.Diagnosis, error)
 	// Follow returns the host's events from now on. The channel is closed when ctx ends, or when the reader is too slow.
 	Follow(ctx context.Context, host string) (<-chan event.Event, error)
-}
 
-// An Installer arms installations.
-type Installer interface {
+	// Installations.
+
 	// Install arms host, a name of the lab, for its next boot, and power-cycles it if cycle says so. If only that fails, host
 	// stays armed and the error says it.
 	Install(ctx context.Context, host string, cycle api.Cycle) (api.Arming, error)
 	// MarkInstalled makes host count as installed, because an admin says so.
 	MarkInstalled(ctx context.Context, host string) (api.Arming, error)
-}
 
-// DiscoveredMachines are the machines that are not in the lab file.
-type DiscoveredMachines interface {
+	// Machines that are not in the lab file.
+
 	// Discovered returns machines that are not in the lab, the one seen last first.
 	Discovered(ctx context.Context) []api.DiscoveredMachine
 	// Adoption says how one of them could become a host.
 	Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error)
-}
 
-// Machines are the virtual machines of the lab.
-type Machines interface {
+	// Virtual machines of the lab, and power.
+
 	// VMs returns, by host, those in the lab file, created or not, and those that are no longer in it. Where a hypervisor does not
 	// answer, its machines are there with the reason.
 	VMs(ctx context.Context) ([]api.VM, error)
@@ -91,60 +108,38 @@ type Machines interface {
 	Power(ctx context.Context, host string, action api.PowerAction) (api.Power, error)
 	// SetBoot sets what a host boots from next; always: at each boot.
 	SetBoot(ctx context.Context, host string, device api.BootDevice, always bool) (api.NextBoot, error)
-}
 
-// Balancers tell how the balancers are, by name, and take members out and in.
-type Balancers interface {
+	// Serial consoles of virtual machines.
+
+	// Console returns what happens on a host's console from now on. The channel is closed when ctx ends.
+	Console(ctx context.Context, host string) (<-chan api.ConsoleOutput, error)
+	// TakeConsole takes it from another program that has it.
+	TakeConsole(ctx context.Context, host string) error
+	// TypeConsole types on it.
+	TypeConsole(ctx context.Context, host string, input []byte) error
+	// ConsoleBoots returns the boots of a host whose output is kept, the oldest first.
+	ConsoleBoots(ctx context.Context, host string) []api.ConsoleBoot
+	// ConsoleLog returns the output of the boot that started at a time, as the machine wrote it.
+	ConsoleLog(ctx context.Context, host string, started time.Time) ([]byte, error)
+
+	// Balancers, by name, and their members.
+
 	// Balancers returns all of them, each with its members and what is believed of their health.
 	Balancers(ctx context.Context) []api.Balancer
 	// Backend does action to a member, given by name or address, and returns how it is afterwards.
 	Backend(ctx context.Context, balancer, backend string, change api.BackendChange) (api.Backend, error)
-}
 
-// Clusters bring the clusters of the lab up and down.
-type Clusters interface {
+	// Clusters of the lab.
+
 	// Clusters returns those that can be brought up, by name.
 	Clusters(ctx context.Context) []api.Cluster
 	// Up notes that a cluster is to be brought up, and returns at once.
 	Up(ctx context.Context, name string) (api.Cluster, error)
 	// Down shuts the virtual machines of a cluster down.
 	Down(ctx context.Context, name string) (api.Cluster, error)
-}
 
-// A Leaser releases leases for an admin, and reports how full pools are.
-type Leaser interface {
-	// Release gives the lease of an address back as if its machine had, or frees an address that was quarantined. The error
-	// says why not.
-	Release(ctx context.Context, addr netip.Addr) error
-	// Import takes over leases of another server, or answers what it would do. Leases that it skips are no error.
-	Import(ctx context.Context, leases []api.Lease, o api.Overwrite, r api.Rehearse) (api.LeaseImport, error)
-	// Pools returns all pools, by network and name.
-	Pools(ctx context.Context) []api.Pool
-}
+	// DNS. client is an address, or a host of the lab.
 
-// A Backuper copies the state of the daemon.
-type Backuper interface {
-	// Backup writes a backup of the state as it is at the start of the call. Leases and installs go on meanwhile.
-	Backup(ctx context.Context, w io.Writer) error
-}
-
-// A Reloader reads the lab again. Its error is the reason why the lab was refused; the last good lab stays in force.
-type Reloader interface {
-	// Reload returns once the lab is in force or refused. Forced applies even one that drops more than half of the contents.
-	Reload(ctx context.Context, force api.Force) (api.Reload, error)
-}
-
-// A Stater reports the condition of the state folder.
-type Stater interface {
-	// State returns it as it is now.
-	State(ctx context.Context) api.State
-	// AcceptState takes the state as it is after a loss, if its database has that name: hosts whose install state is unknown are
-	// armed. It returns the state afterwards.
-	AcceptState(ctx context.Context, database string) (api.State, error)
-}
-
-// Names answer about DNS. client is an address, or a host of the lab.
-type Names interface {
 	// Resolve answers a question as its client would be answered, and says why.
 	Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSAnswer, error)
 	// FlushDNS removes a name and those below it, or everything, from the forwarder's cache.
@@ -166,25 +161,12 @@ type AdminConfig struct {
 // AdminDeps is what Admin needs. All fields are required. An error of any of them may be an
 // *api.Error, or carry a status in a method HTTPStatus() int; otherwise it is answered with 500.
 type AdminDeps struct {
-	Status     Statuser
-	Inventory  Inventory
-	Timelines  Timelines
-	Installer  Installer
-	Discovered DiscoveredMachines
-	Machines   Machines
-	Consoles   Consoles
-	Balancers  Balancers
-	Clusters   Clusters
-	Leases     Leaser
-	Backups    Backuper
-	Reloader   Reloader
-	State      Stater
-	Names      Names
-	Gatherer   prometheus.Gatherer // what /metrics shows
-	Metrics    prometheus.Registerer
-	Log        *slog.Logger
-	Now        func() time.Time
-	Panics     *panics.Server // counts contained panics; nil: they are only logged
+	Backend  Backend
+	Gatherer prometheus.Gatherer // what /metrics shows
+	Metrics  prometheus.Registerer
+	Log      *slog.Logger
+	Now      func() time.Time
+	Panics   *panics.Server // counts contained panics; nil: they are only logged
 
 	// Own reports whether a Host header means this appliance: a name in lower case, or an address, and a port; 0: none.
 	Own func(host string, port uint16) bool

@@ -461,11 +461,11 @@ func TestNewAdminNeedsAToken(t *testing.T) {
 	t.Parallel()
 	h := newFakeDaemon()
 	defer func() {
-		if got := recover(); got != "httpd: AdminDeps.Status is nil" {
+		if got := recover(); got != "httpd: AdminDeps.Backend is nil" {
 			t.Errorf("panic %v", got)
 		}
 	}()
-	_ = newAdmin(t, h, &logBuffer{}, func(d *httpd.AdminDeps) { d.Status = nil })
+	_ = newAdmin(t, h, &logBuffer{}, func(d *httpd.AdminDeps) { d.Backend = nil })
 }
 
 // FuzzHost asserts of every name that is accepted as a host's: it stays the same when read again, and nothing in it has a

@@ -35,7 +35,7 @@ func TestLiveRefresh(t *testing.T) {
 	netns.Need(t, "chromium")
 	c := &counter{fakeDaemon: newFakeDaemon()}
 	admin := newAdmin(t, c.fakeDaemon, &logBuffer{}, func(d *httpd.AdminDeps) {
-		d.Status, d.Now = c, func() time.Time { return noon().Add(4 * time.Second * time.Duration(c.fetched.Load())) }
+		d.Backend, d.Now = c, func() time.Time { return noon().Add(4 * time.Second * time.Duration(c.fetched.Load())) }
 	})
 	var static atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -27,13 +27,11 @@ type params url.Values
 // Get returns a parameter; empty: the request does not have it.
 func (p params) Get(name string) string { return url.Values(p).Get(name) }
 
-// flag returns whether a parameter is 1. Anything but 0 and 1 is an error.
-func (p params) flag(name string) (bool, error) {
-	if url.Values(p).Has(name) && p.Get(name) != "0" && p.Get(name) != "1" {
-		return false, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s=%.60q is not known", name, p.Get(name)), Hint: "want " + name + "=1, or nothing"}
-	}
-	return p.Get(name) == "1", nil
-}
+// flags are the parameters that are 0 or 1.
+var flags = []string{"always", "backup", "check", "disks", "do", "done", "follow", "force", "now", "raw", "replace", "secrets"}
+
+// flag reports whether a flag is 1.
+func (p params) flag(name string) bool { return p.Get(name) == "1" }
 
 // changes are all changes by their path, with the parameters that a request may have: for the API and for the dashboard's forms.
 func (a *Admin) changes() map[string]endpoint {
@@ -48,21 +46,23 @@ func (a *Admin) changes() map[string]endpoint {
 		"power/{host}/boot":             a.changing(a.postBoot, "device", "always"),
 		"backends/{balancer}/{backend}": a.changing(a.postBackend, "action", "weight", "backup"),
 		"clusters/{cluster}/up": a.changing(func(r *http.Request, _ params) (any, error) {
-			return a.deps.Clusters.Up(r.Context(), r.PathValue("cluster"))
+			return a.deps.Backend.Up(r.Context(), r.PathValue("cluster"))
 		}),
 		"clusters/{cluster}/down": a.changing(func(r *http.Request, _ params) (any, error) {
-			return a.deps.Clusters.Down(r.Context(), r.PathValue("cluster"))
+			return a.deps.Backend.Down(r.Context(), r.PathValue("cluster"))
 		}),
 		"leases/{addr}/release": a.changing(a.postRelease),
 		pathImport:              a.withBody(a.postImport, "replace", "check"),
 		"reload":                a.changing(a.postReload, "force"),
 		"sessions/revoke":       a.changing(a.postRevoke),
 		"state/accept-new": a.changing(func(r *http.Request, p params) (any, error) {
-			return a.deps.State.AcceptState(r.Context(), p.Get("database"))
+			return a.deps.Backend.AcceptState(r.Context(), p.Get("database"))
 		}, "database"),
-		"dns/flush": a.changing(func(r *http.Request, p params) (any, error) { return a.deps.Names.FlushDNS(r.Context(), p.Get("name")) }, "name"),
+		"dns/flush": a.changing(func(r *http.Request, p params) (any, error) {
+			return a.deps.Backend.FlushDNS(r.Context(), p.Get("name"))
+		}, "name"),
 		"dns/updates/delete": a.changing(func(r *http.Request, p params) (any, error) {
-			return a.deps.Names.DeleteDNSUpdate(r.Context(), p.Get("name"), p.Get("type"))
+			return a.deps.Backend.DeleteDNSUpdate(r.Context(), p.Get("name"), p.Get("type"))
 		}, "name", "type"),
 	}
 }
@@ -79,7 +79,7 @@ func (a *Admin) reading(parse func(*http.Request) (params, error), c change, kno
 	return func(r *http.Request) (any, error) {
 		p, err := parse(r)
 		if err == nil {
-			err = p.check(known, nil)
+			err = cmp.Or(p.check(known, nil), cleanHost(r))
 		}
 		if err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func badForm(err error) error {
 		Hint: "send them in the URL, or as application/x-www-form-urlencoded"}
 }
 
-// check refuses parameters that are not known, and those with several values that are not among lists.
+// check refuses parameters that are not known, those with several values that are not among lists, and flags that are neither 0 nor 1.
 func (p params) check(known, lists []string) error {
 	for name, values := range p {
 		if !slices.Contains(known, name) {
@@ -122,6 +122,9 @@ func (p params) check(known, lists []string) error {
 		}
 		if len(values) > 1 && !slices.Contains(lists, name) {
 			return &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %s has %d values", name, len(values)), Hint: "want one"}
+		}
+		if slices.Contains(flags, name) && p.Get(name) != "0" && p.Get(name) != "1" {
+			return &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s=%.60q is not known", name, p.Get(name)), Hint: "want " + name + "=1, or nothing"}
 		}
 	}
 	return nil
@@ -137,40 +140,24 @@ func choose[T ~string](p params, name string, choices ...T) (T, error) {
 }
 
 func (a *Admin) postInstall(r *http.Request, p params) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
-	done, err := p.flag("done")
-	if err != nil {
-		return nil, err
-	}
-	now, err := p.flag("now")
-	switch {
-	case err != nil:
-		return nil, err
+	host, cycle := r.PathValue("host"), api.CycleLater
+	switch done, now := p.flag("done"), p.flag("now"); {
 	case done && now:
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: "done=1 and now=1 exclude each other"}
 	case done:
-		return a.deps.Installer.MarkInstalled(r.Context(), host)
-	}
-	cycle := api.CycleLater
-	if now {
+		return a.deps.Backend.MarkInstalled(r.Context(), host)
+	case now:
 		cycle = api.CycleNow
 	}
-	return a.deps.Installer.Install(r.Context(), host, cycle)
+	return a.deps.Backend.Install(r.Context(), host, cycle)
 }
 
 func (a *Admin) postSnapshot(r *http.Request, p params) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
 	action, err := choose(p, "action", api.SnapshotCreate, api.SnapshotRevert, api.SnapshotDelete)
 	if err != nil {
 		return nil, err
 	}
-	all, err := a.deps.Machines.Snapshot(r.Context(), host, action, r.PathValue("name"))
+	all, err := a.deps.Backend.Snapshot(r.Context(), r.PathValue("host"), action, r.PathValue("name"))
 	return list(all), err
 }
 
@@ -179,59 +166,37 @@ func (a *Admin) postNetwork(r *http.Request, p params) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.deps.Machines.Network(r.Context(), r.PathValue("hypervisor"), r.PathValue("network"), action)
+	return a.deps.Backend.Network(r.Context(), r.PathValue("hypervisor"), r.PathValue("network"), action)
 }
 
 func (a *Admin) postVM(r *http.Request, p params) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
 	action, err := choose(p, "action", api.VMCreate, api.VMStart, api.VMStop, api.VMDelete, api.VMApply, api.VMForget)
 	if err != nil {
 		return nil, err
 	}
-	var opts api.VMOptions
-	if opts.Force, err = p.flag("force"); err != nil {
-		return nil, err
-	}
-	if opts.Disks, err = p.flag("disks"); err != nil {
-		return nil, err
-	}
+	opts := api.VMOptions{Force: p.flag("force"), Disks: p.flag("disks")}
 	if text := p.Get("timeout"); text != "" {
 		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout <= 0 || opts.Timeout > api.MaxVMTimeout {
 			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("timeout=%.60q is no timeout", text), Hint: "want one such as 90s or 10m, at most 24h"}
 		}
 	}
-	return a.deps.Machines.VM(r.Context(), host, action, opts)
+	return a.deps.Backend.VM(r.Context(), r.PathValue("host"), action, opts)
 }
 
 func (a *Admin) postPower(r *http.Request, p params) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
 	action, err := choose(p, "action", api.PowerStatus, api.PowerOn, api.PowerOff, api.PowerCycle)
 	if err != nil {
 		return nil, err
 	}
-	return a.deps.Machines.Power(r.Context(), host, action)
+	return a.deps.Backend.Power(r.Context(), r.PathValue("host"), action)
 }
 
 func (a *Admin) postBoot(r *http.Request, p params) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
 	device, err := choose(p, "device", api.BootDefault, api.BootNetwork, api.BootDisk, api.BootCD)
 	if err != nil {
 		return nil, err
 	}
-	always, err := p.flag("always")
-	if err != nil {
-		return nil, err
-	}
-	return a.deps.Machines.SetBoot(r.Context(), host, device, always)
+	return a.deps.Backend.SetBoot(r.Context(), r.PathValue("host"), device, p.flag("always"))
 }
 
 func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
@@ -239,28 +204,21 @@ func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	backup, err := p.flag("backup")
-	if err != nil {
-		return nil, err
-	}
-	change := api.BackendChange{Action: action, Backup: backup}
+	change := api.BackendChange{Action: action, Backup: p.flag("backup")}
 	if text := p.Get("weight"); text != "" {
 		if change.Weight, err = strconv.Atoi(text); err != nil || change.Weight < 1 {
 			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("weight=%.60q is not a weight", text), Hint: fmt.Sprintf("want 1 to %d, or none for the default", lab.MaxWeight)}
 		}
 	}
-	return a.deps.Balancers.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), change)
+	return a.deps.Backend.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), change)
 }
 
 func (a *Admin) postReload(r *http.Request, p params) (any, error) {
 	force := api.Careful
-	switch forced, err := p.flag("force"); {
-	case err != nil:
-		return nil, err
-	case forced:
+	if p.flag("force") {
 		force = api.Forced
 	}
-	reload, err := a.deps.Reloader.Reload(r.Context(), force)
+	reload, err := a.deps.Backend.Reload(r.Context(), force)
 	if err != nil {
 		return nil, refusedReload(err)
 	}
@@ -289,12 +247,12 @@ func (a *Admin) postRelease(r *http.Request, _ params) (any, error) {
 	if err != nil {
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not an address", r.PathValue("addr")), Hint: "want one such as 192.168.16.130"}
 	}
-	found := a.deps.Inventory.Leases(r.Context(), api.LeaseQuery{Limit: 1, Keep: func(l *api.Lease) bool { return l.IP == addr.Unmap() && l.Holds() }}).Leases
+	found := a.deps.Backend.Leases(r.Context(), api.LeaseQuery{Limit: 1, Keep: func(l *api.Lease) bool { return l.IP == addr.Unmap() && l.Holds() }}).Leases
 	if len(found) == 0 {
 		return nil, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no lease of %s", addr), Hint: "bootlab leases lists all leases"}
 	}
 	lease := found[0]
-	if err := a.deps.Leases.Release(r.Context(), addr.Unmap()); err != nil {
+	if err := a.deps.Backend.Release(r.Context(), addr.Unmap()); err != nil {
 		return nil, err
 	}
 	back := api.GivenBack{Lease: lease, Message: consequence(lease, a.deps.Now())}
@@ -305,23 +263,17 @@ func (a *Admin) postRelease(r *http.Request, _ params) (any, error) {
 // postImport imports the leases in the body, a JSON list as GET leases answers it.
 func (a *Admin) postImport(r *http.Request, p params) (any, error) {
 	over, rehearse := api.KeepLeases, api.DoImport
-	switch replace, err := p.flag("replace"); {
-	case err != nil:
-		return nil, err
-	case replace:
+	if p.flag("replace") {
 		over = api.ReplaceLeases
 	}
-	switch check, err := p.flag("check"); {
-	case err != nil:
-		return nil, err
-	case check:
+	if p.flag("check") {
 		rehearse = api.CheckImport
 	}
 	leases, err := readLeases(r.Body)
 	if err != nil {
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: "the body is not a list of leases: " + err.Error(), Hint: "want JSON as of GET leases"}
 	}
-	return a.deps.Leases.Import(r.Context(), leases, over, rehearse)
+	return a.deps.Backend.Import(r.Context(), leases, over, rehearse)
 }
 
 // readLeases reads a JSON list one lease at a time: as a whole, json would keep all of its text.

@@ -11,65 +11,33 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/consolelog"
 )
 
-// Consoles are the serial consoles of virtual machines.
-type Consoles interface {
-	// Console returns what happens on a host's console from now on. The channel is closed when ctx ends.
-	Console(ctx context.Context, host string) (<-chan api.ConsoleOutput, error)
-	// TakeConsole takes it from another program that has it.
-	TakeConsole(ctx context.Context, host string) error
-	// TypeConsole types on it.
-	TypeConsole(ctx context.Context, host string, input []byte) error
-	// ConsoleBoots returns the boots of a host whose output is kept, the oldest first.
-	ConsoleBoots(ctx context.Context, host string) []api.ConsoleBoot
-	// ConsoleLog returns the output of the boot that started at a time, as the machine wrote it.
-	ConsoleLog(ctx context.Context, host string, started time.Time) ([]byte, error)
-}
-
 // getConsole streams a console.
 func (a *Admin) getConsole(w http.ResponseWriter, r *http.Request) {
-	host, err := hostOf(r)
-	if err != nil {
-		a.refuse(w, r, err)
-		return
-	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	output, err := a.deps.Consoles.Console(ctx, host)
+	output, err := a.deps.Backend.Console(ctx, r.PathValue("host"))
 	stream(a, w, r, output, err)
 }
 
 // postConsoleInput types on a console.
 func (a *Admin) postConsoleInput(r *http.Request, _ params) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
 	var in api.ConsoleInput
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: "the body is not what is typed: " + err.Error(), Hint: `want {"input": "BASE64"}`}
 	}
-	return struct{}{}, a.deps.Consoles.TypeConsole(r.Context(), host, in.Input)
+	return struct{}{}, a.deps.Backend.TypeConsole(r.Context(), r.PathValue("host"), in.Input)
 }
 
 // postConsoleTake takes a console from another program.
 func (a *Admin) postConsoleTake(r *http.Request, _ params) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return struct{}{}, a.deps.Consoles.TakeConsole(r.Context(), host)
+	return struct{}{}, a.deps.Backend.TakeConsole(r.Context(), r.PathValue("host"))
 }
 
 // getConsoleLog answers the boots whose output is kept, or with boot= the output of one as text.
 func (a *Admin) getConsoleLog(w http.ResponseWriter, r *http.Request) {
-	host, err := hostOf(r)
-	if err != nil {
-		a.refuse(w, r, err)
-		return
-	}
-	at := r.FormValue("boot")
+	host, at := r.PathValue("host"), r.FormValue("boot")
 	if at == "" {
-		a.json(func(r *http.Request) (any, error) { return list(a.deps.Consoles.ConsoleBoots(r.Context(), host)), nil })(w, r)
+		a.json(func(r *http.Request) (any, error) { return list(a.deps.Backend.ConsoleBoots(r.Context(), host)), nil })(w, r)
 		return
 	}
 	started, err := time.Parse(time.RFC3339Nano, at)
@@ -77,7 +45,7 @@ func (a *Admin) getConsoleLog(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("boot=%.60q is no time", at), Hint: "want the start of a boot, as GET vms/HOST/log lists them"})
 		return
 	}
-	output, err := a.deps.Consoles.ConsoleLog(r.Context(), host, started)
+	output, err := a.deps.Backend.ConsoleLog(r.Context(), host, started)
 	if err != nil {
 		a.refuse(w, r, err)
 		return
@@ -100,7 +68,7 @@ type consoleView struct {
 
 // consoleOf returns what is kept of a host's console; nil: nothing.
 func (a *Admin) consoleOf(ctx context.Context, host string) *consoleView {
-	boots := a.deps.Consoles.ConsoleBoots(ctx, host)
+	boots := a.deps.Backend.ConsoleBoots(ctx, host)
 	if len(boots) == 0 {
 		return nil
 	}
@@ -108,7 +76,7 @@ func (a *Admin) consoleOf(ctx context.Context, host string) *consoleView {
 	for i := range boots {
 		v.Boots = append(v.Boots, boots[len(boots)-1-i])
 	}
-	output, err := a.deps.Consoles.ConsoleLog(ctx, host, v.Boots[0].Started)
+	output, err := a.deps.Backend.ConsoleLog(ctx, host, v.Boots[0].Started)
 	if err != nil {
 		return v
 	}

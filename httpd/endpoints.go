@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,56 +35,51 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust, changes map[string]endp
 	})
 }
 
-// A question is what a GET of the API answers, and the parameters that it may have: texts, flags (0 or 1), and what may have several
-// values. None: no parameter.
+// A question is what a GET of the API answers, and the parameters that it may have: with one value, and lists, with several. None: no
+// parameter.
 type question struct {
-	answer              http.HandlerFunc
-	texts, flags, lists []string
+	answer       http.HandlerFunc
+	known, lists []string
 }
 
 // questions are all questions by their path.
 func (a *Admin) questions(why trust) map[string]question {
 	ask := func(e endpoint) question { return question{answer: a.json(e)} }
 	return map[string]question{
-		"status":               ask(func(r *http.Request) (any, error) { return a.deps.Status.Status(r.Context()), nil }),
-		"hosts":                ask(func(r *http.Request) (any, error) { return list(a.deps.Inventory.Hosts(r.Context())), nil }),
-		"hosts/{host}/why":     ask(a.getWhy),
-		"leases":               {answer: a.getLeases, texts: []string{"network", "pool", "host", "expiring", "limit", "cursor"}, lists: []string{"mac", "state"}},
-		"pools":                ask(func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil }),
-		"balancers":            ask(func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil }),
-		"clusters":             ask(func(r *http.Request) (any, error) { return list(a.deps.Clusters.Clusters(r.Context())), nil }),
-		"hypervisors":          ask(func(r *http.Request) (any, error) { return a.deps.Machines.Hypervisors(r.Context()) }),
+		"status":               ask(func(r *http.Request) (any, error) { return a.deps.Backend.Status(r.Context()), nil }),
+		"hosts":                ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Hosts(r.Context())), nil }),
+		"hosts/{host}/why":     ask(func(r *http.Request) (any, error) { return a.deps.Backend.Why(r.Context(), r.PathValue("host")) }),
+		"leases":               {answer: a.getLeases, known: []string{"network", "pool", "host", "expiring", "limit", "cursor"}, lists: []string{"mac", "state"}},
+		"pools":                ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Pools(r.Context())), nil }),
+		"balancers":            ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Balancers(r.Context())), nil }),
+		"clusters":             ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Clusters(r.Context())), nil }),
+		"hypervisors":          ask(func(r *http.Request) (any, error) { return a.deps.Backend.Hypervisors(r.Context()) }),
 		"vms":                  ask(a.getVMs),
 		"vms/plan":             {answer: a.json(a.getVMPlan), lists: []string{"host"}},
 		"vms/{host}/console":   {answer: a.getConsole},
 		"vms/{host}/snapshots": ask(a.getSnapshots),
-		"vms/{host}/log":       {answer: a.getConsoleLog, texts: []string{"boot"}, flags: []string{"raw"}},
+		"vms/{host}/log":       {answer: a.getConsoleLog, known: []string{"boot", "raw"}},
 		"unknown":              {answer: a.getUnknown},
 		"unknown/{mac}":        ask(a.getAdoption),
-		"timeline/{host}":      {answer: a.getTimeline, flags: []string{"follow"}},
-		"lab":                  {answer: a.getLab, texts: []string{"host"}, flags: []string{"secrets"}},
+		"timeline/{host}":      {answer: a.getTimeline, known: []string{"follow"}},
+		"lab":                  {answer: a.getLab, known: []string{"host", "secrets"}},
 		"backup":               {answer: a.getBackup},
 		"sessions":             ask(func(*http.Request) (any, error) { return a.open.list(), nil }),
-		"state":                ask(func(r *http.Request) (any, error) { return a.deps.State.State(r.Context()), nil }),
+		"state":                ask(func(r *http.Request) (any, error) { return a.deps.Backend.State(r.Context()), nil }),
 		"token":                ask(func(*http.Request) (any, error) { return a.getToken(why) }),
-		"dns/resolve":          {answer: a.json(a.getResolve), texts: []string{"name", "type", "as"}, flags: []string{"do"}},
-		"dns/updates":          ask(func(r *http.Request) (any, error) { return a.deps.Names.DNSUpdates(r.Context()), nil }),
+		"dns/resolve":          {answer: a.json(a.getResolve), known: []string{"name", "type", "as", "do"}},
+		"dns/updates":          ask(func(r *http.Request) (any, error) { return a.deps.Backend.DNSUpdates(r.Context()), nil }),
 		"dns/log/{client}":     {answer: a.getQueries},
 	}
 }
 
 // asked answers a question, unless it has parameters that are not known.
 func (a *Admin) asked(q question) http.HandlerFunc {
-	known := slices.Concat(q.texts, q.flags, q.lists)
+	known := slices.Concat(q.known, q.lists)
 	return func(w http.ResponseWriter, r *http.Request) {
 		p, err := queryOf(r)
 		if err == nil {
-			err = p.check(known, q.lists)
-		}
-		for _, name := range q.flags {
-			if err == nil {
-				_, err = p.flag(name)
-			}
+			err = cmp.Or(p.check(known, q.lists), cleanHost(r))
 		}
 		if err != nil {
 			a.refuse(w, r, err)
@@ -139,8 +135,15 @@ func (a *Admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	_ = json.NewEncoder(w).Encode(e)
 }
 
-// hostOf returns the {host} of a path: a name, or a MAC in its one spelling.
-func hostOf(r *http.Request) (string, error) { return parseHost(r.PathValue("host")) }
+// cleanHost checks the {host} of a path, if it has one: a name, or a MAC, which gets its one spelling.
+func cleanHost(r *http.Request) error {
+	if r.PathValue("host") == "" {
+		return nil
+	}
+	host, err := parseHost(r.PathValue("host"))
+	r.SetPathValue("host", host)
+	return err
+}
 
 // parseHost accepts what can be the name of a host, letters, digits, '-', '_' and '.', or a MAC.
 func parseHost(s string) (string, error) {
@@ -157,44 +160,28 @@ func parseHost(s string) (string, error) {
 }
 
 func (a *Admin) getVMPlan(r *http.Request) (any, error) {
-	plan, err := a.deps.Machines.VMPlan(r.Context(), r.URL.Query()["host"])
+	plan, err := a.deps.Backend.VMPlan(r.Context(), r.URL.Query()["host"])
 	return list(plan), err
 }
 
 func (a *Admin) getSnapshots(r *http.Request) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
-	all, err := a.deps.Machines.Snapshots(r.Context(), host)
+	all, err := a.deps.Backend.Snapshots(r.Context(), r.PathValue("host"))
 	return list(all), err
 }
 
 func (a *Admin) getVMs(r *http.Request) (any, error) {
-	vms, err := a.deps.Machines.VMs(r.Context())
+	vms, err := a.deps.Backend.VMs(r.Context())
 	return list(vms), err
 }
 
-func (a *Admin) getWhy(r *http.Request) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return a.deps.Timelines.Why(r.Context(), host)
-}
-
 func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {
-	host, err := hostOf(r)
-	if err != nil {
-		a.refuse(w, r, err)
-		return
-	}
+	host := r.PathValue("host")
 	if r.FormValue("follow") == "1" && r.Method == http.MethodGet {
 		a.follow(w, r, host)
 		return
 	}
 	a.json(func(r *http.Request) (any, error) {
-		boots, err := a.deps.Timelines.Boots(r.Context(), host)
+		boots, err := a.deps.Backend.Boots(r.Context(), host)
 		return list(boots), err
 	})(w, r)
 }
@@ -203,19 +190,19 @@ func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {
 func (a *Admin) follow(w http.ResponseWriter, r *http.Request, host string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	events, err := a.deps.Timelines.Follow(ctx, host)
+	events, err := a.deps.Backend.Follow(ctx, host)
 	stream(a, w, r, events, err)
 }
 
 func (a *Admin) getResolve(r *http.Request) (any, error) {
-	return a.deps.Names.Resolve(r.Context(), api.DNSQuestion{Name: r.FormValue("name"), Type: r.FormValue("type"), As: r.FormValue("as"), DO: r.FormValue("do") == "1"})
+	return a.deps.Backend.Resolve(r.Context(), api.DNSQuestion{Name: r.FormValue("name"), Type: r.FormValue("type"), As: r.FormValue("as"), DO: r.FormValue("do") == "1"})
 }
 
 // getQueries streams the DNS queries of a client.
 func (a *Admin) getQueries(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	queries, err := a.deps.Names.FollowDNS(ctx, r.PathValue("client"))
+	queries, err := a.deps.Backend.FollowDNS(ctx, r.PathValue("client"))
 	stream(a, w, r, queries, err)
 }
 
@@ -261,7 +248,7 @@ func (a *Admin) getLab(w http.ResponseWriter, r *http.Request) {
 	if r.FormValue("secrets") == "1" {
 		secrets = api.Shown
 	}
-	text, err := a.deps.Inventory.Plan(r.Context(), host, secrets)
+	text, err := a.deps.Backend.Plan(r.Context(), host, secrets)
 	if err != nil {
 		a.refuse(w, r, err)
 		return
@@ -276,7 +263,7 @@ func (a *Admin) getBackup(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	if err := a.deps.Backups.Backup(r.Context(), w); err != nil {
+	if err := a.deps.Backend.Backup(r.Context(), w); err != nil {
 		a.deps.Log.Warn("backup not completed", keyErr, err)
 	}
 }
@@ -287,7 +274,7 @@ func (a *Admin) getUnknown(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(a.building.run(func() []byte {
 		var b bytes.Buffer
-		_ = json.NewEncoder(&b).Encode(list(a.deps.Discovered.Discovered(r.Context()))) // its texts are valid
+		_ = json.NewEncoder(&b).Encode(list(a.deps.Backend.Discovered(r.Context()))) // its texts are valid
 		return b.Bytes()
 	}))
 }
@@ -297,7 +284,7 @@ func (a *Admin) getAdoption(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not a MAC", r.PathValue("mac")), Hint: "want one such as 52-54-00-2c-01-10"}
 	}
-	return a.deps.Discovered.Adoption(r.Context(), mac)
+	return a.deps.Backend.Adoption(r.Context(), mac)
 }
 
 // getToken returns the token over the Unix socket only: a page that reaches the API by TCP must not read it.
@@ -326,7 +313,7 @@ func (a *Admin) getLeases(w http.ResponseWriter, r *http.Request) {
 	if whole {
 		q.Limit = leasesPerPage
 	}
-	page := a.deps.Inventory.Leases(r.Context(), q)
+	page := a.deps.Backend.Leases(r.Context(), q)
 	if !whole && page.Next.IsValid() {
 		next := r.URL.Query()
 		next.Set("cursor", page.Next.String())
@@ -350,7 +337,7 @@ func (a *Admin) getLeases(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		q.After = page.Next
-		page = a.deps.Inventory.Leases(r.Context(), q)
+		page = a.deps.Backend.Leases(r.Context(), q)
 	}
 	end := "]\n"
 	if before == '[' {

@@ -18,7 +18,7 @@ func (a *Admin) healthz(w http.ResponseWriter, _ *http.Request) {
 // readyz is open to anyone, so it names servers and nothing of the lab, but for callers that are trusted. A refused reload does not make it unready: the last
 // good lab is served.
 func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
-	s := a.deps.Status.Status(r.Context())
+	s := a.deps.Backend.Status(r.Context())
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !s.Ready() {
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -24,7 +24,7 @@ func TestRenderedOnce(t *testing.T) {
 	now := noon()
 	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
 	c := &counter{fakeDaemon: newFakeDaemon()}
-	handler := newAdmin(t, c.fakeDaemon, &logBuffer{}, func(d *httpd.AdminDeps) { d.Status, d.Now = c, clock }).Trusted()
+	handler := newAdmin(t, c.fakeDaemon, &logBuffer{}, func(d *httpd.AdminDeps) { d.Backend, d.Now = c, clock }).Trusted()
 	read := func(method, path string) string {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(method, path, nil))

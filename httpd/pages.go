@@ -131,8 +131,8 @@ type page struct {
 }
 
 func (a *Admin) page(ctx context.Context, title string) page {
-	return page{Title: title, Status: a.deps.Status.Status(ctx), Live: true,
-		Clusters: a.deps.Clusters.Clusters(ctx), Discovered: a.deps.Discovered.Discovered(ctx)}
+	return page{Title: title, Status: a.deps.Backend.Status(ctx), Live: true,
+		Clusters: a.deps.Backend.Clusters(ctx), Discovered: a.deps.Backend.Discovered(ctx)}
 }
 
 // A section is one of the first page that the menu leads to.
@@ -217,12 +217,12 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 
 // overviewOf collects what the page shows, and needs no more memory for a lab with more leases.
 func (a *Admin) overviewOf(ctx context.Context, query string) overviewPage {
-	p := overviewPage{page: a.page(ctx, "Overview"), Query: query, Balancers: a.deps.Balancers.Balancers(ctx)}
+	p := overviewPage{page: a.page(ctx, "Overview"), Query: query, Balancers: a.deps.Backend.Balancers(ctx)}
 	m := newMatcher(query)
-	leases := a.deps.Inventory.Leases(ctx, api.LeaseQuery{Limit: maxRows, Keep: func(l *api.Lease) bool { return l.Holds() && m.lease(l) }})
+	leases := a.deps.Backend.Leases(ctx, api.LeaseQuery{Limit: maxRows, Keep: func(l *api.Lease) bool { return l.Holds() && m.lease(l) }})
 	p.Leases, p.Held, p.AllLeases = leases.Leases, leases.Matching, leases.Holding
-	hosts := a.deps.Inventory.Hosts(ctx)
-	p.Full = filter(a.deps.Leases.Pools(ctx), api.Pool.Full)
+	hosts := a.deps.Backend.Hosts(ctx)
+	p.Full = filter(a.deps.Backend.Pools(ctx), api.Pool.Full)
 	p.Total, p.Counts = len(hosts), countStates(hosts)
 	hosts = filter(hosts, func(h api.Host) bool { return m.words(hostWords(h)...) })
 	unknown := filter(p.page.Discovered, func(u api.DiscoveredMachine) bool {
@@ -277,18 +277,18 @@ type hostPage struct {
 }
 
 func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
-	name, err := hostOf(r)
+	name, err := parseHost(r.PathValue("host"))
 	if err != nil {
 		a.refuse(w, r, err)
 		return
 	}
 	p := hostPage{Host: api.Host{Name: name}}
-	hosts := a.deps.Inventory.Hosts(r.Context())
+	hosts := a.deps.Backend.Hosts(r.Context())
 	if i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name || hasMAC(h, name) }); i >= 0 {
 		p.Host, p.Known, name = hosts[i], true, hosts[i].Name
 	}
 	p.page = a.page(r.Context(), name)
-	boots, err := a.deps.Timelines.Boots(r.Context(), name)
+	boots, err := a.deps.Backend.Boots(r.Context(), name)
 	if err != nil && (!p.Known || statusOf(err) != http.StatusNotFound) {
 		a.refuse(w, r, err)
 		return
@@ -296,7 +296,7 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	boots = slices.Clone(boots)
 	slices.Reverse(boots)
 	p.Boots = boots[:min(maxBoots, len(boots))]
-	if p.Why, err = a.deps.Timelines.Why(r.Context(), name); err != nil {
+	if p.Why, err = a.deps.Backend.Why(r.Context(), name); err != nil {
 		p.Why = api.Diagnosis{State: "unknown", Cause: "no diagnosis: " + api.AsError(err).Message}
 	}
 	if p.VM = a.vmOf(r, p.Host); p.VM != nil && slices.Contains(p.Why.Facts, p.VM.Err) {
@@ -315,7 +315,7 @@ func (a *Admin) vmOf(r *http.Request, h api.Host) *api.VM {
 	if h.VM == "" {
 		return nil
 	}
-	vms, err := a.deps.Machines.VMs(r.Context())
+	vms, err := a.deps.Backend.VMs(r.Context())
 	if err != nil {
 		return &api.VM{Host: h.Name, State: h.VM, Err: api.AsError(err).Message}
 	}

@@ -32,11 +32,12 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	backend := &adminBackend{Daemon: d, servers: s}
+	backend := struct {
+		*adminBackend
+		*clusters
+	}{&adminBackend{Daemon: d, servers: s}, d.clusters}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
-		Status: backend, Inventory: backend, Timelines: backend, Installer: backend, Discovered: backend, Machines: backend, Consoles: backend, Balancers: backend, Clusters: d.clusters, Leases: backend, Backups: backend, Reloader: backend,
-		State: backend, Names: backend,
-		Gatherer: d.registry, Metrics: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own, Panics: d.panics.Server(serverAdmin),
+		Backend: backend, Gatherer: d.registry, Metrics: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own, Panics: d.panics.Server(serverAdmin),
 	})
 }
 
@@ -46,7 +47,7 @@ type adminBackend struct {
 	servers *servers
 }
 
-// Status implements httpd.Statuser.
+// Status implements httpd.Backend.
 func (c *adminBackend) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
@@ -63,7 +64,7 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	}
 }
 
-// Hosts implements httpd.Inventory.
+// Hosts implements httpd.Backend.
 func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 	l := c.current.Load().Lab
 	vms := map[string]virt.State{}
@@ -127,7 +128,7 @@ func installState(s install.Status) string {
 	}
 }
 
-// Plan implements httpd.Inventory.
+// Plan implements httpd.Backend.
 func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
 	p, err := plan.Of(c.current.Load(), host)
 	if err != nil {
@@ -150,7 +151,7 @@ func errNoHost(l *lab.Lab, name string) error {
 	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host %q in lab %s", name, l.Name), Hint: hint}
 }
 
-// VMs implements httpd.Machines.
+// VMs implements httpd.Backend.
 func (c *adminBackend) VMs(ctx context.Context) ([]api.VM, error) {
 	vms := []api.VM{}
 	for _, s := range c.servers.virt.List(ctx) {
@@ -159,7 +160,7 @@ func (c *adminBackend) VMs(ctx context.Context) ([]api.VM, error) {
 	return vms, nil
 }
 
-// VMPlan implements httpd.Machines.
+// VMPlan implements httpd.Backend.
 func (c *adminBackend) VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error) {
 	plan, err := c.servers.virt.Plan(ctx, hosts)
 	if err != nil {
@@ -212,7 +213,7 @@ func vmState(s virt.State) virt.State {
 	return cmp.Or(s, virt.StateUnknown)
 }
 
-// VM implements httpd.Machines. A machine that is created is started too, since it is created to boot.
+// VM implements httpd.Backend. A machine that is created is started too, since it is created to boot.
 func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error) {
 	v := c.servers.virt
 	var err error
@@ -252,7 +253,7 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction,
 	return api.VM{Host: host, State: string(virt.StateAbsent)}, nil
 }
 
-// Balancers implements httpd.Balancers.
+// Balancers implements httpd.Backend.
 func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	out := []api.Balancer{}
 	for _, s := range c.servers.lb.States() {
@@ -290,7 +291,7 @@ func backend(m lbproxy.BackendState) api.Backend {
 	return b
 }
 
-// Backend implements httpd.Balancers.
+// Backend implements httpd.Backend.
 func (c *adminBackend) Backend(ctx context.Context, balancer, member string, change api.BackendChange) (api.Backend, error) {
 	err := c.changeBackend(ctx, balancer, &member, change)
 	switch {
@@ -394,7 +395,7 @@ func reason(err error) string {
 	return strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), problems.Detail(), 1), "\n")
 }
 
-// Reload implements httpd.Reloader.
+// Reload implements httpd.Backend.
 func (c *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	err := c.Daemon.Reload(force)
 	last := c.reloads.state()

@@ -8,7 +8,7 @@ import (
 	"github.com/bootlab/bootlab/internal/store/backup"
 )
 
-// Backup implements httpd.Backuper.
+// Backup implements httpd.Backend.
 func (c *adminBackend) Backup(ctx context.Context, w io.Writer) error {
 	start := time.Now()
 	s, err := backup.Write(ctx, w, c.store, backup.Header{Lab: c.current.Load().Lab.Name, Version: c.cfg.Version, Created: start.UTC()})

@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// Clusters implements httpd.Clusters.
+// Clusters implements httpd.Backend.
 func (c *clusters) Clusters(ctx context.Context) []api.Cluster {
 	l := c.current.Load().Lab
 	seen := c.look(ctx)
@@ -53,7 +53,7 @@ func (c *clusters) overwrites(h *lab.Host) string {
 	return overwrites(h)
 }
 
-// Up implements httpd.Clusters.
+// Up implements httpd.Backend.
 func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
 	if err := c.mayComeUp(c.current.Load().Lab.Cluster(name)); err != nil {
 		return api.Cluster{}, err
@@ -100,7 +100,7 @@ func (c *clusters) installsAll(cl *lab.Cluster, role string) bool {
 	return n > 0
 }
 
-// Down implements httpd.Clusters: the cluster is no longer brought up. The machines are shut down, those of the control plane last.
+// Down implements httpd.Backend: the cluster is no longer brought up. The machines are shut down, those of the control plane last.
 func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	answer, err := c.ask(ctx, name, time.Time{})
 	if err != nil {

@@ -25,7 +25,7 @@ func (d *Daemon) openConsoles() (*consolelog.Log, error) {
 	})
 }
 
-// Console implements httpd.Consoles.
+// Console implements httpd.Backend.
 func (c *adminBackend) Console(ctx context.Context, host string) (<-chan api.ConsoleOutput, error) {
 	from, err := c.servers.virt.Console(ctx, host)
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *adminBackend) Console(ctx context.Context, host string) (<-chan api.Con
 	return to, nil
 }
 
-// TakeConsole implements httpd.Consoles.
+// TakeConsole implements httpd.Backend.
 func (c *adminBackend) TakeConsole(_ context.Context, host string) error {
 	if err := c.servers.virt.TakeConsole(host); err != nil {
 		return c.vmError(err, http.StatusConflict, host)
@@ -53,7 +53,7 @@ func (c *adminBackend) TakeConsole(_ context.Context, host string) error {
 	return nil
 }
 
-// TypeConsole implements httpd.Consoles.
+// TypeConsole implements httpd.Backend.
 func (c *adminBackend) TypeConsole(ctx context.Context, host string, input []byte) error {
 	if err := c.servers.virt.Type(ctx, host, input); err != nil {
 		return c.vmError(err, http.StatusConflict, host)
@@ -61,7 +61,7 @@ func (c *adminBackend) TypeConsole(ctx context.Context, host string, input []byt
 	return nil
 }
 
-// ConsoleBoots implements httpd.Consoles.
+// ConsoleBoots implements httpd.Backend.
 func (c *adminBackend) ConsoleBoots(_ context.Context, host string) []api.ConsoleBoot {
 	var boots []api.ConsoleBoot
 	for _, b := range c.servers.consoles.Boots(host) {
@@ -70,7 +70,7 @@ func (c *adminBackend) ConsoleBoots(_ context.Context, host string) []api.Consol
 	return boots
 }
 
-// ConsoleLog implements httpd.Consoles.
+// ConsoleLog implements httpd.Backend.
 func (c *adminBackend) ConsoleLog(ctx context.Context, host string, started time.Time) ([]byte, error) {
 	c.servers.consoles.Flush(ctx)
 	text, err := c.servers.consoles.Read(host, started)

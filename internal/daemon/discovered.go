@@ -21,7 +21,7 @@ import (
 // maxDiscovered bounds the list of unknown machines: those seen last.
 const maxDiscovered = 500
 
-// Discovered implements httpd.DiscoveredMachines. It lists machines whose MAC no host of the lab has, and that sent a report, hold a lease,
+// Discovered implements httpd.Backend. It lists machines whose MAC no host of the lab has, and that sent a report, hold a lease,
 // or have a timeline. All three are bounded, and survive a restart.
 func (c *adminBackend) Discovered(context.Context) []api.DiscoveredMachine {
 	found := map[lab.MAC]*api.DiscoveredMachine{}
@@ -158,7 +158,7 @@ func located(l *lab.Lab, u api.DiscoveredMachine) api.DiscoveredMachine {
 	return u
 }
 
-// Adoption implements httpd.DiscoveredMachines.
+// Adoption implements httpd.Backend.
 func (c *adminBackend) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error) {
 	l := c.current.Load().Lab
 	if h := l.HostByMAC(mac); h != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// Hypervisors implements httpd.Machines.
+// Hypervisors implements httpd.Backend.
 func (c *adminBackend) Hypervisors(ctx context.Context) ([]api.Hypervisor, error) {
 	all := []api.Hypervisor{}
 	for _, v := range c.servers.virt.Capacities(ctx) {
@@ -27,7 +27,7 @@ func (c *adminBackend) Hypervisors(ctx context.Context) ([]api.Hypervisor, error
 	return all, nil
 }
 
-// Network implements httpd.Machines.
+// Network implements httpd.Backend.
 func (c *adminBackend) Network(ctx context.Context, hypervisor, network string, action api.NetworkAction) (api.VMPlan, error) {
 	v := c.servers.virt
 	do := v.ApplyNetwork

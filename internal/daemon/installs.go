@@ -125,7 +125,7 @@ func (d *Daemon) followMachines(ctx context.Context, l *lab.Lab) (done func(), e
 	return done, err
 }
 
-// Install implements httpd.Installer.
+// Install implements httpd.Backend.
 func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
 	l := c.current.Load().Lab
 	h := l.Host(name)
@@ -164,7 +164,7 @@ func (c *adminBackend) notChanged(err error) error {
 	return &api.Error{Status: status, Message: "nothing was changed: " + err.Error(), Hint: c.storeWatch.advice(err)}
 }
 
-// MarkInstalled implements httpd.Installer.
+// MarkInstalled implements httpd.Backend.
 func (c *adminBackend) MarkInstalled(ctx context.Context, name string) (api.Arming, error) {
 	l := c.current.Load().Lab
 	h := l.Host(name)

@@ -20,7 +20,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Leases implements httpd.Inventory. It goes through the whole book, and needs memory for the page only.
+// Leases implements httpd.Backend. It goes through the whole book, and needs memory for the page only.
 func (c *adminBackend) Leases(_ context.Context, q api.LeaseQuery) api.LeasePage {
 	l, now := c.current.Load().Lab, c.clock.Wall(c.clock.Now())
 	page := firstLeases{limit: q.Limit}
@@ -123,7 +123,7 @@ func leaseState(lease *leases.Lease, now time.Time) api.LeaseState {
 	return api.LeaseState(lease.State.String())
 }
 
-// Release implements httpd.Leaser.
+// Release implements httpd.Backend.
 func (c *adminBackend) Release(ctx context.Context, addr netip.Addr) error {
 	_, err := c.servers.dhcp.Release(ctx, addr)
 	if errors.Is(err, dhcpd.ErrNoLease) {
@@ -138,7 +138,7 @@ var refusals = map[dhcpd.Refusal]api.SkipKind{
 	dhcpd.RefusedDouble: api.SkipDouble, dhcpd.RefusedLeased: api.SkipLeased, dhcpd.RefusedFailed: api.SkipFailed,
 }
 
-// Import implements httpd.Leaser.
+// Import implements httpd.Backend.
 func (c *adminBackend) Import(ctx context.Context, all []api.Lease, o api.Overwrite, r api.Rehearse) (api.LeaseImport, error) {
 	done := api.LeaseImport{Skipped: []api.SkippedLease{}, Checked: r == api.CheckImport}
 	var imports []*dhcpd.Import
@@ -179,5 +179,5 @@ func (c *adminBackend) Import(ctx context.Context, all []api.Lease, o api.Overwr
 	return done, nil
 }
 
-// Pools implements httpd.Leaser.
+// Pools implements httpd.Backend.
 func (c *adminBackend) Pools(context.Context) []api.Pool { return c.pools() }

@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Resolve implements httpd.Names.
+// Resolve implements httpd.Backend.
 func (c *adminBackend) Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSAnswer, error) {
 	from, err := c.clientAddr(q.As)
 	if err != nil {
@@ -64,13 +64,13 @@ func (c *adminBackend) clientAddr(client string) (netip.Addr, error) {
 	return netip.Addr{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("host %s has no address now", h.Name), Hint: "give an address instead"}
 }
 
-// FlushDNS implements httpd.Names.
+// FlushDNS implements httpd.Backend.
 func (c *adminBackend) FlushDNS(_ context.Context, name string) (api.DNSFlush, error) {
 	removed, err := c.servers.dns.Flush(name)
 	return api.DNSFlush{Removed: removed}, questionError(err)
 }
 
-// FollowDNS implements httpd.Names. A host is followed through its addresses, as they change.
+// FollowDNS implements httpd.Backend. A host is followed through its addresses, as they change.
 func (c *adminBackend) FollowDNS(ctx context.Context, client string) (<-chan api.DNSQuery, error) {
 	var wants func(from netip.Addr) bool
 	if addr, err := netip.ParseAddr(client); err == nil {

@@ -57,7 +57,7 @@ func (d *Daemon) switchMetal(ctx context.Context, h *lab.Host, a power.Action) (
 
 func controller(b *lab.BMC) string { return b.Redfish + b.IPMI } // it has one of them
 
-// Power implements httpd.Machines.
+// Power implements httpd.Backend.
 func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerAction) (api.Power, error) {
 	l := c.current.Load().Lab
 	h := l.Host(name)
@@ -85,7 +85,7 @@ func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerA
 	return p, nil
 }
 
-// SetBoot implements httpd.Machines.
+// SetBoot implements httpd.Backend.
 func (c *adminBackend) SetBoot(ctx context.Context, name string, device api.BootDevice, always bool) (api.NextBoot, error) {
 	l := c.current.Load().Lab
 	h := l.Host(name)

@@ -7,7 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 )
 
-// Snapshots implements httpd.Machines.
+// Snapshots implements httpd.Backend.
 func (c *adminBackend) Snapshots(ctx context.Context, host string) (all []api.Snapshot, err error) {
 	snapshots, err := c.servers.virt.Snapshots(ctx, host)
 	if err != nil {
@@ -19,7 +19,7 @@ func (c *adminBackend) Snapshots(ctx context.Context, host string) (all []api.Sn
 	return all, nil
 }
 
-// Snapshot implements httpd.Machines.
+// Snapshot implements httpd.Backend.
 func (c *adminBackend) Snapshot(ctx context.Context, host string, action api.SnapshotAction, name string) ([]api.Snapshot, error) {
 	v := c.servers.virt
 	var err error

@@ -274,7 +274,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-// State implements httpd.Stater.
+// State implements httpd.Backend.
 func (c *adminBackend) State(context.Context) api.State {
 	l := c.current.Load().Lab
 	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), Markers: []api.StateMarker{}}
@@ -298,7 +298,7 @@ func (c *adminBackend) State(context.Context) api.State {
 	return s
 }
 
-// AcceptState implements httpd.Stater.
+// AcceptState implements httpd.Backend.
 func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.State, error) {
 	if have := c.state.id.ID(); cmp.Or(database, have) != have {
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}

@@ -33,7 +33,7 @@ func (c *adminBackend) key(machine string) (string, error) {
 	return mac.String(), nil
 }
 
-// Boots implements httpd.Timelines.
+// Boots implements httpd.Backend.
 func (c *adminBackend) Boots(ctx context.Context, machine string) ([]api.Boot, error) {
 	key, err := c.key(machine)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *adminBackend) Boots(ctx context.Context, machine string) ([]api.Boot, e
 	return out, err
 }
 
-// Follow implements httpd.Timelines.
+// Follow implements httpd.Backend.
 func (c *adminBackend) Follow(ctx context.Context, machine string) (<-chan event.Event, error) {
 	key, err := c.key(machine)
 	if err != nil {

@@ -212,7 +212,7 @@ func (d *Daemon) useUpdates(changed []dnsd.RRSet) error {
 	return nil
 }
 
-// DNSUpdates implements httpd.Names.
+// DNSUpdates implements httpd.Backend.
 func (c *adminBackend) DNSUpdates(context.Context) []api.DNSUpdate {
 	all := c.updates.list()
 	out := []api.DNSUpdate{}

@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// DeleteDNSUpdate implements httpd.Names. The type may be empty: then all types of the name. It also deletes what the store has beyond the
+// DeleteDNSUpdate implements httpd.Backend. The type may be empty: then all types of the name. It also deletes what the store has beyond the
 // limits.
 func (c *adminBackend) DeleteDNSUpdate(ctx context.Context, name, rtype string) (api.DNSUpdatesDeleted, error) {
 	c.updates.changing.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
-// Why implements httpd.Timelines.
+// Why implements httpd.Backend.
 func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, error) {
 	key, err := c.key(machine)
 	if err != nil {
