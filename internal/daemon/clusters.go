@@ -52,14 +52,10 @@ type action struct {
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
 	c := &clusters{Daemon: d, completions: newCompletions(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
-	err := readRecords(ctx, d.store, clusterKey, func(name string, value []byte) error {
-		var r cluster.Record
-		err := json.Unmarshal(value, &r)
-		if err == nil {
-			c.records[name], c.phases.stored[name] = r, r.Phase
-			maps.Copy(c.stages.stored, r.Stages)
-		}
-		return err
+	err := readRecords(ctx, d.store, clusterKey, func(name string, r cluster.Record) error {
+		c.records[name], c.phases.stored[name] = r, r.Phase
+		maps.Copy(c.stages.stored, r.Stages)
+		return nil
 	})
 	return c, err
 }

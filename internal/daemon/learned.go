@@ -129,7 +129,7 @@ func drainKey(d lbproxy.Drain) string { return drainPrefix + d.Balancer + "/" + 
 
 // Load implements lbproxy.Drains.
 func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
-	err = readRecords(ctx, s.store, drainPrefix, func(key string, _ []byte) error {
+	err = readRecords(ctx, s.store, drainPrefix, func(key string, _ time.Time) error {
 		balancer, backend, _ := strings.Cut(key, "/")
 		addr, err := netip.ParseAddrPort(backend)
 		if err == nil {
@@ -183,13 +183,9 @@ func (s seenHypervisors) Load(ctx context.Context) (map[string]virt.Seen, error)
 // Load returns all values, by host.
 func (s byHost[T]) Load(ctx context.Context) (map[string]T, error) {
 	all := map[string]T{}
-	err := readRecords(ctx, s.store, s.prefix, func(host string, value []byte) error {
-		var v T
-		err := json.Unmarshal(value, &v)
-		if err == nil {
-			all[host] = v
-		}
-		return err
+	err := readRecords(ctx, s.store, s.prefix, func(host string, v T) error {
+		all[host] = v
+		return nil
 	})
 	return all, err
 }

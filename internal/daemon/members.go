@@ -3,8 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -35,21 +33,14 @@ func memberKey(balancer string, addr netip.AddrPort) string {
 
 // Load implements lbproxy.Members.
 func (s members) Load(ctx context.Context) (ms []lbproxy.Member, err error) {
-	var bad store.Undecodable
-	err = s.store.Scan(ctx, memberPrefix, func(key string, value []byte) error {
-		balancer, backend, _ := strings.Cut(strings.TrimPrefix(key, memberPrefix), "/")
+	err = readRecords(ctx, s.store, memberPrefix, func(key string, r memberRecord) error {
+		balancer, backend, _ := strings.Cut(key, "/")
 		addr, err := netip.ParseAddrPort(backend)
-		var r memberRecord
-		if err := errors.Join(err, json.Unmarshal(value, &r)); err != nil {
-			bad.Add(key, fmt.Errorf("read backend %q: %w", key, err))
-			return nil
+		if err == nil {
+			ms = append(ms, lbproxy.Member{Balancer: balancer, Addr: addr, Added: r.Added, Name: r.Name, Host: r.Host, FQDN: r.FQDN, Backup: r.Backup, Weight: r.Weight})
 		}
-		ms = append(ms, lbproxy.Member{Balancer: balancer, Addr: addr, Added: r.Added, Name: r.Name, Host: r.Host, FQDN: r.FQDN, Backup: r.Backup, Weight: r.Weight})
-		return nil
+		return err
 	})
-	if err == nil {
-		err = bad.MarkLost(s.store)
-	}
 	return ms, err
 }
 

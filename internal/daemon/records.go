@@ -2,18 +2,24 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// readRecords calls decode for each record below a prefix of the store, with its key without the prefix. Those that decode returns an
-// error for count as lost.
-func readRecords(ctx context.Context, s store.Store, prefix string, decode func(key string, value []byte) error) error {
+// readRecords calls take for each record below a prefix of the store, JSON, with its key without the prefix. Those that cannot be decoded,
+// and those that take returns an error for, count as lost.
+func readRecords[T any](ctx context.Context, s store.Store, prefix string, take func(key string, record T) error) error {
 	var bad store.Undecodable
 	err := s.Scan(ctx, prefix, func(key string, value []byte) error {
-		if err := decode(strings.TrimPrefix(key, prefix), value); err != nil {
+		var record T
+		err := json.Unmarshal(value, &record)
+		if err == nil {
+			err = take(strings.TrimPrefix(key, prefix), record)
+		}
+		if err != nil {
 			bad.Add(key, fmt.Errorf("read %s: %w", key, err))
 		}
 		return nil

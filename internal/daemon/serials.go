@@ -29,13 +29,9 @@ type serials struct {
 // openSerials reads the serials from the store.
 func openSerials(ctx context.Context, s store.Store, save *saver, log *slog.Logger) (*serials, error) {
 	known := map[string]zoneSerial{}
-	err := readRecords(ctx, s, serialPrefix, func(origin string, value []byte) error {
-		var z zoneSerial
-		err := json.Unmarshal(value, &z)
-		if err == nil {
-			known[origin] = z
-		}
-		return err
+	err := readRecords(ctx, s, serialPrefix, func(origin string, z zoneSerial) error {
+		known[origin] = z
+		return nil
 	})
 	return &serials{saver: save, log: log, known: known}, err
 }

@@ -40,13 +40,8 @@ func openDNSUpdates(ctx context.Context, s store.Store, log *slog.Logger) (*dnsU
 func (u *dnsUpdates) read(ctx context.Context, log *slog.Logger) error {
 	zones, over := map[string][]dnsd.RRSet{}, map[string]int{}
 	room := dnsd.NewUpdateRoom()
-	err := readRecords(ctx, u.store, updatePrefix, func(key string, value []byte) error {
-		var set dnsd.RRSet
-		err := json.Unmarshal(value, &set)
-		if err == nil {
-			err = set.Check()
-		}
-		switch {
+	err := readRecords(ctx, u.store, updatePrefix, func(key string, set dnsd.RRSet) error {
+		switch err := set.Check(); {
 		case err != nil:
 			return err
 		case updateKey(set) != updatePrefix+key:

@@ -148,17 +148,12 @@ const vipPrefix = "address/"
 
 // Load implements vip.Records.
 func (s vipRecords) Load(ctx context.Context) (all []vip.Record, err error) {
-	err = readRecords(ctx, s.store, vipPrefix, func(key string, value []byte) error {
+	err = readRecords(ctx, s.store, vipPrefix, func(key, boot string) error {
 		addr, err := netip.ParseAddr(key)
-		if err != nil {
-			return err
+		if err == nil {
+			all = append(all, vip.Record{Addr: addr, Boot: boot})
 		}
-		var boot string
-		if err := json.Unmarshal(value, &boot); err != nil {
-			return err
-		}
-		all = append(all, vip.Record{Addr: addr, Boot: boot})
-		return nil
+		return err
 	})
 	return all, err
 }
