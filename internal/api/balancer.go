@@ -1,0 +1,113 @@
+package api
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// A Balancer is one frontend and the health of its members.
+type Balancer struct {
+	Name        string    `json:"name"`
+	Listen      string    `json:"listen"` // empty: nowhere, backends are only checked
+	Mode        string    `json:"mode"`
+	Connections int64     `json:"connections"`      // open now
+	Queued      int       `json:"queued,omitempty"` // clients that wait for a backend with less than its limit
+	Backends    []Backend `json:"backends"`
+}
+
+// A BalancerHealth is how many members of a balancer are in which state.
+type BalancerHealth struct {
+	Name    string `json:"name"`
+	Listen  string `json:"listen"`
+	Up      int    `json:"up"`      // take connections
+	Down    int    `json:"down"`    // were healthy once, and are not now
+	New     int    `json:"new"`     // were never healthy: not checked, or not installed yet
+	Drained int    `json:"drained"` // by an admin
+}
+
+// Empty reports whether it has members, and none of them is healthy. One without members redirects.
+func (b BalancerHealth) Empty() bool { return b.Up == 0 && b.Down+b.New+b.Drained > 0 }
+
+// String says how many members are healthy: "0 of 4 healthy, none was yet", "1 of 2 healthy, 1 drained"; without members "redirects".
+func (b BalancerHealth) String() string {
+	if b.Up+b.Down+b.New+b.Drained == 0 {
+		return "redirects"
+	}
+	text := fmt.Sprintf("%d of %d healthy", b.Up, b.Up+b.Down+b.New+b.Drained)
+	switch {
+	case b.Drained > 0:
+		text += fmt.Sprintf(", %d drained", b.Drained)
+	case b.Up == 0 && b.Down == 0:
+		text += ", none was yet"
+	}
+	return text
+}
+
+// Healthy counts the members that take connections.
+func (b Balancer) Healthy() (n int) {
+	for _, m := range b.Backends {
+		if m.State == BackendUp {
+			n++
+		}
+	}
+	return n
+}
+
+// A Backend is one member of a balancer.
+type Backend struct {
+	Name        string       `json:"name"`
+	Addr        string       `json:"addr"`
+	State       BackendState `json:"state"`
+	Backup      bool         `json:"backup,omitempty"`
+	Weight      int          `json:"weight,omitempty"`
+	LabWeight   int          `json:"lab_weight,omitempty"` // of the lab file, if another is set at run time
+	Added       bool         `json:"added,omitempty"`      // at run time: it is not in the lab file
+	Reason      string       `json:"reason,omitempty"`     // of the last failed check
+	Since       time.Time    `json:"since,omitzero"`       // in this state
+	Connections int64        `json:"connections"`
+	Total       int64        `json:"total"`            // connections, in mode http requests, since the start of the daemon
+	Errors      int64        `json:"errors"`           // failed connects, in mode http also responses that are 5xx, missing or cut
+	P50         float64      `json:"p50_ms,omitempty"` // of the last 10 to 20 seconds, until connected, in mode http until the response began
+	P99         float64      `json:"p99_ms,omitempty"`
+	Limit       int          `json:"limit,omitempty"` // of Connections; 0: none
+}
+
+// Load returns the connections, with the limit if there is one: "3" or "3/10".
+func (b Backend) Load() string {
+	if b.Limit == 0 {
+		return strconv.FormatInt(b.Connections, 10)
+	}
+	return fmt.Sprintf("%d/%d", b.Connections, b.Limit)
+}
+
+// BackendState is the state of a member.
+type BackendState string
+
+// The states of a member.
+const (
+	BackendUp       BackendState = "up"
+	BackendDown     BackendState = "down"
+	BackendDraining BackendState = "draining" // drained by an admin
+	BackendUnknown  BackendState = "unknown"  // not checked yet
+)
+
+// BackendAction is what can be done to a member.
+type BackendAction string
+
+// The actions on a member.
+const (
+	BackendDrain BackendAction = "drain"
+	BackendReady BackendAction = "ready"
+
+	BackendAdd    BackendAction = "add"    // until it is removed, or in the lab file
+	BackendRemove BackendAction = "remove" // one that was added
+	BackendWeight BackendAction = "weight"
+)
+
+// A BackendChange is what to do to a member.
+type BackendChange struct {
+	Action BackendAction
+	Weight int  // of add and weight; 0: that of the lab file, else 1
+	Backup bool // of add
+}
