@@ -51,6 +51,25 @@ func TestChangeParameters(t *testing.T) {
 	}
 }
 
+// TestHostOfPath: a host of a path is a name, or a MAC in any spelling, which the daemon gets in one.
+func TestHostOfPath(t *testing.T) {
+	t.Parallel()
+	h := newAdminServer(t)
+	for _, tt := range []struct {
+		host, calls string
+		status      int
+	}{
+		{"52-54-00-2C-01-10", "install 52:54:00:2c:01:10", http.StatusOK},
+		{"52:54:00:2c:01:10", "install 52:54:00:2c:01:10", http.StatusOK},
+		{"a%20b", "", http.StatusBadRequest},
+	} {
+		status, body := h.change(t, "/api/v1/install/"+tt.host, "", "")
+		if calls := h.takeCalls(); status != tt.status || !strings.HasPrefix(calls, tt.calls) || tt.calls == "" && calls != "" {
+			t.Errorf("%s: %d, want %d; did %q, want %q: %s", tt.host, status, tt.status, calls, tt.calls, body)
+		}
+	}
+}
+
 // change sends a POST with the token, and follows no redirect.
 func (h *adminServer) change(t *testing.T, path, kind, body string) (status int, answer string) {
 	t.Helper()
