@@ -90,7 +90,7 @@ func (r *request) answer(leases Leases) lookupResult {
 		if r.chained && r.cnameLoop() {
 			return answered
 		}
-		m := r.place()
+		m := r.find()
 		if m.zone != nil && r.forwardedBelow(m) {
 			m.zone = nil
 		}
@@ -124,8 +124,8 @@ func (r *request) answer(leases Leases) lookupResult {
 	return answered // what there is of a chain that is too long
 }
 
-// place finds the place of what is looked for.
-func (r *request) place() match {
+// find looks the current name up.
+func (r *request) find() match {
 	if r.q.qtype == typeDS {
 		return r.t.matchForDS(r.cur)
 	}

@@ -101,13 +101,13 @@ func (n *notifier) forget(k notifyKey) {
 	delete(n.silent, k)
 }
 
-// notifyDue notifies the secondaries that are due, in the background. places bounds how many messages wait for a reply.
-func (s *Server) notifyDue(ctx context.Context, t *Table, places chan struct{}, wg *sync.WaitGroup) {
-	for _, k := range s.notifier.start(time.Now(), cap(places)-len(places)) {
-		places <- struct{}{} // there is room: only this goroutine takes places
+// notifyDue notifies the secondaries that are due, in the background. running bounds how many messages wait for a reply.
+func (s *Server) notifyDue(ctx context.Context, t *Table, running chan struct{}, wg *sync.WaitGroup) {
+	for _, k := range s.notifier.start(time.Now(), cap(running)-len(running)) {
+		running <- struct{}{} // there is room: only this goroutine takes running
 		wg.Go(func() {
 			defer s.recoverPanic()
-			defer func() { <-places }()
+			defer func() { <-running }()
 			s.notifyOne(ctx, t, k)
 		})
 	}

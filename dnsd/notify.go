@@ -37,7 +37,7 @@ func (s *Server) ServeChanges(ctx context.Context) error {
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.findLoops(ctx) }) })
 	ticker := time.NewTicker(tableCheck)
 	defer ticker.Stop()
-	places := make(chan struct{}, maxNotifies)
+	running := make(chan struct{}, maxNotifies)
 	for {
 		func() {
 			defer s.recoverPanic()
@@ -45,7 +45,7 @@ func (s *Server) ServeChanges(ctx context.Context) error {
 			s.rollCookies(ctx)
 			t := s.deps.Table()
 			s.notify(t, s.changes.take())
-			s.notifyDue(ctx, t, places, &wg)
+			s.notifyDue(ctx, t, running, &wg)
 		}()
 		select {
 		case <-ctx.Done():

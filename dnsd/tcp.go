@@ -43,11 +43,11 @@ func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener) error {
 			continue
 		}
 		c := s.newConn(conn)
-		c.place = s.conns.Add(c.from, func() { // RFC 7766 section 6.2.3: an idle connection may be closed at any time
+		c.slot = s.conns.Add(c.from, func() { // RFC 7766 section 6.2.3: an idle connection may be closed at any time
 			s.metrics.evicted.Inc()
 			_ = conn.Close()
 		})
-		if c.place == nil { // all are in use, most of them by this client
+		if c.slot == nil { // all are in use, most of them by this client
 			s.metrics.dropped[dropBusy].Inc()
 			_ = conn.Close()
 			continue
@@ -65,7 +65,7 @@ type tcpConn struct {
 	wg   sync.WaitGroup
 	wait chan struct{} // one for each query that waits for the forwarder
 
-	place *connlimit.Conn
+	slot *connlimit.Conn
 
 	mu sync.Mutex // one reply at a time
 }
@@ -80,7 +80,7 @@ func (s *Server) newConn(conn net.Conn) *tcpConn {
 func (c *tcpConn) serve(ctx context.Context) {
 	defer c.s.recoverPanic()
 	defer c.conn.Close()
-	defer c.place.Remove()
+	defer c.slot.Remove()
 	c.s.metrics.tcp.Inc()
 	defer c.s.metrics.tcp.Dec()
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -129,8 +129,8 @@ func (c *tcpConn) read(ctx context.Context, buf []byte) ([]byte, error) {
 
 // answer answers the message in r. It reports false if the connection is to be closed.
 func (c *tcpConn) answer(ctx context.Context, r *request) bool {
-	c.place.Begin()
-	defer c.place.End()
+	c.slot.Begin()
+	defer c.slot.End()
 	if r.transferAsked() {
 		return c.s.transfer(r, c.send) == nil
 	}

@@ -52,7 +52,7 @@ type tsigKey struct {
 // addKeys reads the keys. One whose file cannot be read is unknown: who signs with it is refused.
 func (b *builder) addKeys(keys []lab.TSIGKey, readFile ReadFile) {
 	for _, k := range keys {
-		place := "dns.keys." + strings.TrimSuffix(k.Name, ".") + ".secret_file"
+		at := "dns.keys." + strings.TrimSuffix(k.Name, ".") + ".secret_file"
 		b.t.files = append(b.t.files, k.SecretFile)
 		if readFile == nil {
 			continue
@@ -63,7 +63,7 @@ func (b *builder) addKeys(keys []lab.TSIGKey, readFile ReadFile) {
 			key, err = parseKey(k, string(text))
 		}
 		if err != nil {
-			b.t.warnings.Addf(k.Pos, place, "requests with the key %s are refused: %v", k.Name, err)
+			b.t.warnings.Addf(k.Pos, at, "requests with the key %s are refused: %v", k.Name, err)
 			continue
 		}
 		b.t.keys = append(b.t.keys, key)

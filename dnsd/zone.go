@@ -231,11 +231,11 @@ func (z *zone) clone(nodes, octets int) *zone {
 func (z *zone) insert(nd node) int {
 	z.growSlots(len(z.nodes) + 1)
 	z.nodes = append(z.nodes, nd)
-	z.place(len(z.nodes) - 1)
+	z.hashNode(len(z.nodes) - 1)
 	return len(z.nodes) - 1
 }
 
-func (z *zone) place(nd int) {
+func (z *zone) hashNode(nd int) {
 	mask := uint32(len(z.slots) - 1)
 	i := z.nodes[nd].hash & mask
 	for z.slots[i] != 0 {
@@ -255,7 +255,7 @@ func (z *zone) growSlots(nodes int) {
 	}
 	z.slots = make([]uint32, size)
 	for i := range z.nodes {
-		z.place(i)
+		z.hashNode(i)
 	}
 }
 

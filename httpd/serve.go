@@ -100,8 +100,8 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.evicted.Inc()
 			_ = conn.Close() // the goroutine that reads or writes it gets an error
 		}
-		if place := l.conns.Add(connlimit.Client(conn), evict); place != nil {
-			return &connection{Conn: conn, limit: place}, nil
+		if slot := l.conns.Add(connlimit.Client(conn), evict); slot != nil {
+			return &connection{Conn: conn, limit: slot}, nil
 		}
 		evict()
 	}

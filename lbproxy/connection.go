@@ -32,7 +32,7 @@ type clientConn struct {
 	open atomic.Pointer[atomic.Int64] // Server.before or during, which counts the connection; nil: released
 }
 
-// release gives back the connection's place under the connection limit, once it is closed.
+// release gives back the connection's slot under the connection limit, once it is closed.
 func (c *clientConn) release() {
 	c.limit.Remove()
 	if open := c.open.Swap(nil); open != nil {
@@ -159,14 +159,14 @@ func (s *Server) route(ctx context.Context, l *activeListener, c *clientConn) {
 func (s *Server) match(ctx context.Context, l *activeListener, c *clientConn) (*frontend, reason, error) {
 	_ = c.conn.SetReadDeadline(time.Now().Add(s.cfg.Peek))
 	var evicted atomic.Bool
-	place := s.pending.Add(c.src.Addr(), func() {
+	slot := s.pending.Add(c.src.Addr(), func() {
 		evicted.Store(true)
 		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 	})
-	if place == nil {
+	if slot == nil {
 		return nil, rejectPending, s.errPending()
 	}
-	defer place.Remove()
+	defer slot.Remove()
 	f, why, err := s.matchFirstBytes(ctx, l, c)
 	if evicted.Load() && err != nil {
 		return nil, rejectPending, s.errPending()

@@ -108,7 +108,7 @@ func (s *socket) isClosed() bool { return s.closed.Err() != nil }
 func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 	var delay time.Duration
 	for {
-		if !s.awaitPlace(sock) {
+		if !s.awaitCapacity(sock) {
 			return
 		}
 		c, err := s.acceptOne(sock, delay > 0)
@@ -123,7 +123,7 @@ func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 			continue
 		}
 		delay = 0
-		if !s.awaitPlace(sock) {
+		if !s.awaitCapacity(sock) {
 			abort(c.conn)
 			return
 		}
@@ -153,9 +153,9 @@ func (s *Server) acceptOne(sock *socket, failed bool) (*clientConn, error) {
 	return &clientConn{socket: sock, conn: conn, src: addrPort(conn.RemoteAddr()), dst: addrPort(conn.LocalAddr())}, nil
 }
 
-// awaitPlace waits while the balancer of a socket, which shares its address with none, has max_connections. It returns false
+// awaitCapacity waits while the balancer of a socket, which shares its address with none, has max_connections. It returns false
 // once the socket is closed. After Accept it waits for what other sockets of the balancer have accepted meanwhile.
-func (s *Server) awaitPlace(sock *socket) bool {
+func (s *Server) awaitCapacity(sock *socket) bool {
 	waited := false
 	for {
 		l := s.active.Load().listeners[sock.addr]

@@ -33,7 +33,7 @@ type waiter struct {
 	handed  chan *endpointState // a connection's place at a backend, which stays in its active count
 }
 
-// join adds a client; nil: the queue has most clients. In a full queue the client address with the most places loses its last one to
+// join adds a client; nil: the queue has most clients. In a full queue the client address with the most waiting loses its last one to
 // an address that has fewer even then.
 func (q *queue) join(most int, client netip.Addr) *waiter {
 	q.mu.Lock()
@@ -49,13 +49,13 @@ func (q *queue) join(most int, client netip.Addr) *waiter {
 
 // evictLocked takes a place from the client address with the most, if another one's first place is worth more.
 func (q *queue) evictLocked(client netip.Addr) bool {
-	places, most := make(map[netip.Addr]int), client
+	waiting, most := make(map[netip.Addr]int), client
 	for _, w := range q.waiters {
-		if places[w.client]++; places[w.client] > places[most] {
+		if waiting[w.client]++; waiting[w.client] > waiting[most] {
 			most = w.client
 		}
 	}
-	if places[most] <= places[client]+1 {
+	if waiting[most] <= waiting[client]+1 {
 		return false
 	}
 	for i, w := range slices.Backward(q.waiters) {
@@ -170,7 +170,7 @@ func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr, gone
 			}
 			state.active.Add(-1)
 		case <-w.evicted:
-			return nil, fmt.Errorf("%w (%d clients), and this address has the most places", errQueueFull, f.Queue)
+			return nil, fmt.Errorf("%w (%d clients), and this address has the most of them", errQueueFull, f.Queue)
 		case <-poll.C:
 			if gone() {
 				return nil, errClientGone

@@ -237,7 +237,7 @@ func TestQueueNeverExceeds(t *testing.T) {
 	}
 }
 
-// TestQueueOfOneClient: in a full queue the address with the most places loses its last one to another address, which waits like the rest.
+// TestQueueOfOneClient: in a full queue the address with the most waiting loses its last one to another address, which waits like the rest.
 func TestQueueOfOneClient(t *testing.T) {
 	t.Parallel()
 	b := with(balancer("b", addr(t), serveTCP(t, nameServer("b"))), func(b *lab.Balancer) {

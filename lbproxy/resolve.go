@@ -116,7 +116,7 @@ func (s *Server) lookUp(ctx context.Context) {
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	places := make(chan struct{}, lookups)
+	busy := make(chan struct{}, lookups)
 	for pause.For(ctx, lookupTick) == nil {
 		for _, of := range s.due(time.Now()) {
 			if of.host != "" {
@@ -124,8 +124,8 @@ func (s *Server) lookUp(ctx context.Context) {
 				continue
 			}
 			running.Go(func() {
-				places <- struct{}{}
-				defer func() { <-places }()
+				busy <- struct{}{}
+				defer func() { <-busy }()
 				_ = s.panics.Run(func() error { s.lookUpName(ctx, of); return nil })
 			})
 		}

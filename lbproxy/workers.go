@@ -6,13 +6,13 @@ const workersIdle = 128
 // workers run functions on goroutines that are kept for the next one: the stack of a new goroutine grows, by copying, until it can
 // connect to a backend, which took a short connection a tenth of its CPU time.
 type workers struct {
-	tasks  chan func()
-	places chan struct{} // one value for each goroutine that waits
-	closed chan struct{}
+	tasks   chan func()
+	waiting chan struct{} // one value for each goroutine that waits
+	closed  chan struct{}
 }
 
 func newWorkers() *workers {
-	return &workers{tasks: make(chan func()), places: make(chan struct{}, workersIdle), closed: make(chan struct{})}
+	return &workers{tasks: make(chan func()), waiting: make(chan struct{}, workersIdle), closed: make(chan struct{})}
 }
 
 // run calls f on a goroutine that waits, else on a new one.
@@ -28,13 +28,13 @@ func (w *workers) work(f func()) {
 	for {
 		f()
 		select {
-		case w.places <- struct{}{}:
+		case w.waiting <- struct{}{}:
 		default:
 			return // enough wait
 		}
 		select {
 		case f = <-w.tasks:
-			<-w.places
+			<-w.waiting
 		case <-w.closed:
 			return
 		}

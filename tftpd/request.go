@@ -106,7 +106,7 @@ func (s *Server) start(ctx context.Context, p packet, why origin) {
 	})
 }
 
-// admit registers a transfer, or returns the reason to drop its request. Where there is no place, a transfer whose client has
+// admit registers a transfer, or returns the reason to drop its request. Where there is no slot, a transfer whose client has
 // never answered is evicted: forged requests, or those from closed ports, must not lock machines out.
 func (s *Server) admit(t *transfer) (reason string) {
 	s.mu.Lock()
@@ -119,7 +119,7 @@ func (s *Server) admit(t *transfer) (reason string) {
 	if most := s.cfg.MaxTransfers; int(s.running.Load()) >= most+max(1, most/4) { // evicted faster than they end
 		return reasonBusy
 	}
-	if t.place = s.places.Add(t.client.Addr(), func() { t.cancel(errEvicted) }); t.place == nil {
+	if t.slot = s.slots.Add(t.client.Addr(), func() { t.cancel(errEvicted) }); t.slot == nil {
 		return reasonBusy
 	}
 	if old != nil {
@@ -136,7 +136,7 @@ func (s *Server) current(t *transfer) bool { return !t.answered() || t.silence()
 
 func (s *Server) remove(t *transfer) {
 	t.cancel(nil)
-	t.place.Remove()
+	t.slot.Remove()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.active[t.client] == t {

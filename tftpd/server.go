@@ -94,7 +94,7 @@ type Server struct {
 	stats  *metrics
 	panics *panics.Server
 	cache  fileCache
-	places *connlimit.Set // of transfers
+	slots  *connlimit.Set // of transfers
 
 	mu      sync.Mutex
 	active  map[netip.AddrPort]*transfer
@@ -111,8 +111,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	cfg = cfg.withDefaults()
 	return &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")), active: map[netip.AddrPort]*transfer{},
-		cache:  fileCache{files: map[fileID]*cachedFile{}},
-		places: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, KeepInUse: true}),
+		cache: fileCache{files: map[fileID]*cachedFile{}},
+		slots: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, KeepInUse: true}),
 	}, nil
 }
 

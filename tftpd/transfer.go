@@ -20,7 +20,7 @@ type transfer struct {
 	origin    origin
 	started   time.Time
 	cancel    context.CancelCauseFunc
-	place     *connlimit.Conn // in use once the client has answered
+	slot      *connlimit.Conn // in use once the client has answered
 	heard     atomic.Int64    // when the client answered last, in nanoseconds since started; 0: never
 	repeated  atomic.Bool     // the same request came again meanwhile
 	transport transport
@@ -71,7 +71,7 @@ func (t *transfer) acked() int64 {
 // noteAnswer notes that the client has answered what was sent at that time.
 func (t *transfer) noteAnswer(sent time.Time) {
 	if t.heard.Swap(max(1, int64(sent.Sub(t.started)))) == 0 {
-		t.place.Begin()
+		t.slot.Begin()
 	}
 }
 

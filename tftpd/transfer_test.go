@@ -98,7 +98,7 @@ func runTransfer(t *testing.T, block, window uint8, size uint16, one bool, repli
 		t.Fatal(err)
 	}
 	place := connlimit.New(connlimit.Config{Max: 1}).Add(netip.Addr{}, nil)
-	tr := &transfer{started: time.Now(), retries: 5, stats: m, place: place}
+	tr := &transfer{started: time.Now(), retries: 5, stats: m, slot: place}
 	tr.readAhead.content = inMemory(data)
 	tr.terms = terms{block: max(minBlock, int(block)), window: max(1, min(int(window), maxSegments)), timeout: time.Second}
 	if one {

@@ -120,11 +120,11 @@ func membersOf(ctx context.Context, c *api.Client, names []string, fits func(api
 			}
 		}
 	}
-	place := map[string]int{} // in the lab; what it does not have comes last
+	order := map[string]int{} // in the lab; what it does not have comes last
 	for i, h := range all {
-		place[h.Name] = i - len(all)
+		order[h.Name] = i - len(all)
 	}
-	slices.SortStableFunc(hosts, func(a, b string) int { return place[a] - place[b] })
+	slices.SortStableFunc(hosts, func(a, b string) int { return order[a] - order[b] })
 	return hosts, nil
 }
 

@@ -119,7 +119,7 @@ func (b *Book) chooseLocked(x *search) (uint32, bool) {
 // next returns the first address never leased, from the place of the machine on.
 func (x *search) next() (uint32, bool) {
 	s := x.state
-	from := int(place(x.MAC) % uint32(s.pool.size))
+	from := int(searchStart(x.MAC) % uint32(s.pool.size))
 	for range maxTries {
 		i, ok := s.free.around(from)
 		if !ok {
@@ -133,8 +133,8 @@ func (x *search) next() (uint32, bool) {
 	return 0, false
 }
 
-// place is where the search for a machine's address begins: FNV-1a of its MAC, the same in every process.
-func place(m lab.MAC) uint32 {
+// searchStart is where the search for a machine's address begins: FNV-1a of its MAC, the same in every process.
+func searchStart(m lab.MAC) uint32 {
 	h := uint32(2166136261)
 	for _, c := range m {
 		h = (h ^ uint32(c)) * 16777619

@@ -135,22 +135,22 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if place := l.set.Add(connlimit.Client(conn), func() { _ = conn.Close() }); place != nil {
-			return &counted{Conn: conn, place: place}, nil
+		if slot := l.set.Add(connlimit.Client(conn), func() { _ = conn.Close() }); slot != nil {
+			return &counted{Conn: conn, slot: slot}, nil
 		}
 		_ = conn.Close()
 	}
 }
 
-// A counted connection gives its place back when it is closed.
+// A counted connection gives its slot back when it is closed.
 type counted struct {
 	net.Conn
-	place *connlimit.Conn
+	slot *connlimit.Conn
 }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
-	c.place.Remove()
+	c.slot.Remove()
 	return c.Conn.Close()
 }
 

@@ -132,7 +132,7 @@ func (r *Recipe) Config(d Data, name string) (Document, error) {
 	if isButane(s.file) {
 		ign, broken := syntax.Butane(body)
 		if broken != nil {
-			return Document{}, r.place(s.file, body, broken)
+			return Document{}, r.locate(s.file, body, broken)
 		}
 		body = ign
 	}
@@ -157,10 +157,10 @@ func (s source) render(r *Recipe, d Data) (body []byte, warnings []error, err er
 	}
 	v := r.validated.result(d.signature(s.file, body), func() validation { return s.validate(r, body) })
 	for _, w := range v.warnings {
-		warnings = append(warnings, r.place(s.file, body, w))
+		warnings = append(warnings, r.locate(s.file, body, w))
 	}
 	if v.broken != nil {
-		return nil, nil, r.place(s.file, body, v.broken)
+		return nil, nil, r.locate(s.file, body, v.broken)
 	}
 	return body, warnings, nil
 }
@@ -175,9 +175,9 @@ func (s source) validate(r *Recipe, body []byte) (v validation) {
 	return v
 }
 
-// place returns an error with its place in the source of the document. The lines are the same unless a template made more or fewer of
+// locate returns an error with its place in the source of the document. The lines are the same unless a template made more or fewer of
 // them; then the reason gives the line.
-func (r *Recipe) place(file string, body []byte, broken *syntax.Error) *DocumentError {
+func (r *Recipe) locate(file string, body []byte, broken *syntax.Error) *DocumentError {
 	e := &DocumentError{File: path.Clean(file), Line: broken.Line, Column: broken.Column, Err: broken}
 	if text, _ := fs.ReadFile(r.files.files, e.File); broken.Line > 0 && lines(text) != lines(body) {
 		e.Line, e.Column = 0, 0
