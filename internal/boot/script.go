@@ -120,7 +120,7 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 }
 
 // install decides between the installer of h and its disk.
-func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MAC, l loader) (d decision, ticket install.Ticket, err error) {
+func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MAC, l loader) (d decision, ticket install.Decision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
 	ticket, err = s.deps.Installs.Boot(ctx, h, install.Request{NIC: mac, Prepare: func() (install.Signals, error) { return t.prepare(h, mac) }})

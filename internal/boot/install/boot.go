@@ -26,8 +26,8 @@ func (r Request) prepare() (Signals, error) {
 	return r.Prepare()
 }
 
-// A Ticket is what a boot gets.
-type Ticket struct {
+// A Decision is what a boot gets: the installer with a token, or the disk.
+type Decision struct {
 	LocalBoot bool   // start from the disk; there is no token
 	Held      bool   // LocalBoot because the loop detector stopped the install
 	Unknown   string // LocalBoot because the install state was lost: since when, and what to do; empty: it is known
@@ -61,24 +61,24 @@ func (r *requested) without(token string) *requested {
 // Boot is called when h requests its script. It decides between installer and disk, and makes the token of the boot, which is durable
 // when it returns. All else, the token of an installer that runs too, stays as it is until Received. An error of req.Prepare is
 // returned as it is.
-func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Ticket, error) {
-	end, err := m.turns.take(ctx, h.Name)
+func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Decision, error) {
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
-		return Ticket{}, err
+		return Decision{}, err
 	}
 	defer end()
 	s, now := m.status(h), m.deps.Now()
-	will := s // be, once the script is received
+	next := s // the state once the script is received
 	if why, by := m.ended(h, s, now); by != notEnded {
-		will = m.installed(s, by, why)
+		next = m.installed(s, by, why)
 	}
 	switch {
-	case will.localBoot(h):
-		return Ticket{LocalBoot: true, Held: will.Held, Unknown: will.unknownText(h.Name)}, nil
-	case m.sameBoot(will, req.NIC, now) && m.clearOf(h).boot != "":
-		return Ticket{Token: m.clearOf(h).boot, nic: req.NIC}, nil
-	case m.loops(will) && !m.sameBoot(will, req.NIC, now):
-		return Ticket{LocalBoot: true, Held: true}, nil
+	case next.localBoot(h):
+		return Decision{LocalBoot: true, Held: next.Held, Unknown: next.unknownText(h.Name)}, nil
+	case m.sameBoot(next, req.NIC, now) && m.plainOf(h).boot != "":
+		return Decision{Token: m.plainOf(h).boot, nic: req.NIC}, nil
+	case m.loops(next) && !m.sameBoot(next, req.NIC, now):
+		return Decision{LocalBoot: true, Held: true}, nil
 	}
 	return m.request(ctx, h, s, req)
 }
@@ -86,8 +86,8 @@ func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Ticket, e
 // Received is called once h has shown that it received the script of t: it acknowledged it, or uses its token. What Boot has decided
 // becomes true: a boot begins, with the token of t as its only one; an installer counts as done, if this boot is the signal; or the host
 // is held after too many boots. What an admin decided meanwhile stands. A second call is no error.
-func (m *Machine) Received(ctx context.Context, h *lab.Host, t Ticket) error {
-	end, err := m.turns.take(ctx, h.Name)
+func (m *Machine) Received(ctx context.Context, h *lab.Host, t Decision) error {
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (m *Machine) Confirm(ctx context.Context, h *lab.Host, token string) error 
 	if !r.knows(token) {
 		return nil
 	}
-	return m.Received(ctx, h, Ticket{Token: token, nic: r.NIC})
+	return m.Received(ctx, h, Decision{Token: token, nic: r.NIC})
 }
 
 // sameBoot reports whether a script requested now belongs to the boot that is under way: firmware that asks twice, or another NIC of
@@ -138,7 +138,7 @@ func (m *Machine) sameBoot(s Status, nic lab.MAC, now time.Time) bool {
 // Token returns a token of the boot of h that is under way, for an installer that cannot be given one. It returns ErrState if no boot
 // is under way. After a restart of the daemon the token is known by its hash only, and another is added.
 func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
-	end, err := m.turns.take(ctx, h.Name)
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return "", err
 	}
@@ -147,41 +147,41 @@ func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
 	if !s.underWay() || len(s.Tokens) == 0 {
 		return "", ErrState
 	}
-	clear := m.clearOf(h)
-	if clear.boot != "" {
-		return clear.boot, nil
+	plain := m.plainOf(h)
+	if plain.boot != "" {
+		return plain.boot, nil
 	}
-	clear.boot = rand.Text()
-	return clear.boot, m.put(ctx, h, s, s.withToken(clear.boot), clear)
+	plain.boot = rand.Text()
+	return plain.boot, m.put(ctx, h, s, s.withToken(plain.boot), plain)
 }
 
 // request returns the ticket of the requested boot, which is made unless the last request was just before. A script that belongs to the
 // boot under way is such a request too where the daemon was restarted: it knows only the hash of the boot's token.
-func (m *Machine) request(ctx context.Context, h *lab.Host, s Status, req Request) (Ticket, error) {
-	now, clear := m.deps.Now(), m.clearOf(h)
-	if r := s.Requested; r != nil && clear.requested != "" && now.Sub(r.At) < m.cfg.SameBoot {
-		return Ticket{Token: clear.requested, nic: req.NIC}, nil
+func (m *Machine) request(ctx context.Context, h *lab.Host, s Status, req Request) (Decision, error) {
+	now, plain := m.deps.Now(), m.plainOf(h)
+	if r := s.Requested; r != nil && plain.requested != "" && now.Sub(r.At) < m.cfg.SameBoot {
+		return Decision{Token: plain.requested, nic: req.NIC}, nil
 	}
 	signals, err := req.prepare()
 	if err != nil {
-		return Ticket{}, err
+		return Decision{}, err
 	}
-	clear.requested = rand.Text()
+	plain.requested = rand.Text()
 	r := &requested{At: now, NIC: req.NIC, Signals: signals}
 	if s.Requested != nil {
 		r.Tokens = s.Requested.Tokens // a slow client may receive its script only now
 	}
-	r.Tokens = withToken(r.Tokens, clear.requested)
+	r.Tokens = withToken(r.Tokens, plain.requested)
 	next := s
 	next.Requested = r
-	if err := m.put(ctx, h, s, next, clear); err != nil {
-		return Ticket{}, err
+	if err := m.put(ctx, h, s, next, plain); err != nil {
+		return Decision{}, err
 	}
-	return Ticket{Token: clear.requested, nic: req.NIC}, nil
+	return Decision{Token: plain.requested, nic: req.NIC}, nil
 }
 
 // begin starts one more boot of an installer, with the token of t, which is one of r.
-func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, r *requested, t Ticket) error {
+func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, r *requested, t Decision) error {
 	now, next := m.deps.Now(), s
 	same := m.sameBoot(s, t.nic, now) // it was requested before another script of the boot was received, or before a restart
 	if same {

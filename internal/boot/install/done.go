@@ -49,7 +49,7 @@ func (m *Machine) timeoutReason(h *lab.Host, s Status) string {
 
 // Done is called when the installer calls back. A second call is no error.
 func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
-	end, err := m.turns.take(ctx, h.Name)
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
 // SystemUp is called when an operating system asks for a new lease on a NIC of h. Where SystemLease is a signal, that is the installed
 // system. Requests of the installer itself come before it reads its document, or soon after.
 func (m *Machine) SystemUp(ctx context.Context, h *lab.Host) error {
-	end, err := m.turns.take(ctx, h.Name)
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (m *Machine) MarkInstalled(ctx context.Context, h *lab.Host) error {
 	if err := installs(h); err != nil {
 		return err
 	}
-	end, err := m.turns.take(ctx, h.Name)
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (m *Machine) stale(s Status) bool {
 
 // forget removes a live system: it is then as one that never booted.
 func (m *Machine) forget(ctx context.Context, name string) error {
-	end, err := m.turns.take(ctx, name)
+	end, err := m.locks.take(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (m *Machine) forget(ctx context.Context, name string) error {
 }
 
 func (m *Machine) expire(ctx context.Context, h *lab.Host) error {
-	end, err := m.turns.take(ctx, h.Name)
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ type Move struct {
 func (m *Machine) Follow(ctx context.Context, hosts []*lab.Host) (moves []Move, done func(), err error) {
 	moves, next := m.followers(hosts)
 	for _, name := range slices.Sorted(maps.Keys(touched(moves))) {
-		end, err := m.turns.take(ctx, name)
+		end, err := m.locks.take(ctx, name)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -123,11 +123,11 @@ func (m *Machine) doubtful(host string) bool {
 func (m *Machine) follow(moves []Move, next map[string]Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was := maps.Clone(m.clear)
+	was := maps.Clone(m.plain)
 	for _, move := range moves {
-		delete(m.clear, move.To)
-		if clear, ok := was[move.From]; ok {
-			m.clear[move.To] = clear
+		delete(m.plain, move.To)
+		if plain, ok := was[move.From]; ok {
+			m.plain[move.To] = plain
 		}
 	}
 	for name, s := range next {
@@ -154,7 +154,7 @@ func (m *Machine) setLocked(host string, s Status) {
 func (m *Machine) dropLocked(host string) {
 	m.unindexLocked(host)
 	delete(m.states, host)
-	delete(m.clear, host)
+	delete(m.plain, host)
 }
 
 func (m *Machine) unindexLocked(host string) {

@@ -96,7 +96,7 @@ func (m *Machine) Runs(ctx context.Context, h *lab.Host, evidence string) error 
 	if m.status(h).State != Unknown {
 		return nil
 	}
-	end, err := m.turns.take(ctx, h.Name)
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}

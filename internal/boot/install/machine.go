@@ -52,12 +52,12 @@ type Machine struct {
 	cfg  Config
 	deps Deps
 
-	turns turns // of hosts, to make a transition
+	locks hostLocks // of hosts, to make a transition
 
 	mu      sync.RWMutex
 	states  map[string]Status  // by host name
 	byMAC   map[lab.MAC]string // the host name of the state that has it
-	clear   map[string]tokens  // by host name; the store has their hashes only
+	plain   map[string]tokens  // by host name; the store has their hashes only
 	reading map[sum]int        // reads under way that count, by the first token of their boot
 	lost    *Loss              // not accepted yet; nil: none
 	damage  *Loss              // likewise, of the hosts whose state is doubtful
@@ -75,7 +75,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	if deps.Wall == nil {
 		deps.Wall = func(t time.Time) time.Time { return t }
 	}
-	m := &Machine{cfg: cfg.withDefaults(), deps: deps, damage: deps.Damage, states: map[string]Status{}, byMAC: map[lab.MAC]string{}, clear: map[string]tokens{}, reading: map[sum]int{}}
+	m := &Machine{cfg: cfg.withDefaults(), deps: deps, damage: deps.Damage, states: map[string]Status{}, byMAC: map[lab.MAC]string{}, plain: map[string]tokens{}, reading: map[sum]int{}}
 	var bad store.Undecodable
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)
@@ -195,7 +195,7 @@ func (m *Machine) Arm(ctx context.Context, h *lab.Host) error {
 	if err := installs(h); err != nil {
 		return err
 	}
-	end, err := m.turns.take(ctx, h.Name)
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}
@@ -220,9 +220,9 @@ func installs(h *lab.Host) error {
 	return nil
 }
 
-// put makes the step from s to next durable, then visible. clear are the tokens of next. A step that the table of transitions does
+// put makes the step from s to next durable, then visible. plain are the tokens of next. A step that the table of transitions does
 // not have is refused with ErrState.
-func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, clear tokens) error {
+func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, plain tokens) error {
 	if !s.State.may(next.State) {
 		return fmt.Errorf("%s cannot become %s, it is %s: %w", h.Name, next.State, s.State, ErrState)
 	}
@@ -239,17 +239,17 @@ func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, clear to
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.setLocked(h.Name, next)
-	m.clear[h.Name] = clear
-	if clear == (tokens{}) {
-		delete(m.clear, h.Name)
+	m.plain[h.Name] = plain
+	if plain == (tokens{}) {
+		delete(m.plain, h.Name)
 	}
 	return nil
 }
 
-func (m *Machine) clearOf(h *lab.Host) tokens {
+func (m *Machine) plainOf(h *lab.Host) tokens {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.clear[h.Name]
+	return m.plain[h.Name]
 }
 
 func (m *Machine) emit(k event.Kind, h *lab.Host, detail string) {

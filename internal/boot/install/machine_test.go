@@ -58,10 +58,10 @@ func (r *rig) reopen() {
 	r.Machine = m
 }
 
-func (r *rig) boot(h *lab.Host) install.Ticket { r.t.Helper(); return r.bootBy(h, install.Callback) }
+func (r *rig) boot(h *lab.Host) install.Decision { r.t.Helper(); return r.bootBy(h, install.Callback) }
 
 // bootBy requests a script and receives it. The daemon may be killed between the two.
-func (r *rig) bootBy(h *lab.Host, s install.Signals) install.Ticket {
+func (r *rig) bootBy(h *lab.Host, s install.Signals) install.Decision {
 	r.t.Helper()
 	t := r.request(h, s)
 	if r.killed {
@@ -74,7 +74,7 @@ func (r *rig) bootBy(h *lab.Host, s install.Signals) install.Ticket {
 }
 
 // request requests a script and does not receive it.
-func (r *rig) request(h *lab.Host, s install.Signals) install.Ticket {
+func (r *rig) request(h *lab.Host, s install.Signals) install.Decision {
 	r.t.Helper()
 	t, err := r.Boot(r.t.Context(), h, install.Request{Prepare: by(s)})
 	if err != nil {
@@ -391,7 +391,7 @@ func TestTimeout(t *testing.T) {
 func TestNoDocument(t *testing.T) {
 	t.Parallel()
 	r, h := newRig(t), host(lab.InstallOnce)
-	boot := func() install.Ticket { t.Helper(); return r.bootBy(h, install.NextBoot) }
+	boot := func() install.Decision { t.Helper(); return r.bootBy(h, install.NextBoot) }
 	boot()
 	r.now = r.now.Add(30 * time.Second)
 	if boot().LocalBoot {

@@ -58,7 +58,7 @@ func (m *Machine) Read(h *lab.Host, token string, reads int) (release func(), er
 
 // ConfigRead is called after a complete read of the config document: the install has begun.
 func (m *Machine) ConfigRead(ctx context.Context, h *lab.Host, token string) error {
-	end, err := m.turns.take(ctx, h.Name)
+	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (m *Machine) ConfigRead(ctx context.Context, h *lab.Host, token string) err
 		next.State, next.Since = Installing, m.deps.Now()
 		next.Deadline = deadline(h, next.Since)
 	}
-	if err := m.put(ctx, h, s, next, tokens{boot: token, requested: m.clearOf(h).requested}); err != nil {
+	if err := m.put(ctx, h, s, next, tokens{boot: token, requested: m.plainOf(h).requested}); err != nil {
 		return err
 	}
 	if s.State == Booting {

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// turns let each host make one transition at a time, commit included. Transitions of different hosts run at the same time, so that the
+// hostLocks let each host make one transition at a time, commit included. Transitions of different hosts run at the same time, so that the
 // store commits them in groups, and no host waits for the disk on behalf of another.
-type turns struct {
+type hostLocks struct {
 	mu     sync.Mutex
-	byHost map[string]*turn // hosts with a transition under way or waiting
+	byHost map[string]*hostLock // hosts with a transition under way or waiting
 }
 
-// A turn is one host's.
-type turn struct {
+// A hostLock is the lock of one host.
+type hostLock struct {
 	taken chan struct{} // of capacity 1: full while a transition is under way
 	users int           // the one under way and those that wait
 }
 
 // take waits for the transition of host that is under way. The caller calls end after its own. The error is that ctx ended before.
-func (t *turns) take(ctx context.Context, host string) (end func(), err error) {
+func (t *hostLocks) take(ctx context.Context, host string) (end func(), err error) {
 	one := t.join(host)
 	select {
 	case one.taken <- struct{}{}:
@@ -33,14 +33,14 @@ func (t *turns) take(ctx context.Context, host string) (end func(), err error) {
 	}, nil
 }
 
-func (t *turns) join(host string) *turn {
+func (t *hostLocks) join(host string) *hostLock {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.byHost[host]
 	if one == nil {
-		one = &turn{taken: make(chan struct{}, 1)}
+		one = &hostLock{taken: make(chan struct{}, 1)}
 		if t.byHost == nil {
-			t.byHost = map[string]*turn{}
+			t.byHost = map[string]*hostLock{}
 		}
 		t.byHost[host] = one
 	}
@@ -48,7 +48,7 @@ func (t *turns) join(host string) *turn {
 	return one
 }
 
-func (t *turns) leave(host string, one *turn) {
+func (t *hostLocks) leave(host string, one *hostLock) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if one.users--; one.users == 0 {
