@@ -85,7 +85,7 @@ func TestUnknown(t *testing.T) {
 		{args: "adopt 02:00:00:00:00:03", err: "set one with --ip"},
 		{args: "adopt 02:00:00:00:00:03 --ip nowhere", err: `--ip "nowhere" is not an address`},
 		{args: "install web --done", out: []string{"web is installed"}},
-		{args: "install web --done --now", err: "[done now]"},
+		{args: "install web --done --now", err: "--done and --now exclude each other"},
 	} {
 		t.Run(s.args, func(t *testing.T) {
 			t.Parallel()

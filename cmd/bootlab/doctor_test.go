@@ -46,6 +46,9 @@ func TestNarrowTerminal(t *testing.T) {
 		r := doctorResult{Findings: []doctor.Finding{{Check: "interfaces", Subject: subject, Level: doctor.Fail, Text: long, Fix: "run " + long}, {Check: "dns", Subject: "x", Level: doctor.OK, Text: "short"}}}
 		text := terminalText(t, 80, func(f *os.File) error { return doctorText(f, r) })
 		narrow(t, text, long+" -> run "+long, "x short")
+		if n := strings.Count(text, "\n"); n > 24 {
+			t.Errorf("%d lines, each a few words:\n%s", n, text)
+		}
 	}
 	text := terminalText(t, 80, func(f *os.File) error {
 		return problemTable(f, []string{"A", "B"}, [][]string{{"one", "two", long}, {"three", "four"}})

@@ -31,15 +31,19 @@ func exportCommand(o *options) *cobra.Command {
 			return exportLeases(cmd, o, leasefile.Format(format), subnetIDs)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", format, "csv, json, kea or dnsmasq")
+	cmd.Flags().Var(&choice{&format, leaseFormats()}, "format", either(leaseFormats()))
 	cmd.Flags().StringSliceVar(&subnetIDs, "subnet-id", nil, "`network=id` of Kea's configuration, once for each network with leases (default: 1 if there is one network)")
 	return cmd
 }
 
-func exportLeases(cmd *cobra.Command, o *options, format leasefile.Format, subnetIDs []string) error {
-	if !slices.Contains(leasefile.Formats(), format) {
-		return fmt.Errorf("--format %q is not known: want one of %v", format, leasefile.Formats())
+func leaseFormats() (words []string) {
+	for _, f := range leasefile.Formats() {
+		words = append(words, string(f))
 	}
+	return words
+}
+
+func exportLeases(cmd *cobra.Command, o *options, format leasefile.Format, subnetIDs []string) error {
 	ids, err := parseSubnetIDs(subnetIDs)
 	if err != nil {
 		return err
@@ -112,7 +116,7 @@ func importCommand(o *options) *cobra.Command {
 			return importLeases(cmd, o, args[0], leasefile.Format(format), over, rehearse)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", "", "csv, json, kea or dnsmasq (default: detected)")
+	cmd.Flags().Var(&choice{&format, leaseFormats()}, "format", either(leaseFormats())+" (default: detected)")
 	cmd.Flags().BoolVar(&replace, "replace", false, "end leases that are in the way (default: they stay, and the lease of the file is skipped)")
 	cmd.Flags().BoolVar(&check, "check", false, "only show what an import would do")
 	return cmd

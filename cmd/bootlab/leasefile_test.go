@@ -48,7 +48,7 @@ func TestLeaseFiles(t *testing.T) {
 		step{args: "leases export --format kea", out: []string{",1,0,0,printer,0,", ",4294967295,"}},
 		step{args: "leases export --format kea --subnet-id m=4", err: "network n has no subnet id: name the ids of Kea's configuration, --subnet-id n=1"},
 		step{args: "leases export --format kea --subnet-id n", err: "want network=id, such as lan=1"},
-		step{args: "leases export --format isc", err: `--format "isc" is not known: want one of [csv json kea dnsmasq]`},
+		step{args: "leases export --format isc", err: `--format "isc" is not known: want csv, json, kea or dnsmasq`},
 		step{args: "leases import " + write("empty", ""), err: "it is empty"},
 		step{args: "leases import " + write("odd", "hello"), err: "it is in no format that bootlab knows; --format names one of"},
 		step{args: "leases import --format kea " + from, err: "line 1: there is no column address; nothing was imported"},

@@ -107,7 +107,7 @@ func TestLeases(t *testing.T) {
 		{args: "leases --network far --json", json: true, out: []string{"[]"}},
 		{args: "leases --expiring 1h", not: []string{"10.0.0."}},
 		{args: "leases --expiring 2h --json", json: true, out: []string{`"ip": "10.0.0.5"`, `"state": "active"`}, not: []string{"10.0.0.17"}},
-		{args: "leases --expiring 1", err: "invalid argument"},
+		{args: "leases --expiring 1", err: "has no unit"},
 		{args: "leases --expiring -1h", err: "is not a duration"},
 		{args: "leases --state gone", err: `"gone" is not the state of a lease (want all, or any of active`},
 		{args: "leases --mac nobody", err: `"nobody" is not a MAC`},

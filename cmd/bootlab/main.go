@@ -132,7 +132,7 @@ func sayUsage(cmd *cobra.Command) {
 				}
 				return fmt.Errorf("%s; usage: %s", argumentCount(cmd, args, a), cmd.UseLine())
 			}
-			return nil
+			return exclusive(cmd)
 		}
 	}
 }
@@ -146,7 +146,75 @@ func flagError(cmd *cobra.Command, err error) error {
 	if ok && strings.Trim(unknown.GetSpecifiedShortnames(), "0123456789") == "" && unknown.GetSpecifiedShortnames() != "" {
 		return fmt.Errorf("-%s is taken for a flag: no argument may be negative; usage: %s", unknown.GetSpecifiedShortnames(), cmd.UseLine())
 	}
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f := invalid.GetFlag()
+		err = fmt.Errorf("--%s %q %s", f.Name, invalid.GetValue(), invalidValue(f, invalid))
+	}
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+}
+
+// invalidValue says what is wrong with the value of a flag.
+func invalidValue(f *pflag.Flag, err *pflag.InvalidValueError) string {
+	value, kind := err.GetValue(), f.Value.Type()
+	c, isChoice := f.Value.(*choice)
+	switch {
+	case isChoice:
+		return "is not known: want " + either(c.of)
+	case f.Name == "log-level":
+		return "is not known: want debug, info, warn or error"
+	case kind == "duration":
+		if strings.Trim(value, "0123456789") == "" && value != "" {
+			return fmt.Sprintf("has no unit: want %ss, %[1]sm or %[1]sh", value)
+		}
+		return "is not a time: want one such as 90s or 2h"
+	case kind == "bool":
+		return "is neither true nor false"
+	}
+	return "is not possible: " + err.Unwrap().Error()
+}
+
+// A choice is a flag with one of a few words.
+type choice struct {
+	word *string
+	of   []string
+}
+
+// Set implements pflag.Value.
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.of, s) {
+		return errors.New("unknown word")
+	}
+	*c.word = s
+	return nil
+}
+
+// String implements pflag.Value.
+func (c *choice) String() string { return *c.word }
+
+// Type implements pflag.Value.
+func (*choice) Type() string { return "string" }
+
+// either lists words: "a, b or c".
+func either(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// exclusive returns an error if flags are given that exclude each other. cobra's own, which comes later, does not say it in our words.
+func exclusive(cmd *cobra.Command) (err error) {
+	if cmd.ValidateFlagGroups() == nil {
+		return nil
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		for _, group := range f.Annotations["cobra_annotation_mutually_exclusive"] {
+			for _, other := range strings.Fields(group) {
+				if err == nil && other != f.Name && cmd.Flags().Changed(other) {
+					err = fmt.Errorf("--%s and --%s exclude each other; see %s --help", f.Name, other, cmd.CommandPath())
+				}
+			}
+		}
+	})
+	return err
 }
 
 // A helpFlag is --help of a command with subcommands. Beside an argument it counts as not given, so that subcommand refuses what is no

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -17,15 +16,13 @@ import (
 
 func serveCommand(o *options) *cobra.Command {
 	var level slog.Level
-	var format, folder string
+	var folder string
+	format := "text"
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon; it reloads on SIGHUP and when the lab file changes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "text" && format != "json" {
-				return fmt.Errorf("--log-format %q is not known: want text or json", format)
-			}
 			if err := firmware.CheckFolder(folder); err != nil {
 				return err
 			}
@@ -47,7 +44,7 @@ func serveCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "least severe `level` that is logged: debug, info, warn or error")
 	cmd.Flags().Lookup("log-level").DefValue = "info" // as the help spells it
-	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
+	cmd.Flags().Var(&choice{&format, []string{"text", "json"}}, "log-format", "text or json")
 	cmd.Flags().StringVar(&folder, "firmware", "", "`folder` of network boot programs that replace built-in ones (see bootlab firmware)")
 	return cmd
 }

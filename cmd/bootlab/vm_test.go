@@ -134,6 +134,7 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm plan m3 --json", json: true, out: []string{`"condition": "missing"`}, not: []string{"m1"}},
 		step{args: "vm plan nobody", err: `no host or cluster "nobody" in lab`},
 		step{args: "vm plan prot", err: "did you mean prod?"},
+		step{args: "vm start 52:54:00:00:00:01", err: "that is a"},
 		step{args: "vm plan a", err: `host "a" is not a virtual machine of lab`},
 		// One hypervisor after the other: both libvirtds are in one namespace, and race for the names of its tap devices.
 		step{args: "vm apply m1 m2", out: []string{"m1 is running on one", "m2 is running on one"}},

@@ -191,7 +191,9 @@ func (c *adminBackend) vmError(err error, status int, names ...string) error {
 		known = append(known, cl.Name)
 	}
 	hint := "bootlab hosts and bootlab clusters list them"
-	if near := lab.Nearest(names[i], known); near != "" {
+	if h := l.Find(names[i]); h != nil {
+		hint = "that is " + h.Name
+	} else if near := lab.Nearest(names[i], known); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host or cluster %q in lab %s", names[i], l.Name), Hint: hint}

@@ -450,6 +450,7 @@ func TestDoctorTriesTheStart(t *testing.T) {
 		}
 	}
 	l.file("plain", nil)
+	l.lan = "    dhcp: off\n    pools: {}\n" // for other DHCP servers doctor would wait
 	for _, tt := range []struct{ name, appliance, user, why, todo string }{
 		{"not entered", "state: private/state", "nobody", "user nobody may not enter " + private + ", so it cannot use " + private + "/state", "set appliance.state"},
 		{"locked", "state: shared/locked", "nobody", "user nobody may not read and write " + shared + "/locked", "run chmod u+rwx"},
@@ -457,6 +458,7 @@ func TestDoctorTriesTheStart(t *testing.T) {
 		{"cannot be made", "state: /proc/foo/bar", "nobody", "appliance.state: mkdir /proc/foo: no such file or directory", "want a folder"},
 		{"below a file", "state: plain/state", "nobody", "appliance.state: mkdir " + l.dir + "/plain: not a directory", "want a folder"},
 		{"a file", "state: plain", "nobody", "appliance.state: mkdir " + l.dir + "/plain: not a directory", "want a folder"},
+		{"not read", "state: state", "nobody", "user nobody cannot read the lab file, so a reload would fail: open " + l.path() + ": permission denied", "run chgrp -R "},
 		{"no socket", "state: state\n  admin_socket: plain/admin.sock", "nobody", "appliance.admin_socket: mkdir " + l.dir + "/plain: not a directory", "want its folder"},
 	} {
 		l.appliance, l.user = "  "+tt.appliance+"\n", tt.user
@@ -465,6 +467,9 @@ func TestDoctorTriesTheStart(t *testing.T) {
 			text = strings.Replace(text, "  admin_socket: run/admin.sock\n", "", 1)
 		}
 		l.replace(text)
+		if tt.name == "not read" {
+			netns.Run(t, "chmod", "600", l.path())
+		}
 		d := &daemon{labFile: l, log: &output{}}
 		if out, err := d.bootlab("doctor"); err == nil || !strings.Contains(out, tt.why) || !strings.Contains(out, "-> "+tt.todo) {
 			t.Errorf("%s: doctor: %v, want %q\n%s", tt.name, err, tt.why, out)
@@ -478,7 +483,11 @@ func TestDoctorTriesTheStart(t *testing.T) {
 	l.appliance, l.user = "  state: new/deep/state\n", "nobody"
 	l.write()
 	d := &daemon{labFile: l, log: &output{}}
-	if out, _ := d.bootlab("doctor"); !strings.Contains(out, "is made at the first start") || strings.Contains(out, "fail  start") {
+	netns.Run(t, "chmod", "600", filepath.Join(l.dir, "files/images/k"))
+	out, _ := d.bootlab("doctor")
+	out = strings.Join(strings.Fields(out), " ")
+	if !strings.Contains(out, "is made at the first start") || strings.Contains(out, "fail start") ||
+		!strings.Contains(out, "fail files "+l.dir+"/files/images/k permission denied; machines that need it get an error until the daemon's user may read it -> run chgrp -R ") {
 		t.Errorf("doctor:\n%s", out)
 	}
 	if _, err := os.Stat(filepath.Join(l.dir, "new")); err == nil {

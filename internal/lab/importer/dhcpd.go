@@ -113,6 +113,7 @@ type clauses struct {
 // block reads clauses up to the end of the file, or of the block.
 func (p *clauses) block(depth int) (all []*clause, err error) {
 	c := &clause{}
+	begins := p.next
 	for p.next < len(p.tokens) {
 		t := p.tokens[p.next]
 		p.next++
@@ -146,8 +147,11 @@ func (p *clauses) block(depth int) (all []*clause, err error) {
 			return all, nil
 		}
 	}
-	if depth > 0 || len(c.words) > 0 {
-		return nil, fmt.Errorf("%s: the end of the file is inside of a statement", p.file)
+	switch {
+	case len(c.words) > 0:
+		return nil, fmt.Errorf("%s:%d: a semicolon is missing: the statement does not end", p.file, c.at.line)
+	case depth > 0:
+		return nil, fmt.Errorf("%s:%d: the block that begins here is not closed: want } in a line below", p.file, p.tokens[begins-1].line)
 	}
 	return all, nil
 }

@@ -116,9 +116,12 @@ func TestUnreadable(t *testing.T) {
 		text   string
 		want   string
 	}{
-		"another format":  {"bind", "", `"bind" is not a format`},
-		"not for HAProxy": {importer.HAProxy, "# a comment\nserver a 10.0.0.1:80\n", `x:2: "server" is not a section of haproxy.cfg`},
-		"not for dnsmasq": {importer.Dnsmasq, "domain=a.example\nlisten_addresses = '*'\n", `x:2: "listen_addresses" is not an option of dnsmasq`},
+		"another format":   {"bind", "", `"bind" is not a format`},
+		"not for HAProxy":  {importer.HAProxy, "# a comment\nserver a 10.0.0.1:80\n", `x:2: "server" is not a section of haproxy.cfg`},
+		"open block":       {importer.DHCPD, "subnet 10.0.0.0 netmask 255.255.255.0 {\n  pool {\n    range 10.0.0.5 10.0.0.9;\n  }\n# {\n", "x:1: the block that begins here is not closed"},
+		"open inner block": {importer.DHCPD, "\nsubnet 10.0.0.0 netmask 255.255.255.0 {\n  pool {\n    range 10.0.0.5 10.0.0.9;\n", "x:3: the block that begins here is not closed"},
+		"open statement":   {importer.DHCPD, "authoritative;\nsubnet 10.0.0.0 netmask\n 255.255.255.0\n", "x:2: a semicolon is missing"},
+		"not for dnsmasq":  {importer.Dnsmasq, "domain=a.example\nlisten_addresses = '*'\n", `x:2: "listen_addresses" is not an option of dnsmasq`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

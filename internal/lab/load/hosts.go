@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,15 +12,20 @@ import (
 )
 
 // hostList resolves all hosts. With thousands of hosts this takes most of the time: hosts and MACs are allocated at once, and
-// keys of problems are built only if there is a problem.
+// keys of problems are built only if there is a problem. They are resolved in the order of the file: of two that have the same, the later is
+// the mistake.
 func (r *resolver) hostList() {
 	entries := r.raw.Hosts.Entries
 	slab, macs := make([]lab.Host, len(entries)), make([]lab.MAC, 0, len(entries))
 	r.lab.Hosts = make([]*lab.Host, len(entries))
 	roles := map[string]string{} // as written
 	for i, e := range entries {
-		h := &slab[i]
-		r.lab.Hosts[i], r.hosts[e.Name] = h, h
+		r.lab.Hosts[i], r.hosts[e.Name] = &slab[i], &slab[i]
+	}
+	inFile := slices.Clone(entries)
+	slices.SortFunc(inFile, func(a, b *entry[rawHost]) int { return a.spot.compare(b.spot) })
+	for _, e := range inFile {
+		h := r.hosts[e.Name]
 		h.Pos, h.Name, h.IP, h.IP6 = r.pos(e.spot), e.Name, e.V.IP.V.Addr, e.V.IP6.V.Addr
 		if e.V.NICs.set() {
 			r.nics(e, h)

@@ -60,7 +60,7 @@ func (r *resolver) reportOutside() {
 
 // failTogether reports the first of some values outside of where, with the others.
 func (r *resolver) failTogether(all []outsider, where string) {
-	slices.SortFunc(all, func(a, b outsider) int { return map[bool]int{true: -1, false: 1}[a.s.before(b.s)] })
+	slices.SortFunc(all, func(a, b outsider) int { return a.s.compare(b.s) })
 	switch o, others := all[0], all[1:]; len(others) {
 	case 0:
 		r.fail(o.s, o.key, "%s is outside %s: want %s", o.what, where, o.want)

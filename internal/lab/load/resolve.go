@@ -221,8 +221,12 @@ func (s spot) before(o spot) bool {
 	if !s.set() || !o.set() {
 		return s.set()
 	}
-	a, b := s.file&^badBit, o.file&^badBit
-	return cmp.Or(cmp.Compare(a, b), cmp.Compare(s.line, o.line), cmp.Compare(s.column, o.column)) < 0
+	return s.compare(o) < 0
+}
+
+// compare compares the places of values that are in the file.
+func (s spot) compare(o spot) int {
+	return cmp.Or(cmp.Compare(s.file&^badBit, o.file&^badBit), cmp.Compare(s.line, o.line), cmp.Compare(s.column, o.column))
 }
 
 // identName reports a name of an entry that cannot be one.
