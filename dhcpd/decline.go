@@ -42,7 +42,7 @@ func (s *Server) decline(x *exchange) dropReason {
 		s.declineIgnored(x, "another machine uses this address, which is reserved; it stays reserved")
 		return dropNone
 	}
-	if x.mayProbe() && !r.GIAddr.IsValid() && book.Has(r.MAC, r.Requested) && s.declines.take(s.deps.Now()) {
+	if x.mayProbe() && !r.GIAddr.IsValid() && book.Has(r.MAC, r.Requested) && s.declines.AllowN(s.deps.Now(), 1) {
 		return s.declineUnlessUsed(x)
 	}
 	return s.quarantineDeclined(x)
@@ -78,7 +78,7 @@ func (s *Server) quarantineDeclined(x *exchange) dropReason {
 // declineIgnored records a DHCPDECLINE that changes nothing.
 func (s *Server) declineIgnored(x *exchange, why string) {
 	s.record(x, event.Event{Kind: event.DHCPDecline, Addr: x.req.Requested, Err: why})
-	if s.declines.take(s.deps.Now()) {
+	if s.declines.AllowN(s.deps.Now(), 1) {
 		s.probeDeclined(x, x.req.Requested)
 	}
 }

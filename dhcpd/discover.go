@@ -46,7 +46,7 @@ func (s *Server) offerFromPool(x *exchange) dropReason {
 		return s.refuse(x, event.PoolFull, s.poolFull(x))
 	case !fresh || !s.needsProbe(x, addr):
 		return s.offer(x, addr)
-	case s.probes.take(s.deps.Now()):
+	case s.probes.AllowN(s.deps.Now(), 1):
 		s.probeThenOffer(x, addr)
 		return dropNone
 	}

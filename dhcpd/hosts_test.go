@@ -97,13 +97,13 @@ func TestReservedAddressIsOfferedAtOnce(t *testing.T) {
 		atOnce    bool
 	}{{"reserved", master0, true}, {"leased before", had, true}, {"new to a pool", other, false}} {
 		wire := &capture{}
-		before := b.probes.used
+		before := b.probes.TokensAt(b.clock.Now())
 		b.handle(&exchange{iface: "lab0", port: 67, sock: &segment.Socket{}, out: wire},
 			message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), ovmf))
 		if got := len(wire.sent) == 1; got != tt.atOnce {
 			t.Errorf("%s: offered at once: %v, want %v", tt.name, got, tt.atOnce)
 		}
-		if probed := b.probes.used != before; probed == tt.atOnce {
+		if probed := b.probes.TokensAt(b.clock.Now()) != before; probed == tt.atOnce {
 			t.Errorf("%s: probed: %v", tt.name, probed)
 		}
 	}

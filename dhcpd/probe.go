@@ -32,26 +32,6 @@ const (
 	probedAheadRelay = 256
 )
 
-// A probeLimiter limits how many clients wait for a probe, or cause one: it is a token bucket, and full at first.
-type probeLimiter struct {
-	mu   sync.Mutex
-	used float64 // tokens
-	at   time.Time
-}
-
-func (l *probeLimiter) take(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if since := now.Sub(l.at).Seconds(); since > 0 {
-		l.used, l.at = max(0, l.used-since*probeRate), now
-	}
-	if l.used > probeBurst-1 {
-		return false
-	}
-	l.used++
-	return true
-}
-
 // needsProbe reports whether nothing is known of an address that should be probed before it is offered.
 func (s *Server) needsProbe(x *exchange, addr netip.Addr) bool {
 	return x.sock != nil && x.scope.network.Probe && s.prober.Known(addr).State == segment.Unknown

@@ -27,6 +27,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/panics"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 )
 
 // A Config tunes a server. The zero value is right for a lab.
@@ -65,8 +66,8 @@ type Server struct {
 	free     sync.Pool // of *pending
 
 	prober     *segment.Prober
-	probes     probeLimiter  // of new clients
-	declines   probeLimiter  // of clients whose DHCPDECLINE changes nothing
+	probes     *rate.Limiter // of new clients
+	declines   *rate.Limiter // of clients whose DHCPDECLINE changes nothing
 	unprobed   atomic.Uint64 // addresses offered without waiting for a probe
 	conflicts  addressConflicts
 	others     *sightings[replier, struct{}]
@@ -96,6 +97,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		deps: deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), unstored: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now), others: newOtherServers(), taken: newTakenReservations(),
+		probes: rate.NewLimiter(probeRate, probeBurst), declines: rate.NewLimiter(probeRate, probeBurst),
 		interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{

@@ -25,7 +25,7 @@ const (
 	rateBits4, rateBits6 = 24, 56 // of a network: who can forge one address can forge its neighbours
 )
 
-// A rateBucket is what the networks of one place may still get.
+// A rateBucket is what the networks of one hash may still get: 24 bytes, where a rate.Limiter has 88 and a lock of its own.
 type rateBucket struct {
 	last   int64   // nanoseconds
 	left   float64 // replies
@@ -70,19 +70,19 @@ func (l *rateLimit) take(to netip.Addr, rate int, now time.Time) replyAction {
 	return dropReply
 }
 
-// limited bounds the replies to clients outside of the lab: it reports whether a reply that is ready is not to be sent, or cuts it. A client
-// that has shown one of our cookies is who it says, and one that could show one is asked to.
-func (s *Server) limited(r *request) bool {
+// applyRateLimit bounds the replies to clients outside of the lab: it may cut a reply that is ready, and reports whether it is to be sent. A
+// client that has shown one of our cookies is who it says, and one that could show one is asked to.
+func (s *Server) applyRateLimit(r *request) (send bool) {
 	if r.t.rate == 0 || r.insider || r.cookie == cookieValid || r.sig != nil {
-		return false
+		return true
 	}
 	what := s.rate.take(r.from, r.t.rate, s.deps.Now())
 	if what == sendReply {
-		return false
+		return true
 	}
 	s.metrics.rateLimited[what-1].Inc()
 	if what == dropReply {
-		return true
+		return false
 	}
 	r.w.rewind(mark{n: r.q.end})
 	r.code, r.w.full = noError, true // truncated
@@ -90,5 +90,5 @@ func (s *Server) limited(r *request) bool {
 		r.code, r.w.full = badCookie, false
 	}
 	r.w.finish(&r.q, r.flags&^flagAA, r.code)
-	return false
+	return true
 }

@@ -21,7 +21,7 @@ func replyTo(t *testing.T, s *Server, m *dns.Msg, from string) *dns.Msg {
 	}
 	r := &request{from: netip.MustParseAddr(from)}
 	r.w.b = append(make([]byte, 0, udpBuffer), packed...)
-	if s.handle(r) != ready || s.limited(r) {
+	if s.handle(r) != ready || !s.applyRateLimit(r) {
 		return nil
 	}
 	var reply dns.Msg

@@ -78,7 +78,7 @@ func (u *udpReader) answer(ctx context.Context, m datagram.Message) bool {
 	r.w.b = m.Data[:min(len(m.Data), maxUDP)]
 	switch u.s.handle(r) {
 	case ready:
-		return !u.s.limited(r)
+		return u.s.applyRateLimit(r)
 	case pending:
 		return u.forward(ctx, m)
 	default:

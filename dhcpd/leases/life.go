@@ -167,7 +167,12 @@ func (b *Book) takenLocked(c *Change, a, now uint32) bool {
 
 // Has reports whether the machine has a live lease for that address.
 func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
-	return b.Decide(m, nil, a).Leased
+	addr, ok := addr4(a)
+	now := seconds(b.now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.findLocked(addr)
+	return ok && i != 0 && b.entries.at(i).mac == m && b.entries.at(i).live(now)
 }
 
 // A Decision is what a DHCPREQUEST for an address finds.
