@@ -24,9 +24,9 @@ type acknowledged struct {
 
 func (a *acknowledged) do(f func()) { a.mu.Lock(); defer a.mu.Unlock(); f() }
 
-// TestPowerCuts kills the daemon at random moments, in the middle of leases and installations. All that it had acknowledged must hold
+// TestKilledInLoad kills the daemon at random moments, in the middle of leases and installations. All that it had acknowledged must hold
 // afterwards.
-func TestPowerCuts(t *testing.T) {
+func TestKilledInLoad(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.90.1")
 	const hosts, rounds = 24, 4
