@@ -147,6 +147,15 @@ func TestConnectionMemory(t *testing.T) {
 	}
 	clients.Wait()
 	t.Logf("at most %d KiB, now %d KiB", d.memory("VmHWM"), d.memory("VmRSS"))
+	d.logged("memory limit of the control group")
+	resp, err := http.Get("http://" + d.addr + ":8080/files/public/motd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("another client gets %s", resp.Status)
+	}
 	if _, err := d.client.Status(t.Context()); err != nil {
 		t.Error(err)
 	}
