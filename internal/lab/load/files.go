@@ -81,8 +81,19 @@ func (r *resolver) checkFiles() {
 	for _, c := range r.lab.Certificates {
 		r.checkNamed(c)
 	}
+	r.checkStreams()
 	r.checkKubeconfigs()
 	r.checkSecrets()
+}
+
+// checkStreams checks the documents that images are still to be fetched by.
+func (r *resolver) checkStreams() {
+	for i, e := range r.raw.Images.Entries {
+		image := r.lab.Images[i]
+		if filepath.IsAbs(image.Stream) && !r.exists(filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(image.Path))) {
+			r.checkFile(&e.V.Stream, "images."+e.Name+".stream", image.Stream)
+		}
+	}
 }
 
 // certificate adds the file of a certificate to those of the lab. Who serves it reads it.
@@ -170,6 +181,8 @@ func (r *resolver) checkNamed(f lab.FileAt) {
 	switch {
 	case r.pulled(f.Path):
 		advice = "bootlab images pull fetches it"
+	case strings.HasPrefix(f.Key, "images."):
+		advice = "bootlab images pull needs it: write it with openshift-install coreos print-stream-json, or have bootlab openshift prepare put it there"
 	case strings.HasPrefix(f.Key, "balancers."):
 		advice = "the balancer answers 503, or refuses TLS, until it exists"
 	case strings.HasPrefix(f.Key, "clusters."):

@@ -121,7 +121,7 @@ images: {gone: {stream: rhcos.json}}
 	}
 	want := []string{
 		"profiles.p.kernel: DIR/files/k", "profiles.p.initrd[1]: DIR/files/gone", "profiles.p.config: DIR/files/worker.ign",
-		"hosts.b.bmc.password_file: DIR/secret",
+		"hosts.b.bmc.password_file: DIR/secret", "images.gone.stream: DIR/rhcos.json",
 	}
 	l, err := load.Lab(filepath.Join(dir, "lab.yaml"), load.Options{})
 	if err != nil {
