@@ -28,6 +28,7 @@ type Cluster struct {
 	SNI     bool    // shares Address with other clusters, distinguished by TLS server name and HTTP host
 	Health  bool    // has no Address: its names have the addresses of its healthy members
 	Hosts   []*Host // sorted by name
+	InPlace bool    // OpenShift on a single node that is its own bootstrap machine, by its document when the lab was loaded
 
 	Kubeconfig string // path of the file that leads to its API server; empty: none
 }
@@ -45,22 +46,21 @@ func (c *Cluster) BalancerOf(service string) string { return c.Name + "-" + serv
 // api-int are then at API, an address of the appliance, until the bootstrap machine has left, and at Address afterwards.
 func (c *Cluster) SingleNode() bool { return c.API.IsValid() && c.API != c.Address }
 
-// LacksBootstrap reports whether the control plane of an OpenShift cluster, of several machines, would install itself from the network with a
-// document, and the lab has no bootstrap machine: each then waits at port 22623 of api-int for its configuration. An installed cluster needs
-// none; neither does a single node, nor a cluster that owns its addresses itself.
+// LacksBootstrap reports whether the control plane of an OpenShift cluster would install itself from the network with a document, and the lab
+// has no bootstrap machine: it then waits at port 22623 of api-int for its configuration. An installed cluster needs none; neither does a
+// single node that boots in place, nor a cluster that owns its addresses itself.
 func (c *Cluster) LacksBootstrap() bool {
-	if c.Kind != OpenShift || c.Names {
+	if c.Kind != OpenShift || c.Names || c.InPlace {
 		return false
 	}
-	members, installs := 0, false
+	installs := false
 	for _, h := range c.Hosts {
 		switch p := h.Profile; h.Role {
 		case RoleBootstrap:
 			return false
 		case RoleControlPlane:
-			members++
 			installs = installs || p != nil && p.Config != "" && p.Install != InstallNever
 		}
 	}
-	return installs && members > 1
+	return installs
 }

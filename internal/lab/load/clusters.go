@@ -1,10 +1,14 @@
 package load
 
 import (
+	"bytes"
+	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -148,13 +152,7 @@ func (r *resolver) takenAddress(c *lab.Cluster) {
 	if h == nil || r.ours(c.Address) {
 		return
 	}
-	members := 0
-	for _, m := range c.Hosts {
-		if m.Role == lab.RoleControlPlane {
-			members++
-		}
-	}
-	if members != 1 || h.Role != lab.RoleControlPlane {
+	if _, members := onlyMember(c); members != 1 || h.Role != lab.RoleControlPlane {
 		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".address", "%s is the ip of host %s (%s): no balancer of the cluster listens there; want another address", c.Address, h.Name, h.Pos)
 	}
 }
@@ -179,12 +177,48 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 	case members%2 == 0:
 		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role control-plane: etcd with %[1]d members survives no more failures than with %d; want 1, 3 or 5", members, members-1)
 	}
+	c.InPlace = r.bootsInPlace(c)
 	if c.LacksBootstrap() {
-		r.lab.Warnings.Addf(c.Pos, key, "no host has role bootstrap: until the cluster is installed, its machines wait for https://api-int.%s:22623, which nothing serves; want one more host, with role bootstrap and the profile of the others", c.Domain)
+		r.lab.Warnings.Addf(c.Pos, key, "no host has role bootstrap: until the cluster is installed, its machines wait for https://api-int.%s:22623, which nothing serves; want one more host, with role bootstrap and the profile of the others%s",
+			c.Domain, singleNodeAdvice(c))
 	}
 	if bootstraps > 1 {
 		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role bootstrap: want one", bootstraps)
 	}
+}
+
+// bootsInPlace reports whether the only control-plane host of an OpenShift cluster is its own bootstrap machine: its document does not merge the
+// machine configuration that a bootstrap machine serves. A document that cannot be read may do so; where the cluster's address is the host's
+// own, which is the form of a single node, it is believed not to.
+func (r *resolver) bootsInPlace(c *lab.Cluster) bool {
+	node, members := onlyMember(c)
+	if members != 1 || node.Profile == nil || node.Profile.Config == "" {
+		return false
+	}
+	name := strings.NewReplacer("{{.Host.Role}}", node.WrittenRole(), "{{ .Host.Role }}", node.WrittenRole()).Replace(node.Profile.Config)
+	document, err := regular.Read(filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(name)), regular.Small)
+	if err != nil {
+		return r.hostByIP[c.Address] == node
+	}
+	return !bytes.Contains(document, fmt.Appendf(nil, ":%d/", portMachineConfig))
+}
+
+// onlyMember returns the last host of the control plane, and how many there are.
+func onlyMember(c *lab.Cluster) (node *lab.Host, members int) {
+	for _, h := range c.Hosts {
+		if h.Role == lab.RoleControlPlane {
+			node, members = h, members+1
+		}
+	}
+	return node, members
+}
+
+// singleNodeAdvice ends the warning of a cluster without a bootstrap machine if it has one control-plane host.
+func singleNodeAdvice(c *lab.Cluster) string {
+	if _, members := onlyMember(c); members == 1 {
+		return ", or a document of bootstrap in place, which does not merge from there"
+	}
+	return ""
 }
 
 // singleNodes lets api and api-int of single-node clusters lead to the appliance until the bootstrap machine has left: the

@@ -4,10 +4,12 @@ import (
 	goflag "flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/golden"
 )
 
@@ -42,6 +44,59 @@ func TestDocsLoad(t *testing.T) {
 	}
 	if loaded == 0 {
 		t.Errorf("%s holds no lab", docsFile)
+	}
+}
+
+// TestOpenShiftDocs loads each whole lab of the docs that has an OpenShift cluster: nothing warns of it but files that do not exist, and its
+// machines wait for no bootstrap that there is not.
+func TestOpenShiftDocs(t *testing.T) {
+	t.Parallel()
+	root := "../../.."
+	files := []string{filepath.Join(root, "README.md")}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "configs/*.yaml"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+		}
+		files = append(files, found...)
+	}
+	seen := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := []string{string(text)}
+		if filepath.Ext(file) == ".md" {
+			blocks = strings.Split(string(text), "```")
+		}
+		for _, block := range blocks {
+			block = strings.TrimPrefix(block, "yaml\n")
+			if !strings.Contains(block, "\nversion: 1\n") && !strings.HasPrefix(block, "version: 1\n") || !strings.Contains(block, "kind: openshift") {
+				continue
+			}
+			l, err := Parse(file, []byte(block), Options{})
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			for _, w := range l.Warnings {
+				if w.Path == "" {
+					t.Error(w)
+				}
+			}
+			for _, c := range l.Clusters {
+				seen[filepath.Base(file)] = seen[filepath.Base(file)] || c.Kind == lab.OpenShift
+				if c.LacksBootstrap() {
+					t.Errorf("%s: cluster %s has no bootstrap machine", file, c.Name)
+				}
+			}
+		}
+	}
+	for _, file := range []string{"README.md", "openshift.yaml", "openshift-upi.md", "single-node.md"} {
+		if !seen[file] {
+			t.Errorf("%s: no OpenShift cluster was found", file)
+		}
 	}
 }
 

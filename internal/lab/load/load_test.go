@@ -372,7 +372,7 @@ func TestClusterWarnings(t *testing.T) {
 }
 
 // TestWithoutBootstrap: machines of a control plane that install themselves with a document of openshift-install wait for a bootstrap machine.
-// Which of them need none: a single node, those whose cluster balances itself, and those that boot without a document.
+// Which of them need none: those whose cluster balances itself, and those that boot without a document.
 func TestWithoutBootstrap(t *testing.T) {
 	t.Parallel()
 	const three = "\n  a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master, profile: p}\n  b: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c, role: master, profile: p}" +
@@ -385,7 +385,7 @@ func TestWithoutBootstrap(t *testing.T) {
 		{"it has one", "kind: openshift", "config: c.ign, ", three + "\n  z: {mac: 52:54:00:00:00:06, ip: 10.1.2.16, cluster: c, role: bootstrap, profile: p}", false},
 		{"kubernetes", "kind: kubernetes", "config: c.ign, ", three, false},
 		{"it balances itself", "kind: openshift, balancer: off", "config: c.ign, ", three, false},
-		{"a single node", "kind: openshift", "config: c.ign, ", "\n  a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master, profile: p}", false},
+		{"a single node", "kind: openshift", "config: c.ign, ", "\n  a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master, profile: p}", true},
 		{"no document", "kind: openshift", "", three, false},
 		{"never installed", "kind: openshift", "config: c.ign, install: never, ", three, false},
 	} {
@@ -398,6 +398,40 @@ func TestWithoutBootstrap(t *testing.T) {
 			})
 			if warns != tt.warns {
 				t.Errorf("warnings %v", l.Warnings)
+			}
+		})
+	}
+}
+
+// TestBootstrapInPlace: a single control-plane host needs no bootstrap machine if its document gets nothing from port 22623, or if it has the
+// cluster's address and no document yet.
+func TestBootstrapInPlace(t *testing.T) {
+	t.Parallel()
+	const merges = `{"ignition": {"version": "3.4.0", "config": {"merge": [{"source": "https://api-int.c.lab.example:22623/config/master"}]}}}`
+	const inPlace = `{"ignition": {"version": "3.4.0"}, "systemd": {"units": [{"name": "bootkube.service", "enabled": true}]}}`
+	for _, tt := range []struct {
+		name, address, config, document string
+		warns                           bool
+	}{
+		{"it merges", "10.1.2.3", "{{.Host.Role}}.ign", merges, true},
+		{"it merges, at its own address", "10.1.2.13", "{{.Host.Role}}.ign", merges, true},
+		{"in place", "10.1.2.3", "{{ .Host.Role }}.ign", inPlace, false},
+		{"in place, at its own address", "10.1.2.13", "master.ign", inPlace, false},
+		{"no document yet", "10.1.2.3", "{{.Host.Role}}.ign", "", true},
+		{"no document yet, at its own address", "10.1.2.13", "{{.Host.Role}}.ign", "", false},
+		{"an unknown document", "10.1.2.3", "{{.Host.Vars.x}}.ign", inPlace, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if tt.document != "" {
+				dir = folder(t, map[string]string{"master.ign": tt.document})
+			}
+			l := parse(t, "appliance: {files: '"+dir+"'}\nnetworks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\n"+
+				"profiles: {p: {os: coreos, kernel: k, initrd: [i], install_to: /dev/vda, config: '"+tt.config+"'}}\nclusters: {c: {kind: openshift, address: "+tt.address+"}}\n"+
+				"hosts: {a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master, profile: p, vars: {x: master}}}\n")
+			if got := strings.Contains(l.Warnings.Error(), "no host has role bootstrap"); got != tt.warns || l.Cluster("c").LacksBootstrap() != tt.warns {
+				t.Errorf("warnings %v, want one: %t", l.Warnings, tt.warns)
 			}
 		})
 	}
