@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -47,6 +48,8 @@ func TestDocsLoad(t *testing.T) {
 	}
 }
 
+var wholeLab = regexp.MustCompile(`(?m)^version: 1\b`)
+
 // TestOpenShiftDocs loads each whole lab of the docs that has an OpenShift cluster: nothing warns of it but files that do not exist, and its
 // machines wait for no bootstrap that there is not.
 func TestOpenShiftDocs(t *testing.T) {
@@ -72,7 +75,7 @@ func TestOpenShiftDocs(t *testing.T) {
 		}
 		for _, block := range blocks {
 			block = strings.TrimPrefix(block, "yaml\n")
-			if !strings.Contains(block, "\nversion: 1\n") && !strings.HasPrefix(block, "version: 1\n") || !strings.Contains(block, "kind: openshift") {
+			if !wholeLab.MatchString(block) || !strings.Contains(block, "kind: openshift") {
 				continue
 			}
 			l, err := Parse(file, []byte(block), Options{})
@@ -93,7 +96,7 @@ func TestOpenShiftDocs(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"README.md", "openshift.yaml", "openshift-upi.md", "single-node.md"} {
+	for _, file := range []string{"README.md", "openshift.yaml", "reference.yaml", "openshift-upi.md", "single-node.md"} {
 		if !seen[file] {
 			t.Errorf("%s: no OpenShift cluster was found", file)
 		}
