@@ -54,6 +54,9 @@ func reloadText(cmd *cobra.Command, r api.Reload) error {
 	for _, fault := range r.Faults {
 		fmt.Fprintln(cmd.ErrOrStderr(), fault)
 	}
+	if r.Armed != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+r.Armed)
+	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "generation %d is in use: %s\n", r.Generation, r.Detail)
 	return err
 }

@@ -258,7 +258,7 @@ func TestReload(t *testing.T) {
 		t.Error("no status")
 	}
 	h.steps(
-		step{args: "reload", out: []string{"is in use"}},
+		step{args: "reload", out: []string{"is in use"}, not: []string{"armed"}},
 		step{args: "reload --json", json: true, out: []string{`"generation"`}},
 		step{args: "plan --diff"},
 		step{args: "hosts", out: []string{"c 10.88.0.23"}},
@@ -286,6 +286,45 @@ func TestReload(t *testing.T) {
 	)
 	h.write(string(good))
 	h.steps(step{args: "reload", out: []string{"is in use"}})
+}
+
+// TestReloadArms: a reload, and status after it, name the hosts and pools that the reload has armed, once the first start is accepted too.
+func TestReloadArms(t *testing.T) {
+	const arms = "armed by a reload: one machine installs itself at its next network boot: c; for those that have a system: bootlab install HOST --done"
+	h := serve(t)
+	h.steps(step{args: "state accept-new"}, step{args: "status", not: []string{"installs itself"}})
+	h.edit("profiles: {p: {kernel: k, install_to: /dev/vda}}", "profiles: {p: {kernel: k, install_to: /dev/vda}, never: {kernel: k, install: never}}")
+	h.edit("ip: 10.88.0.12}", "ip: 10.88.0.12, profile: never}")
+	h.edit("10.88.0.13}", "10.88.0.13, profile: p}")
+	h.steps( // a watcher may have reloaded meanwhile
+		step{args: "reload", out: []string{"warning: " + arms}},
+		step{args: "status", out: []string{"warning: " + arms}, not: []string{"first start"}},
+		step{args: "install c --done"},
+		step{args: "status", not: []string{"armed by"}},
+		step{args: "reload", not: []string{"armed by"}},
+	)
+	h.edit("110}}", "110, profile: p}}")
+	h.steps(
+		step{args: "reload", out: []string{"armed by a reload: these machines install themselves at their next network boot: machines of pool n/guests;"}},
+		step{args: "state accept-new"},
+		step{args: "status", not: []string{"armed by"}},
+	)
+}
+
+// TestPowerSaysOverwritten: who switches an armed host on is told which disk its next network boot overwrites.
+func TestPowerSaysOverwritten(t *testing.T) {
+	const says = "a: overwrites /dev/vda at the next network boot"
+	h := serve(t)
+	h.steps(
+		step{args: "power on a b", err: "no bmc", out: []string{says}, not: []string{"b: overwrites"}},
+		step{args: "power cycle a", err: "no bmc", out: []string{says}},
+		step{args: "vm start a", err: "not a virtual machine", out: []string{says}},
+		step{args: "power off a", err: "no bmc", not: []string{"overwrites"}},
+		step{args: "power status a", err: "no bmc", not: []string{"overwrites"}},
+		step{args: "install a --done"},
+		step{args: "power on a", err: "no bmc", not: []string{"overwrites"}},
+		step{args: "vm start a", err: "not a virtual machine", not: []string{"overwrites"}},
+	)
 }
 
 // TestToken asks over TCP, with and without the token.

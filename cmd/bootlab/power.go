@@ -23,9 +23,9 @@ func powerCommand(o *options) *cobra.Command {
 		short  string
 	}{
 		{api.PowerStatus, "Show whether hosts are on"},
-		{api.PowerOn, "Power hosts on"},
+		{api.PowerOn, "Power hosts on; says which disks are overwritten, if they are armed"},
 		{api.PowerOff, "Power hosts off, without asking their system (for a virtual machine, bootlab vm stop asks it)"},
-		{api.PowerCycle, "Power hosts off and on; this arms no installation (bootlab install --now does)"},
+		{api.PowerCycle, "Power hosts off and on; this arms no installation (bootlab install --now does), and says which disks are overwritten, if they are armed already"},
 	} {
 		cmd.AddCommand(&cobra.Command{
 			Use:   string(c.action) + " HOST|CLUSTER...",
@@ -69,10 +69,40 @@ func powerBoot(o *options) *cobra.Command {
 
 // switchPower does action to all hosts at the same time.
 func switchPower(cmd *cobra.Command, o *options, args []string, action api.PowerAction) error {
+	if action == api.PowerOn || action == api.PowerCycle {
+		c, err := o.client()
+		if err != nil {
+			return err
+		}
+		hosts, err := membersOf(cmd.Context(), c, args, func(api.Host) bool { return true })
+		if err != nil {
+			return err
+		}
+		if err := sayOverwritten(cmd, c, hosts); err != nil {
+			return err
+		}
+	}
 	return onControllers(cmd, o, args, func(ctx context.Context, c *api.Client, host string) (api.Power, []string, error) {
 		p, err := c.Power(ctx, host, action)
 		return p, []string{p.Host, p.State, p.By}, err
 	}, "HOST POWER BY")
+}
+
+// sayOverwritten says which disks the next network boot of the machines that are named overwrites. It does not ask: who armed them was asked.
+func sayOverwritten(cmd *cobra.Command, c *api.Client, names []string) error {
+	s, err := c.State(cmd.Context())
+	if err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(s.Install, name) || slices.Contains(s.Unknown, name) })
+	hosts, err := c.Hosts(cmd.Context())
+	if err != nil {
+		return err
+	}
+	for _, line := range installedDisks(hosts, names) {
+		fmt.Fprintln(cmd.ErrOrStderr(), line+" at the next network boot")
+	}
+	return nil
 }
 
 // onControllers calls do for all hosts at the same time, and prints its results with their rows under a heading, in the order of the lab.

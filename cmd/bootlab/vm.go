@@ -20,7 +20,7 @@ func vmCommand(o *options) *cobra.Command {
 	cmd.AddCommand(
 		vmPlan(o), vmApply(o), vmCapacity(o),
 		vmBoot(o, api.VMCreate, "Create virtual machines and start them: they boot from the network until they are installed"),
-		vmBoot(o, api.VMStart, "Start virtual machines"),
+		vmBoot(o, api.VMStart, "Start virtual machines; says which disks are overwritten, if they are armed"),
 		vmStop(o), vmDelete(o), vmConsole(o), vmLog(o), vmSnapshot(o), vmNetwork(o),
 		vmAction(o, api.VMForget, "Forget a virtual machine on a hypervisor that is gone for good, so that it may be created on another", nil),
 		&cobra.Command{
@@ -38,6 +38,11 @@ func vmCommand(o *options) *cobra.Command {
 func vmBoot(o *options, action api.VMAction, short string) *cobra.Command {
 	w := &waiter{}
 	cmd := vmActionThen(o, action, short, func(cmd *cobra.Command, c *api.Client, hosts []string) (api.VMOptions, error) {
+		if action == api.VMStart {
+			if err := sayOverwritten(cmd, c, hosts); err != nil {
+				return api.VMOptions{}, err
+			}
+		}
 		return api.VMOptions{}, w.start(cmd.Context(), c, hosts)
 	}, w.wait)
 	w.flags(cmd)

@@ -94,7 +94,7 @@ func interruptStop(t *testing.T, h *harness, shutdowns *shutdowns) {
 	h.steps(
 		step{args: "timeline m1 --all", out: []string{"vm stopped"}, not: []string{"vm failed"}},
 		step{args: "vm list", out: []string{"m1 one off"}},
-		step{args: "vm start m1", out: []string{"m1 is running on one"}},
+		step{args: "vm start m1", out: []string{"m1 is running on one", "m1: overwrites /dev/vda at the next network boot"}},
 	)
 }
 
@@ -144,7 +144,7 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm create m1 --json", json: true, out: []string{`"host": "m1"`}, not: []string{"["}},
 		step{args: "power status prod a", err: "a is no virtual machine and has no bmc", out: []string{"HOST POWER BY", "m1 on libvirt one", "m3 on libvirt two"}},
 		step{args: "power off m3 --json", json: true, out: []string{`"state": "off"`}},
-		step{args: "power cycle m3", out: []string{"m3 on libvirt two"}},
+		step{args: "power cycle m3", out: []string{"m3 on libvirt two", "m3: overwrites /dev/vda at the next network boot"}},
 		step{args: "power boot disk m3 --always", out: []string{"HOST BOOT HOW BY", "m3 disk always libvirt two"}},
 		step{args: "power boot default m3 a --json", json: true, out: []string{`"device": "default"`}, err: "a is no virtual machine and has no bmc"},
 		step{args: "power boot default m3", out: []string{"m3 default - libvirt two"}},

@@ -162,6 +162,7 @@ type Reload struct {
 	Detail     string        `json:"detail,omitempty"` // what changed, in a few words
 	Dur        time.Duration `json:"dur,omitempty"`    // until the new lab was in use, in nanoseconds
 	Warnings   []string      `json:"warnings,omitempty"`
+	Armed      string        `json:"armed,omitempty"`  // which machines reloads have armed, and what to do; empty: none, or an admin has accepted them
 	Faults     []string      `json:"faults,omitempty"` // errors of an applied lab: the machines, zones and certificates that they are about are refused until they are fixed
 }
 

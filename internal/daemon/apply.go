@@ -247,7 +247,9 @@ func (d *Daemon) Reload(force api.Force) error {
 		d.bus.Record(event.Event{Kind: event.LabRefused, Detail: d.cfg.Lab, Err: brief(err), Dur: time.Since(start)})
 		return err
 	}
+	hosts, pools := d.mayInstall(before.Lab)
 	change.commit()
+	d.noteArmed(change.snap.Lab, hosts, pools)
 	d.applied(change.snap, time.Since(start))
 	return nil
 }
@@ -256,7 +258,10 @@ func (d *Daemon) Reload(force api.Force) error {
 func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	debug.FreeOSMemory() // garbage of the load, and the lab before
 	warnings, faults := d.problems(s)
-	d.reloads.applied(api.Reload{At: s.At, Generation: s.Gen, Detail: s.Lab.Summary(), Dur: took, Warnings: warnings, Faults: faults})
+	hosts, pools := d.armedByReload(s.Lab)
+	d.reloads.applied(api.Reload{
+		At: s.At, Generation: s.Gen, Detail: s.Lab.Summary(), Dur: took, Warnings: warnings, Faults: faults, Armed: armedText(byReload, hosts, pools),
+	})
 	d.reloadMetrics.Applied(s.Gen, len(s.Lab.Hosts), s.At)
 	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: s.Lab.Summary(), Dur: took})
 	d.warn(s)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -39,7 +40,8 @@ type state struct {
 
 	looking sync.Mutex // held by look, which a disk that hangs may never leave
 	mu      sync.Mutex
-	looked  error // what the last look found
+	looked  error           // what the last look found
+	armed   map[string]bool // hosts and, with their network, pools that reloads have armed and no admin has accepted
 }
 
 // openState compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
@@ -154,12 +156,82 @@ func (d *Daemon) reportState(ctx context.Context) {
 			lost.Since.Format(time.DateTime), bootOwnDisks(len(d.unknownHosts(l))), adviceLost), Err: lost.Why})
 	}
 	if hosts, pools := d.unaccepted(l); len(hosts)+len(pools) > 0 {
-		d.log.Warn("first start of this lab: machines install themselves at their next network boot", "hosts", hosts, "pools", pools, "advice", adviceFirst)
+		d.warnArmed(firstStart, hosts, pools)
 		return // a restart says so again, until it is accepted
 	}
 	if err := d.state.id.Served(ctx); err != nil {
 		d.log.Error("first start not recorded in the state", "err", err)
 	}
+}
+
+// What has armed machines that no admin has armed.
+const (
+	firstStart = "first start of this lab"
+	byReload   = "armed by a reload"
+)
+
+// warnArmed logs which machines something has armed.
+func (d *Daemon) warnArmed(by string, hosts, pools []string) {
+	d.log.Warn(by+": machines install themselves at their next network boot", "hosts", hosts, "pools", pools, "advice", adviceFirst)
+}
+
+// armedText says which machines something has armed; empty: none.
+func armedText(by string, hosts, pools []string) string {
+	if len(hosts)+len(pools) == 0 {
+		return ""
+	}
+	how := "these machines install themselves at their next network boot"
+	if len(hosts) == 1 && len(pools) == 0 {
+		how = "one machine installs itself at its next network boot"
+	}
+	return fmt.Sprintf("%s: %s: %s; %s", by, how, some(slices.Concat(hosts, inPools(pools))), adviceFirst)
+}
+
+// noteArmed logs and keeps which hosts and pools a reload has armed, where hosts and pools are those that were armed before it.
+func (d *Daemon) noteArmed(l *lab.Lab, hosts, pools []string) {
+	nowHosts, nowPools := d.mayInstall(l)
+	nowHosts, nowPools = without(nowHosts, hosts), without(nowPools, pools)
+	if len(nowHosts)+len(nowPools) == 0 {
+		return
+	}
+	d.warnArmed(byReload, nowHosts, nowPools)
+	d.state.mu.Lock()
+	defer d.state.mu.Unlock()
+	if d.state.armed == nil {
+		d.state.armed = map[string]bool{}
+	}
+	for _, name := range slices.Concat(nowHosts, nowPools) {
+		d.state.armed[name] = true
+	}
+}
+
+func without(names, others []string) []string {
+	other := map[string]bool{}
+	for _, name := range others {
+		other[name] = true
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return other[name] })
+}
+
+// mayInstall is wouldInstall without the hosts whose state was lost: they boot their own disks.
+func (d *Daemon) mayInstall(l *lab.Lab) (hosts, pools []string) {
+	hosts, pools = d.wouldInstall(l)
+	return without(hosts, d.unknownHosts(l)), pools
+}
+
+// armedByReload returns the hosts and pools that reloads have armed, without the hosts that an admin has said something about, or that have
+// booted since.
+func (d *Daemon) armedByReload(l *lab.Lab) (hosts, pools []string) {
+	d.state.mu.Lock()
+	armed := maps.Clone(d.state.armed)
+	d.state.mu.Unlock()
+	if len(armed) == 0 {
+		return nil, nil
+	}
+	hosts, pools = d.mayInstall(l)
+	known := d.installs.All()
+	other := func(name string) bool { _, ok := known[name]; return ok || !armed[name] }
+	return slices.DeleteFunc(hosts, other), slices.DeleteFunc(pools, other)
 }
 
 func bootOwnDisks(hosts int) string {
@@ -234,12 +306,15 @@ func (d *Daemon) stateWarnings() (ws []string) {
 	if hosts := d.restoredHosts(d.current.Load().Lab); len(hosts) > 0 {
 		ws = append(ws, "a restore holds "+some(hosts)+": they start from their own disks, as they may have been installed after the backup was made; "+adviceHeld)
 	}
-	if hosts, pools := d.unaccepted(d.current.Load().Lab); len(hosts)+len(pools) > 0 {
-		how := "these machines install themselves at their next network boot"
-		if len(hosts) == 1 && len(pools) == 0 {
-			how = "one machine installs itself at its next network boot"
-		}
-		ws = append(ws, fmt.Sprintf("first start of this lab: %s: %s; %s", how, some(slices.Concat(hosts, inPools(pools))), adviceFirst))
+	l := d.current.Load().Lab
+	hosts, pools := d.unaccepted(l)
+	by := firstStart
+	if !d.state.first.Load() {
+		by = byReload
+		hosts, pools = d.armedByReload(l)
+	}
+	if text := armedText(by, hosts, pools); text != "" {
+		ws = append(ws, text)
 	}
 	return ws
 }
@@ -303,7 +378,14 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	if have := c.state.id.ID(); cmp.Or(database, have) != have {
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
 	}
+	hosts, pools := c.armedByReload(c.current.Load().Lab)
+	c.state.mu.Lock()
+	c.state.armed = nil
+	c.state.mu.Unlock()
 	if c.installs.Lost() == nil && len(c.storeWatch.store.Losses()) == 0 {
+		if len(hosts)+len(pools) > 0 && !c.state.first.Load() {
+			return c.State(ctx), nil
+		}
 		if c.state.first.Load() {
 			if err := c.state.id.Served(ctx); err != nil {
 				return api.State{}, err
