@@ -205,6 +205,12 @@ func (s *Server) endpointStateLocked(f *Frontend, b *Backend, health *Health) *e
 	}
 	state.weight.Store(int32(s.weightLocked(f.Name, b.Addr)))
 	state.limit.Store(int64(b.Limit))
+	state.label = b.Label
+	var tcp *tcpMetrics
+	if f.Mode == lab.ModeTCP {
+		tcp = s.metrics.tcp(f.Name, b.Label)
+	}
+	state.tcp.Store(tcp)
 	return state
 }
 
@@ -226,12 +232,14 @@ func (s *Server) forgetLocked(next *activeTable) {
 	frontends := make(map[string]*frontendState)
 	endpoints, healths := make(map[endpointKey]*endpointState), make(map[healthKey]*Health)
 	s.metrics.up.Reset()
+	labels := make(map[[2]string]bool)
 	for _, f := range next.frontends {
 		frontends[f.Name] = f.state
 		for i := range f.endpoints {
 			e := &f.endpoints[i]
 			endpoints[e.state.key] = e.state
 			healths[e.health.key] = e.health
+			labels[[2]string{f.Name, e.Label}] = true
 			s.gauge(f, e)
 		}
 	}
@@ -243,6 +251,9 @@ func (s *Server) forgetLocked(next *activeTable) {
 	for key, state := range s.endpointStates {
 		if endpoints[key] == nil {
 			state.pool.end()
+			if !labels[[2]string{key.balancer, state.label}] {
+				s.metrics.forgetBackend(key.balancer, state.label)
+			}
 		}
 	}
 	s.frontendStates, s.endpointStates, s.healths = frontends, endpoints, healths

@@ -24,6 +24,7 @@ type clientConn struct {
 	dst    netip.AddrPort // what the client connected to
 	prefix []byte         // bytes that were read to route the connection
 	limit  *connlimit.Conn
+	start  time.Time // of its way to a backend in mode tcp
 
 	mu      sync.Mutex // held to change conn, and by those who do not own the connection
 	conn    net.Conn
@@ -46,6 +47,13 @@ func (c *clientConn) evict() {
 	defer c.mu.Unlock()
 	c.evicted = true
 	reset(c.conn)
+}
+
+// wasEvicted reports whether the connection limit has closed the connection.
+func (c *clientConn) wasEvicted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.evicted
 }
 
 func (c *clientConn) replace(conn net.Conn) {
@@ -128,6 +136,7 @@ func (s *Server) guard(c *clientConn, handle func()) {
 
 // route reads the first bytes of a connection and hands it to the balancer that they ask for.
 func (s *Server) route(ctx context.Context, l *activeListener, c *clientConn) {
+	c.start = time.Now()
 	f, why, err := s.match(ctx, l, c)
 	if f == nil && why == "" {
 		s.http.serveConn(l, nil, c)
@@ -137,11 +146,11 @@ func (s *Server) route(ctx context.Context, l *activeListener, c *clientConn) {
 		why, err = rejectLimit, fmt.Errorf("balancer %s has max_connections (%d)", f.Name, f.MaxConnections)
 	}
 	if why != "" {
-		name := ""
 		if f != nil {
-			name = f.Name
+			s.rejectTCP(f, why, c, err)
+		} else {
+			s.reject("", why, c.src, err)
 		}
-		s.reject(name, why, c.src, err)
 		abort(c.conn)
 		c.release()
 		return

@@ -70,7 +70,8 @@ func (s *Server) connectDirect(ctx context.Context, f *frontend, c *clientConn) 
 	if e == nil {
 		return false
 	}
-	connect := &directConnect{start: time.Now()}
+	c.start = time.Now()
+	connect := &directConnect{start: c.start}
 	connect.again = func(err error) {
 		s.work(func() {
 			s.guard(c, func() {
@@ -111,7 +112,8 @@ func (d *directConnect) done(r *relay, events uint32) bool {
 			return false
 		}
 	}
-	took := time.Since(d.start)
+	r.connected = time.Now()
+	took := r.connected.Sub(d.start)
 	r.s.dialed(r.endpoint, took)
 	r.endpoint.state.traffic.add(took)
 	return true

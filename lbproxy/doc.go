@@ -15,7 +15,7 @@
 // Sockets come and go with the table, so the server opens them itself, through Deps.Listen.
 //
 // The way of a TCP connection: Server.accept (listener.go) and accepted (connection.go), pick (pick.go) and connectDirect
-// (direct.go), then an event loop (loop.go) moves bytes between the two sockets (stream.go, relay.go, mover.go). What needs more
+// (direct.go), then an event loop (loop.go) moves bytes between the two sockets (stream.go, relay.go, mover.go), until it has ended (tcplog.go). What needs more
 // has a goroutine until it is connected: route (connection.go: PROXY header, server name), connect (connect.go: the next backend).
 //
 // The way of a request: httpConn.request (httpclient.go; package h1 parses) or http2.ServeHTTP (http2.go, http2stream.go),

@@ -191,7 +191,7 @@ func (c *httpConn) close() {
 }
 
 // abort resets the connection, and with it what its request has at a backend. Its goroutine ends.
-func (c *httpConn) abort() { c.session.abort() }
+func (c *httpConn) abort() { c.session.abort(nil) }
 
 // reading reads from a client: first the bytes that were read to route the connection.
 type reading struct{ c *httpConn }

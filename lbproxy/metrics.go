@@ -1,6 +1,10 @@
 package lbproxy
 
 import (
+	"context"
+	"errors"
+	"time"
+
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +27,9 @@ const (
 	MetricBackendUp   = "bootlab_lbproxy_backend_up"
 	MetricMember      = "bootlab_lbproxy_backend_requests_total"
 	MetricMemberErr   = "bootlab_lbproxy_backend_errors_total"
-	MetricLatency     = "bootlab_lbproxy_backend_response_seconds"
+	MetricMemberConns = "bootlab_lbproxy_backend_connections_total"
+	MetricMemberDial  = "bootlab_lbproxy_backend_connect_duration_seconds"
+	MetricLatency     = "bootlab_lbproxy_backend_response_duration_seconds"
 	MetricCheck       = "bootlab_lbproxy_check_duration_seconds"
 )
 
@@ -44,23 +50,24 @@ const (
 	rejectPanic        reason = "panic"         // a bug of bootlab
 
 	// Of requests in HTTP mode.
-	rejectTLS           reason = "tls"            // the TLS handshake failed
-	rejectFlood         reason = "flood"          // an HTTP/2 client sends too many frames without content
-	rejectSyntax        reason = "syntax"         // 400: the request is malformed
-	rejectHead          reason = "head_too_large" // 431
-	rejectServerTimeout reason = "server_timeout" // 504: the backend did not answer in time
-	rejectClosed        reason = "server_closed"  // 502: the backend closed the connection before it answered
-	rejectResponse      reason = "bad_response"   // 502: the backend's response is malformed
-	rejectBroken        reason = "server_broken"  // the backend's response ended early
-	rejectClient        reason = "client_closed"  // the client closed the connection; in the metric only of those that waited in a queue in TCP mode
+	rejectTLS            reason = "tls"             // the TLS handshake failed
+	rejectFlood          reason = "flood"           // an HTTP/2 client sends too many frames without content
+	rejectSyntax         reason = "syntax"          // 400: the request is malformed
+	rejectHead           reason = "head_too_large"  // 431
+	rejectServerTimeout  reason = "server_timeout"  // 504: the backend did not answer in time
+	rejectClosed         reason = "server_closed"   // 502: the backend closed the connection before it answered
+	rejectResponse       reason = "bad_response"    // 502: the backend's response is malformed
+	rejectBroken         reason = "server_broken"   // the backend's response ended early
+	rejectConnectTimeout reason = "connect_timeout" // the backend did not accept in time; only of backends in mode tcp
+	rejectClient         reason = "client_closed"   // the client closed the connection; in the metric only of those that waited in a queue in TCP mode
 )
 
 type metrics struct {
 	connections, bytes, requests, retries, rejected, unnamed *prometheus.CounterVec
 	datagrams                                                *prometheus.CounterVec
-	memberRequests, memberErrors                             *prometheus.CounterVec
+	memberRequests, memberErrors, memberConns                *prometheus.CounterVec
 	active, up, queued                                       *prometheus.GaugeVec
-	checks, latency                                          *prometheus.HistogramVec
+	checks, latency, memberDial                              *prometheus.HistogramVec
 	limit                                                    prometheus.Gauge
 	delayed, evicted                                         prometheus.Counter
 }
@@ -92,7 +99,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		rejected:       counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
 		unnamed:        counter(MetricUnnamed, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
 		memberRequests: counter(MetricMember, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
-		memberErrors:   counter(MetricMemberErr, "Requests in HTTP mode that ended early, by backend and reason.", "balancer", "backend", "reason"),
+		memberErrors:   counter(MetricMemberErr, "Requests in HTTP mode that ended early, and in mode tcp failed connects and connections that the backend reset, by backend and reason.", "balancer", "backend", "reason"),
+		memberConns:    counter(MetricMemberConns, "Connections to backends in mode tcp, by backend.", "balancer", "backend"),
+		memberDial: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: MetricMemberDial, Help: "Time to connect to a backend in mode tcp, by backend.",
+			Buckets: []float64{.0005, .001, .005, .02, .1, .5, 2, 10},
+		}, []string{"balancer", "backend"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: MetricLatency, Help: "Time from the request to the head of the response in HTTP mode, by backend.",
 			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60},
@@ -104,7 +116,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.unnamed, m.active, m.queued, m.up, m.checks, m.memberRequests, m.memberErrors, m.latency, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.unnamed, m.active, m.queued, m.up, m.checks, m.memberRequests, m.memberErrors, m.memberConns, m.memberDial, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -130,11 +142,66 @@ func (m *metrics) frontend(name string, mode lab.BalanceMode) frontendMetrics {
 // forget drops every series of a balancer.
 func (m *metrics) forget(balancer string) {
 	of := prometheus.Labels{"balancer": balancer}
-	for _, c := range []*prometheus.CounterVec{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.memberRequests, m.memberErrors} {
+	for _, c := range []*prometheus.CounterVec{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.memberRequests, m.memberErrors, m.memberConns} {
 		c.DeletePartialMatch(of)
 	}
 	m.active.DeletePartialMatch(of)
 	m.queued.DeletePartialMatch(of)
 	m.up.DeletePartialMatch(of)
 	m.latency.DeletePartialMatch(of)
+	m.memberDial.DeletePartialMatch(of)
+}
+
+// forgetBackend drops every series of a backend but backend_up.
+func (m *metrics) forgetBackend(balancer, backend string) {
+	of := prometheus.Labels{"balancer": balancer, "backend": backend}
+	for _, c := range []*prometheus.CounterVec{m.memberRequests, m.memberErrors, m.memberConns} {
+		c.DeletePartialMatch(of)
+	}
+	m.latency.DeletePartialMatch(of)
+	m.memberDial.DeletePartialMatch(of)
+}
+
+// tcpMetrics are the handles of one backend of a balancer in mode tcp.
+type tcpMetrics struct {
+	connections               prometheus.Counter
+	connect                   prometheus.Observer
+	refused, timedOut, broken prometheus.Counter
+}
+
+func (m *metrics) tcp(balancer, backend string) *tcpMetrics {
+	failed := func(why reason) prometheus.Counter {
+		return m.memberErrors.WithLabelValues(balancer, backend, string(why))
+	}
+	return &tcpMetrics{
+		connections: m.memberConns.WithLabelValues(balancer, backend), connect: m.memberDial.WithLabelValues(balancer, backend),
+		refused: failed(rejectConnect), timedOut: failed(rejectConnectTimeout), broken: failed(rejectBroken),
+	}
+}
+
+// connected counts a connection to the backend.
+func (s *endpointState) connected(took time.Duration) {
+	if m := s.tcp.Load(); m != nil {
+		m.connections.Inc()
+		m.connect.Observe(took.Seconds())
+	}
+}
+
+// connectFailed counts a failed connect to the backend.
+func (s *endpointState) connectFailed(err error) {
+	m := s.tcp.Load()
+	switch {
+	case m == nil || errors.Is(err, context.Canceled):
+	case isSilence(err):
+		m.timedOut.Inc()
+	default:
+		m.refused.Inc()
+	}
+}
+
+// broke counts a connection that the backend has reset.
+func (s *endpointState) broke() {
+	if m := s.tcp.Load(); m != nil {
+		m.broken.Inc()
+	}
 }

@@ -144,6 +144,7 @@ func (e *endpoint) announce() (condition Condition, reason string, changed, wasU
 // dialed records a connection to an endpoint. It ends an ejection.
 func (s *Server) dialed(e *endpoint, took time.Duration) {
 	e.health.connected(took)
+	e.state.connected(took)
 	if e.state.succeeded() && e.state.mayReturn(s.deps.Now()) {
 		s.reinstate(e.health, e.state)
 	}
@@ -157,6 +158,7 @@ func (s *Server) dialFailed(e *endpoint, err error) {
 
 // connectFailed counts a failed connection against an endpoint, and asks for a check.
 func (s *Server) connectFailed(e *endpoint, err error) {
+	e.state.connectFailed(err)
 	if e.hasClientPort() && !isSilence(err) {
 		return // one port of many says nothing about the others
 	}

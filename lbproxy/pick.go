@@ -28,7 +28,9 @@ type endpointState struct {
 	drained atomic.Bool
 	pool    connPool // in HTTP mode
 	metrics atomic.Pointer[memberMetrics]
-	weight  atomic.Int32 // that an admin has set; 0: that of the lab file
+	tcp     atomic.Pointer[tcpMetrics] // nil: not of mode tcp
+	label   string                     // of the metrics; guarded by Server.mu
+	weight  atomic.Int32               // that an admin has set; 0: that of the lab file
 	traffic traffic
 	passive
 	silence

@@ -20,8 +20,10 @@ type relay struct {
 	left     atomic.Int32 // directions that have not ended
 	phase    atomic.Int32
 
-	connect *directConnect // nil: the backend was connected before
-	until   time.Time      // bytes of the client are discarded
+	connect   *directConnect         // nil: the backend was connected before
+	until     time.Time              // bytes of the client are discarded
+	connected time.Time              // the backend was
+	end       atomic.Pointer[ending] // the first cause of the end; nil: none but the end of both directions
 }
 
 // The phases of a relay. Who changes connecting to another owns the relay.
@@ -66,6 +68,7 @@ func (s *Server) newRelay(f *frontend, e *endpoint, c *clientConn, client, backe
 func (r *relay) begin() {
 	if err := r.loop.add(r.down.src); err != nil && r.phase.CompareAndSwap(connecting, over) {
 		r.s.reject(r.frontend.Name, rejectConnect, r.client.src, err)
+		r.endsBy(endConnect)
 		r.finish((*stream).abort)
 	}
 }
@@ -81,21 +84,22 @@ func (s *Server) handle(st *stream, events uint32) {
 		if p := recover(); p != nil {
 			s.reject("", rejectPanic, r.client.src, nil)
 			s.panics.Note(p)
+			r.endsBy(endPanic)
 			r.finish((*stream).abort)
 		}
 	}()
 	switch r.phase.Load() {
 	case connecting:
 		if r.phase.CompareAndSwap(connecting, moving) {
-			r.connected(events)
+			r.established(events)
 		}
 	case moving:
 		r.moved(st, events)
 	}
 }
 
-// connected begins to move bytes. The client's may have come already, so they are looked for first.
-func (r *relay) connected(events uint32) {
+// established begins to move bytes. The client's may have come already, so they are looked for first.
+func (r *relay) established(events uint32) {
 	if r.connect != nil && !r.connect.done(r, events) {
 		return
 	}
@@ -108,6 +112,7 @@ func (r *relay) connected(events uint32) {
 		r.loop.handshakes.add(r)
 	}
 	if err := r.loop.add(r.up.src); err != nil {
+		r.endsBy(endConnect)
 		r.finish((*stream).abort)
 		return
 	}
@@ -132,12 +137,16 @@ func (r *relay) moved(st *stream, events uint32) {
 
 // abort resets both sides. The loop sees that and ends the relay. Of a relay that connects it ends the connect: its client may get
 // another backend.
-func (r *relay) abort() {
+func (r *relay) abort(why *ending) {
+	r.endsBy(why)
 	if r.phase.Load() != connecting {
 		r.up.src.reset()
 	}
 	r.down.src.reset()
 }
+
+// endsBy notes why the relay ends. Only the first cause counts.
+func (r *relay) endsBy(why *ending) { r.end.CompareAndSwap(nil, why) }
 
 // finish closes both sides and gives back everything. Only the owner may call it.
 func (r *relay) finish(closing func(*stream)) {
@@ -145,7 +154,9 @@ func (r *relay) finish(closing func(*stream)) {
 	r.left.Store(0)
 	r.up.mover.release()
 	r.down.mover.release()
-	r.s.sessions.end(&r.session, r.up.mover.moved+int64(len(r.client.prefix)), r.down.mover.moved)
+	in, out := r.up.mover.moved+int64(len(r.client.prefix)), r.down.mover.moved
+	r.s.sessions.end(&r.session, in, out)
+	r.log(in, out)
 	closing(r.down.src)
 	r.endpoint.state.release()
 	closing(r.up.src)
@@ -220,15 +231,27 @@ func (d *direction) end(err error) {
 		shutdownSocket(d.dst.fd, unix.SHUT_WR)
 	case err == nil: // finish closes both
 	case d == &r.up && isClosed(d.dst) && !isClosed(d.src):
+		r.serverBroke()
 		d.discard()
 		return
 	default:
+		if d == &r.down && (isClosed(d.src) || !isClosed(d.dst)) {
+			r.serverBroke()
+		}
+		r.endsBy(endClient)
 		r.finish((*stream).abort)
 		return
 	}
 	d.ended = true
 	if r.left.Add(-1) == 0 {
 		r.finish(func(st *stream) { _ = st.Close() })
+	}
+}
+
+// serverBroke notes that the backend reset the connection.
+func (r *relay) serverBroke() {
+	if r.end.CompareAndSwap(nil, endServer) && !r.client.wasEvicted() {
+		r.endpoint.state.broke()
 	}
 }
 

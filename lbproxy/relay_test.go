@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,34 @@ func TestIdleConnections(t *testing.T) {
 	if n := r.relays.Load(); n > 0 {
 		t.Errorf("%d relays after the end", n)
 	}
+}
+
+// TestIdleGoroutines: 500 idle connections have no goroutines. Their backend's connections stay in its backlog, without any either. Not
+// parallel: those of other tests would count.
+func TestIdleGoroutines(t *testing.T) {
+	const clients, others = 500, 50 // event loops, timers
+	at := addr(t)
+	l, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	b := balancer("b", addr(t), at)
+	r := newTestServer(t, Config{Sweep: 20 * time.Millisecond, Drain: time.Millisecond}, b)
+	before := runtime.NumGoroutine()
+	for range clients {
+		dial(t, b.Listen)
+	}
+	netns.WaitFor(t, "all connections with their backend", func() bool {
+		connected := 0
+		for _, ses := range r.sessions.all() {
+			if ses.relay.phase.Load() == moving {
+				connected++
+			}
+		}
+		return connected == clients
+	})
+	netns.WaitFor(t, "no goroutine for each connection", func() bool { return runtime.NumGoroutine() < before+others })
 }
 
 // TestHandshakes: the last packet of a handshake waits for the client's first bytes, and not for those of a client that waits for the

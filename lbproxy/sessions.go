@@ -97,7 +97,7 @@ func (ses *session) countLocked(in, out int64) {
 // abort resets every session. Their goroutines see the error and end.
 func (t *sessions) abort() {
 	for _, ses := range t.all() {
-		ses.abort()
+		ses.abort(endShutdown)
 	}
 }
 
@@ -105,14 +105,15 @@ func (t *sessions) abort() {
 func (t *sessions) abortOf(member *endpointState) {
 	for _, ses := range t.all() {
 		if ses.member == member {
-			ses.abort()
+			ses.abort(endBackendDown)
 		}
 	}
 }
 
-func (ses *session) abort() {
+// abort resets both sides. why is for the access log of mode tcp.
+func (ses *session) abort(why *ending) {
 	if ses.relay != nil {
-		ses.relay.abort()
+		ses.relay.abort(why)
 		return
 	}
 	abort(ses.client)
@@ -166,10 +167,10 @@ func (s *Server) inspect(ses *session, now time.Time) {
 	if idleFor(&client) < s.cfg.Sweep {
 		ses.limit.Touch() // the connection limit evicts the longest-idle one first
 	}
-	idle, lost := min(now.Sub(ses.start), idleFor(&client)), unresponsive(&client)
+	idle, lost := min(now.Sub(ses.start), idleFor(&client)), false
 	if both {
 		idle = min(idle, idleFor(&backend))
-		lost = lost || unresponsive(&backend)
+		lost = unresponsive(&backend)
 	}
 	s.sessions.mu.Lock()
 	first, limit := !ses.seen, ses.idle
@@ -182,8 +183,15 @@ func (s *Server) inspect(ses *session, now time.Time) {
 		control(ses.backend, func(fd int) { _ = keepAlive(fd) })
 	}
 	const tcpClose = 7 // TCP_CLOSE of <netinet/tcp.h>: after a reset
-	if lost || client.State == tcpClose || limit > 0 && idle >= limit {
-		ses.abort()
+	switch {
+	case client.State == tcpClose:
+		ses.abort(endClient)
+	case unresponsive(&client):
+		ses.abort(endClientLost)
+	case lost:
+		ses.abort(endServerLost)
+	case limit > 0 && idle >= limit:
+		ses.abort(endIdle)
 	}
 }
 

@@ -245,7 +245,7 @@ func (w *answerWatch) eject(m *silentMember) {
 	if m.frontend.OnDown == lab.OnDownClose {
 		state.pool.down(true, true)
 		for _, ses := range m.sessions {
-			ses.abort()
+			ses.abort(endBackendDown)
 		}
 	}
 }

@@ -33,18 +33,23 @@ func (s *Server) connectClient(f *frontend, c *clientConn, connect func() (net.C
 		}
 	}()
 	start := time.Now()
+	if c.start.IsZero() {
+		c.start = start
+	}
 	backend, e, err := connect()
 	if err != nil {
-		s.reject(f.Name, connectReason(err), c.src, err)
+		s.rejectTCP(f, connectReason(err), c, err)
 		return nil
 	}
-	e.state.traffic.add(time.Since(start))
+	connected := time.Now()
+	e.state.traffic.add(connected.Sub(start))
 	if r, err = s.join(f, e, c, backend); err != nil {
 		_ = backend.Close()
 		e.state.release()
-		s.reject(f.Name, rejectConnect, c.src, err)
+		s.rejectTCP(f, rejectConnect, c, err)
 		return nil
 	}
+	r.connected = connected
 	return r
 }
 

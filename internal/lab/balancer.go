@@ -195,7 +195,7 @@ func (t Timeouts) WithDefaults() Timeouts {
 	return t
 }
 
-// AccessLog is which requests of mode http are logged.
+// AccessLog is which requests of mode http, or connections of mode tcp, are logged.
 type AccessLog string
 
 // The access logs.

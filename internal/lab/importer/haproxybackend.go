@@ -35,13 +35,15 @@ func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping 
 	if l, v, ok := f.value("maxconn"); ok && len(v) > 0 {
 		m.set("max_connections", l.at, v[0])
 	}
+	log := "tcplog"
 	if http {
-		switch {
-		case f.has("option", "dontlog-normal"):
-			m.set("log", f.all("option", "dontlog-normal")[0].at, "errors")
-		case f.has("option", "httplog"):
-			m.set("log", f.all("option", "httplog")[0].at, "requests")
-		}
+		log = "httplog"
+	}
+	switch {
+	case f.has("option", "dontlog-normal"):
+		m.set("log", f.all("option", "dontlog-normal")[0].at, "errors")
+	case f.has("option", log):
+		m.set("log", f.all("option", log)[0].at, "requests")
 	}
 	if r.backend == nil {
 		return m

@@ -45,7 +45,6 @@ func httpKeys(raw *rawBalancer) []modeKey {
 		{"backend_tls", raw.BackendTLS.V != nil, raw.BackendTLS.spot},
 		{"redirect", raw.Redirect.ok(), raw.Redirect.spot}, {"sticky", raw.Sticky.ok(), raw.Sticky.spot},
 		{"trusted_proxies", raw.TrustedProxies.set(), raw.TrustedProxies.spot},
-		{"log", raw.Log.ok(), raw.Log.spot},
 	}
 }
 
@@ -56,6 +55,6 @@ func connectionKeys(raw *rawBalancer) []modeKey {
 		{"send_proxy", raw.SendProxy.ok(), raw.SendProxy.spot}, {"accept_proxy", raw.AcceptProxy.set(), raw.AcceptProxy.spot},
 		{"match.sni", raw.Match.SNI.set(), raw.Match.SNI.spot}, {"queue", raw.Queue.ok(), raw.Queue.spot},
 		{"timeouts.connect", t.Connect.ok(), t.Connect.spot}, {"timeouts.queue", t.Queue.ok(), t.Queue.spot},
-		{"on_down", raw.OnDown.ok(), raw.OnDown.spot},
+		{"on_down", raw.OnDown.ok(), raw.OnDown.spot}, {"log", raw.Log.ok(), raw.Log.spot},
 	}
 }

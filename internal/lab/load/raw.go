@@ -259,7 +259,7 @@ type rawBalancer struct {
 	MaxConnections scalar[count]                    `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
 	Queue          scalar[count]                    `yaml:"queue" def:"1024" doc:"Clients that may wait while every backend has its max_connections. Others are reset; in mode http they get 503."`
 	Timeouts       rawTimeouts                      `yaml:"timeouts" doc:"Timeouts."`
-	Log            scalar[lab.AccessLog]            `yaml:"log" def:"none" doc:"Requests of mode http that are logged: none; errors: what ended early, and 5xx; requests: all."`
+	Log            scalar[lab.AccessLog]            `yaml:"log" def:"none" doc:"Requests that are logged (mode http), or connections (mode tcp): none; errors: what ended early, and 5xx; requests: all."`
 	TLS            opt[rawBalancerTLS]              `yaml:"tls" def:"none" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
 	Protocol       scalar[lab.BackendProtocol]      `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1; h2c, HTTP/2 without TLS, as gRPC servers do; h2, HTTP/2 with TLS."`
 	BackendTLS     opt[rawBackendTLS]               `yaml:"backend_tls" def:"none" doc:"TLS to backends (mode http); {} verifies them by the system's authorities. Health checks of kind tls and https are not affected."`
