@@ -59,7 +59,6 @@ type hypervisorConsoles struct {
 	mu     sync.Mutex // of what follows
 	want   map[string]*machineConsole
 	conn   Consoles  // nil: not connected
-	failed error     // why
 	ready  bool      // connect, even if no machine runs: one is about to
 	needed time.Time // when the connection was needed last
 }
@@ -287,7 +286,6 @@ func (h *hypervisorConsoles) connect(ctx context.Context) error {
 		return err
 	})
 	h.mu.Lock()
-	h.failed = err
 	for _, mc := range h.want {
 		if err != nil {
 			mc.state = err.Error()

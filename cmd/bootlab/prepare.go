@@ -48,7 +48,6 @@ type prepared struct {
 	Copies   []documentCopy           `json:"documents"`
 	Next     []string                 `json:"next"`
 
-	lab      *lab.Lab
 	cluster  *lab.Cluster // nil: the lab has none that the files are for
 	problems lab.Problems // Errors
 	cautions lab.Problems // Warnings
@@ -77,7 +76,7 @@ func (p *prepare) run(cmd *cobra.Command, set clusterconfig.Set) error {
 	if err != nil {
 		return err
 	}
-	v := prepared{Copies: []documentCopy{}, Next: []string{}, lab: l, files: s.Boot.DocumentFiles}
+	v := prepared{Copies: []documentCopy{}, Next: []string{}, files: s.Boot.DocumentFiles}
 	c, report := set.Check(l, time.Now())
 	v.problems, v.cautions, v.Certs = report.Errors, report.Warnings, report.Certs
 	if c != nil {

@@ -390,15 +390,14 @@ func (b *Book) putLocked(a uint32, s stamp, blob string, now uint32) uint32 {
 	return i
 }
 
-// startLocked puts an entry on the timer wheel, unless it has ended already. It reports whether it did.
-func (b *Book) startLocked(i, now uint32) bool {
+// startLocked puts an entry on the timer wheel, unless it has ended already.
+func (b *Book) startLocked(i, now uint32) {
 	e := b.entries.at(i)
 	if e.state == Released || e.expiry <= now {
 		e.flags |= hasEnded
-		return false
+		return
 	}
 	b.wheelPutLocked(i)
-	return true
 }
 
 // expireLocked ends the time of a lease or of a declined address. The timer wheel calls it.

@@ -155,7 +155,7 @@ func (c *Client) Follow(ctx context.Context, host string, fn func(event.Event) e
 // followLines calls fn for each line of an answer that goes on, until ctx ends, the daemon stops (nil) or fn returns an error, which is
 // returned.
 func followLines[T any](ctx context.Context, c *Client, path string, q url.Values, fn func(T) error) error {
-	resp, err := c.do(ctx, http.MethodGet, path, q)
+	resp, err := c.open(ctx, path, q)
 	if err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, erro
 	if host != "" {
 		q.Set("host", host)
 	}
-	resp, err := c.do(ctx, http.MethodGet, "lab", q)
+	resp, err := c.open(ctx, "lab", q)
 	if err != nil {
 		return "", err
 	}
@@ -326,7 +326,7 @@ func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, erro
 // Backup returns a backup of the daemon's state as a stream, which the caller closes. It is whole only if package backup reads
 // it without an error.
 func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
-	resp, err := c.do(ctx, http.MethodGet, "backup", nil)
+	resp, err := c.open(ctx, "backup", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -391,12 +391,12 @@ func (c *Client) callWith(ctx context.Context, method, path string, q url.Values
 	return nil
 }
 
-// do returns a 200 answer, whose body the caller closes, or an error.
-func (c *Client) do(ctx context.Context, method, path string, q url.Values) (*http.Response, error) {
-	return c.send(ctx, method, path, q, nil)
+// open asks for something, and returns a 200 answer, whose body the caller closes, or an error.
+func (c *Client) open(ctx context.Context, path string, q url.Values) (*http.Response, error) {
+	return c.send(ctx, http.MethodGet, path, q, nil)
 }
 
-// send is do with a body of JSON, nil for none.
+// send sends a request with a body of JSON, nil for none, and returns as open does.
 func (c *Client) send(ctx context.Context, method, path string, q url.Values, content []byte) (*http.Response, error) {
 	u := c.base + Prefix + path
 	if len(q) > 0 {

@@ -63,7 +63,7 @@ func (c *Client) ConsoleBoots(ctx context.Context, host string) (boots []Console
 
 // ConsoleLog returns the output of the boot that started at a time, as the machine wrote it.
 func (c *Client) ConsoleLog(ctx context.Context, host string, started time.Time) ([]byte, error) {
-	resp, err := c.do(ctx, http.MethodGet, "vms/"+url.PathEscape(host)+"/log", url.Values{"boot": {started.Format(time.RFC3339Nano)}, "raw": {"1"}})
+	resp, err := c.open(ctx, "vms/"+url.PathEscape(host)+"/log", url.Values{"boot": {started.Format(time.RFC3339Nano)}, "raw": {"1"}})
 	if err != nil {
 		return nil, err
 	}

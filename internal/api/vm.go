@@ -8,7 +8,6 @@ type VM struct {
 	Hypervisor string `json:"hypervisor"`
 	State      string `json:"state"` // running, stopped, absent, unknown
 	Err        string `json:"err,omitempty"`
-	Console    string `json:"console,omitempty"` // how to reach its console, such as a libvirt command line
 
 	At   time.Time `json:"at,omitzero"`   // when the hypervisor answered last
 	Down time.Time `json:"down,omitzero"` // since when the hypervisor does not answer; zero: it does

@@ -18,8 +18,7 @@ type Cluster struct {
 	Pos     Pos
 	Name    string
 	Kind    ClusterKind
-	Base    string     // the domain as written
-	Domain  string     // <Name>.<Base>
+	Domain  string     // <Name>. and the domain as written
 	Address netip.Addr // invalid: the cluster has no balancers and no api names
 	API     netip.Addr // what api and api-int answer: Address, or the appliance's while a single node with that address has a bootstrap machine
 	Ingress netip.Addr // *.apps; Address by default

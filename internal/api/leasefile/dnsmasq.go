@@ -32,7 +32,7 @@ func parseDnsmasq(data []byte) (*File, error) {
 			if err != nil {
 				return nil, fmt.Errorf("line %d: %.60q is not an address", n, fields[2])
 			}
-			f.Skipped = append(f.Skipped, skip(addr.WithZone(""), api.SkipNoEthernet, "not an IPv4 address"))
+			f.Skipped = append(f.Skipped, skip(addr.WithZone(""), "not an IPv4 address"))
 			continue
 		}
 		l, notOurs, err := dnsmasqLease(fields)

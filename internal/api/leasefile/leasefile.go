@@ -100,9 +100,9 @@ func Write(w io.Writer, f Format, leases []api.Lease, o Options) error {
 	return fmt.Errorf("%q is not a format of lease files: want one of %v", f, Formats())
 }
 
-// skip returns a line that is no lease for this product.
-func skip(addr netip.Addr, kind api.SkipKind, format string, args ...any) api.SkippedLease {
-	return api.SkippedLease{IP: addr, Kind: kind, Reason: fmt.Sprintf(format, args...)}
+// skip returns a line that is no lease of IPv4 and Ethernet.
+func skip(addr netip.Addr, format string, args ...any) api.SkippedLease {
+	return api.SkippedLease{IP: addr, Kind: api.SkipNoEthernet, Reason: fmt.Sprintf(format, args...)}
 }
 
 // endpoints parses an IPv4 address and an Ethernet MAC. notOurs says why a valid line is skipped.
@@ -112,7 +112,7 @@ func endpoints(ip, mac string) (addr netip.Addr, m lab.MAC, notOurs *api.Skipped
 		return addr, m, nil, fmt.Errorf("%.60q is not an address", ip)
 	}
 	if addr = addr.Unmap(); !addr.Is4() {
-		s := skip(addr.WithZone(""), api.SkipNoEthernet, "not an IPv4 address")
+		s := skip(addr.WithZone(""), "not an IPv4 address")
 		return addr, m, &s, nil
 	}
 	m, err = lab.ParseMAC(mac)
@@ -120,11 +120,11 @@ func endpoints(ip, mac string) (addr netip.Addr, m lab.MAC, notOurs *api.Skipped
 		mac = ""
 	}
 	if mac == "" {
-		s := skip(addr, api.SkipNoEthernet, "no MAC")
+		s := skip(addr, "no MAC")
 		return addr, m, &s, nil
 	}
 	if err != nil && strings.Trim(mac, "0123456789abcdefABCDEF:-") == "" {
-		s := skip(addr, api.SkipNoEthernet, "hardware address %.80s is not of Ethernet", mac)
+		s := skip(addr, "hardware address %.80s is not of Ethernet", mac)
 		return addr, m, &s, nil
 	}
 	return addr, m, nil, err

@@ -45,7 +45,6 @@ type entry struct {
 	key      string
 	metadata metadata
 	readers  int
-	gone     bool // replaced or evicted: its readers still have the file open
 	touched  time.Time
 	element  *list.Element
 }
@@ -141,7 +140,6 @@ func (s *diskCache) dropLocked(key string) {
 	if e == nil {
 		return
 	}
-	e.gone = true
 	delete(s.entries, key)
 	s.used.Remove(e.element)
 	s.growLocked(-diskSize(e.metadata.Size))

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"os"
 	"time"
-
-	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A File is one file of a mirror, complete or being downloaded.
@@ -169,7 +167,6 @@ type passthrough struct {
 	ctx     context.Context // of the request: io.Reader has no room for it
 	up      *upstreams
 	fetched func(int)
-	mirror  *lab.Mirror
 	base    string
 	path    string
 	head    head
@@ -182,7 +179,7 @@ type passthrough struct {
 func (c *Cache) passthrough(ctx context.Context, q *request, base string, h head) *passthrough {
 	fetched := c.metrics.of(q.mirror.Name).fetched
 	return &passthrough{
-		ctx: ctx, up: c.up, mirror: q.mirror, base: base, path: q.path, head: h, fetched: func(n int) { fetched.Add(float64(n)) },
+		ctx: ctx, up: c.up, base: base, path: q.path, head: h, fetched: func(n int) { fetched.Add(float64(n)) },
 	}
 }
 

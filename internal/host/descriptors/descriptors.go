@@ -5,8 +5,7 @@ import "golang.org/x/sys/unix"
 // Shares says how many of what each server may have open at one time. All of it together needs at most Limit descriptors, unless
 // that is below Least.
 type Shares struct {
-	Limit int // descriptors of the process
-	Own   int // descriptors for sockets that listen, the store, files of the lab, children and connections to hypervisors
+	Own int // descriptors for sockets that listen, the store, files of the lab, children and connections to hypervisors
 
 	DNSConnections int // over TCP
 	DNSForwards    int // queries that wait for another server
@@ -52,7 +51,7 @@ func Limit(memory int64) int {
 // Divide divides limit descriptors, of which that many are sockets that listen. What the other servers have no use for goes to
 // the balancers.
 func Divide(limit, sockets int) Shares {
-	s := Shares{Limit: limit, Own: own + sockets}
+	s := Shares{Own: own + sockets}
 	rest := max(limit-s.Own, 0)
 	percent := func(share, each, most int) int { return min(max(rest*share/100/each, 1), most) }
 	s.DNSConnections = percent(8, 1, 64)

@@ -107,9 +107,7 @@ func (q *dnsmasq) file(name string, depth int) error {
 		if !dnsmasqKey(key) {
 			return fmt.Errorf("%s:%d: %q is not an option of dnsmasq", name, line, clip(key))
 		}
-		if err := q.include(name, key, st, depth); err != nil {
-			return err
-		}
+		q.include(name, key, st, depth)
 	}
 	return nil
 }
@@ -120,7 +118,7 @@ func dnsmasqKey(key string) bool {
 }
 
 // include stores a statement, or those of the files that it names.
-func (q *dnsmasq) include(from, key string, st statement, depth int) error {
+func (q *dnsmasq) include(from, key string, st statement, depth int) {
 	var files []string
 	var as string // the key of each line of these files; empty: they have keys
 	switch key {
@@ -136,7 +134,7 @@ func (q *dnsmasq) include(from, key string, st statement, depth int) error {
 		files, as = q.fileOrFolder(from, st), "hosts-line"
 	default:
 		q.statements[key] = append(q.statements[key], st)
-		return nil
+		return
 	}
 	for _, name := range files {
 		if as == "" {
@@ -151,7 +149,6 @@ func (q *dnsmasq) include(from, key string, st statement, depth int) error {
 		}
 		q.lines(name, as, string(data))
 	}
-	return nil
 }
 
 // lines stores the lines of a file that has no keys.

@@ -240,7 +240,7 @@ func (q *dnsmasq) reserve(st statement, h *reservation, lease, wild string) {
 	switch {
 	case wild != "":
 		for _, s := range h.sets {
-			q.criterion(st, s, "mac", wild)
+			q.criterion(s, "mac", wild)
 		}
 		if h.ip.IsValid() || h.name != "" || h.ignored {
 			q.note(st.at, "a reservation needs a whole MAC address: only its tags are used")

@@ -75,7 +75,7 @@ func (q *dnsmasq) readTags() {
 			if set == "" || pattern == "" {
 				continue
 			}
-			q.criterion(st, set, c.criterion, pattern)
+			q.criterion(set, c.criterion, pattern)
 		}
 	}
 	for _, t := range q.tags {
@@ -106,7 +106,7 @@ func (q *dnsmasq) oldSet(st statement) (set, rest string) {
 	return set, strings.Join(st.words[1:], ",")
 }
 
-func (q *dnsmasq) criterion(st statement, set, key, pattern string) {
+func (q *dnsmasq) criterion(set, key, pattern string) {
 	t := q.tag(set)
 	switch key {
 	case "mac":
@@ -159,9 +159,9 @@ func (q *dnsmasq) match(st statement, set, rest string) {
 	case ok && code == 175:
 		q.tag(set).boots = true
 	case ok && code == 60 && value != "":
-		q.criterion(st, set, "vendor_class", value)
+		q.criterion(set, "vendor_class", value)
 	case ok && code == 77 && value != "":
-		q.criterion(st, set, "user_class", value)
+		q.criterion(set, "user_class", value)
 	default:
 		q.tag(set).other = "dhcp-match"
 		q.note(st.at, "a pool does not match this option: the tag is not set")

@@ -24,7 +24,7 @@ func (r *resolver) clusterList() {
 			base = r.plainDomain(&e.V.Domain, key+".domain")
 		}
 		*c = lab.Cluster{
-			Pos: r.pos(e.spot), Name: e.Name, Kind: e.V.Kind.or(lab.Plain), Base: base, Domain: strings.ToLower(e.Name) + "." + base,
+			Pos: r.pos(e.spot), Name: e.Name, Kind: e.V.Kind.or(lab.Plain), Domain: strings.ToLower(e.Name) + "." + base,
 			Address: e.V.Address.V.Addr, Ingress: e.V.Ingress.or(e.V.Address.V).Addr, EtcdSRV: bool(e.V.EtcdSRV.V), SNI: bool(e.V.SNI.V), Names: !bool(e.V.Balance.or(true)),
 		}
 		c.API = c.Address
