@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -51,13 +51,9 @@ func interfaceFor(l *lab.Lab, s lab.ServiceAddress) string {
 		return s.Network.Interface
 	}
 	for _, n := range l.Networks {
-		if ifi, err := net.InterfaceByName(n.Interface); err == nil {
-			addrs, _ := ifi.Addrs() // none: it is going away
-			for _, a := range addrs {
-				if p, err := netip.ParsePrefix(a.String()); err == nil && p.Bits() < p.Addr().BitLen() && p.Contains(s.Addr) {
-					return n.Interface
-				}
-			}
+		prefixes, _ := links.Prefixes(n.Interface) // none: it is not there
+		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() < p.Addr().BitLen() && p.Contains(s.Addr) }) {
+			return n.Interface
 		}
 	}
 	return ""
@@ -175,26 +171,16 @@ func (s vipRecords) Delete(_ context.Context, a netip.Addr) error {
 // MetricAddresses is how many addresses of clusters and balancers are in a state.
 const MetricAddresses = "bootlab_addresses"
 
-// A vipCollector counts the addresses at each scrape.
-type vipCollector struct {
-	holder *vip.Holder
-	desc   *prometheus.Desc
-}
-
-func newVIPCollector(h *vip.Holder) *vipCollector {
-	return &vipCollector{h, prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)}
-}
-
-// Describe implements prometheus.Collector.
-func (c *vipCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c *vipCollector) Collect(ch chan<- prometheus.Metric) {
-	n := map[vip.Phase]int{}
-	for _, s := range c.holder.States() {
-		n[s.Phase]++
-	}
-	for _, p := range vip.Phases() {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n[p]), string(p))
-	}
+// newVIPCollector counts the addresses.
+func newVIPCollector(h *vip.Holder) *collector {
+	desc := prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
+	return &collector{[]*prometheus.Desc{desc}, func(set gauge) {
+		n := map[vip.Phase]int{}
+		for _, s := range h.States() {
+			n[s.Phase]++
+		}
+		for _, p := range vip.Phases() {
+			set(desc, float64(n[p]), string(p))
+		}
+	}}
 }

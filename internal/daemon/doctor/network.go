@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -117,13 +117,13 @@ func InterfaceProblem(n *lab.Network) (problem, fix string) {
 	case i.Flags&net.FlagUp == 0:
 		return segment.ErrDown.Error(), "run ip link set " + n.Interface + " up"
 	}
-	if addrs, err := net.InterfaceAddrs(); err != nil || n.Address.IsValid() && contains(addrs, n.Address) {
+	if addrs, err := links.Addrs(); err != nil || n.Address.IsValid() && slices.Contains(addrs, n.Address) {
 		return "", ""
 	}
 	var others []string
-	addrs, _ := i.Addrs() // without them, the problem is the same
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && n.Subnet.Contains(p.Addr()) {
+	prefixes, _ := links.Prefixes(n.Interface) // without them, the problem is the same
+	for _, p := range prefixes {
+		if n.Subnet.Contains(p.Addr()) {
 			others = append(others, p.Addr().String())
 		}
 	}
@@ -134,13 +134,6 @@ func InterfaceProblem(n *lab.Network) (problem, fix string) {
 		return fmt.Sprintf("%s is on no interface, and this one has %s", n.Address, strings.Join(others, ", ")), "set networks." + n.Name + ".address, or run " + n.AddCommand(n.Address)
 	}
 	return n.Address.String() + " is on no interface", "run " + n.AddCommand(n.Address)
-}
-
-func contains(addrs []net.Addr, addr netip.Addr) bool {
-	return slices.ContainsFunc(addrs, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && p.Addr() == addr
-	})
 }
 
 // mtu compares the MTU that machines use with that of the interface.
