@@ -385,3 +385,37 @@ func TestAddressOfNobody(t *testing.T) {
 	netns.Run(t, "ip", "addr", "add", "10.76.0.9/24", "dev", bridge)
 	r.until("the address is noticed", func() bool { s := r.status(); return s.Generation == 2 && len(s.Warnings) == 0 })
 }
+
+// TestFirstStart: each start says which machines would install themselves, until an admin has said what all of them are.
+func TestFirstStart(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.68.0.1")
+	r.write(strings.NewReplacer("address: 10.68.0.1}", "address: 10.68.0.1, pools: {guests: {range: 10.68.0.50-10.68.0.59, profile: p}, own: {range: 10.68.0.60-10.68.0.69, mac: '02:00:00:*:*:*', profile: q}}}",
+		"hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\n  q: {kernel: k}\nhosts:\n  a: {profile: p, ",
+		"  b: {", "  b: {profile: q, ", "  c: {", "  c: {profile: p, ").Replace(r.read()))
+	const first = `msg="first start of this lab: machines install themselves at their next network boot" `
+	restarted := func(want string) {
+		t.Helper()
+		if r.stop != nil {
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := len(r.log.String())
+		r.start()
+		got := r.log.String()[before:]
+		if n := strings.Count(got, first); want == "" && n != 0 || want != "" && (n != 1 || !strings.Contains(got, first+want+" advice=")) {
+			t.Errorf("want %q in\n%s", want, got)
+		}
+	}
+	restarted(`hosts="[a c]" pools=[n/guests]`)
+	if _, err := r.client.MarkInstalled(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	restarted(`hosts=[c] pools=[n/guests]`)
+	restarted(`hosts=[c] pools=[n/guests]`)
+	if _, err := r.client.AcceptState(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	restarted("")
+}
