@@ -189,6 +189,15 @@ func TestReadyz(t *testing.T) {
 		{"all serve", func(*api.Status) {}, 200, "dnsd: ok\n"},
 		{"one does not", func(s *api.Status) { s.Servers[2].Serving = false }, 503, "dnsd: not serving\n"},
 		{"starting", func(s *api.Status) { s.Servers = nil }, 503, "starting: no server answers yet\n"},
+		{"an interface is down", func(s *api.Status) {
+			s.Conditions = []api.Condition{{Kind: api.ConditionInterface, Name: "br0", Problem: "interface is down"}, {Kind: api.ConditionInterface, Name: "br1", OK: true}, {Kind: api.ConditionPool, Name: "lan/guests", OK: true}}
+		}, 200, "\ninterfaces: degraded: br0: interface is down\npools: ok\n"},
+		{"an address is taken", func(s *api.Status) { s.Addresses = s.Addresses[1:] }, 200, "\naddresses: degraded: 192.168.131.9 is used by another machine"},
+		{"all addresses are held", func(s *api.Status) { s.Addresses = s.Addresses[:1] }, 200, "\naddresses: ok\n"},
+		{"a balancer without backends", func(s *api.Status) { s.Balancers = []api.BalancerHealth{{Name: "web", Listen: "10.0.0.1:80", Down: 2}} }, 200, "\nbalancers: degraded: web"},
+		{"a store", func(s *api.Status) { s.Store = api.Store{Folder: "/s"} }, 200, "\nstore: ok\n"},
+		{"a store that fails", func(s *api.Status) { s.Store = api.Store{Folder: "/s", Causes: []string{"disk full"}} }, 200, "\nstore: degraded: disk full (bootlab status says what to do)\n"},
+		{"lost states", func(s *api.Status) { s.StateLost = "why" }, 200, "\nstate: install states were lost; no machine is installed until an admin says so"},
 		{"reload refused", func(s *api.Status) { s.Reload.Err = "line 3" }, 200, "reload: the last one was refused"},
 	}
 	for _, tt := range tests {
