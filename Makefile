@@ -96,8 +96,8 @@ cluster: deps assets ## a cluster of real parts, three etcd and Kubernetes' API 
 soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cuts and damages, 10,000 tries of a neighbour, known hosts on a slow disk, 100 dashboards, a libvirtd that freezes, ARM and TPMs: hours
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestKill$$|TestPowerCuts|TestLoad|TestEveryDamage|TestKnownHostsOnASlowDisk' \
 		./internal/store/logfile ./internal/daemon ./dhcpd
-	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestNeighboursGetNothing|TestDashboardMemory|TestImportMemory' ./test/interop
-	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestUpdatesBesideBIND|TestOneMistake' ./dnsd ./internal/lab/load
+	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestNeighboursGetNothing|TestDashboardMemory|TestImportMemory|TestConnectionMemory' ./test/interop
+	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestUpdatesBesideBIND|TestOneMistake|TestManyRules' ./dnsd ./internal/lab/load ./internal/lab/importer
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 12h -v -run 'TestKilledDaemon$$' ./test/interop
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestFrozenLibvirtd|TestVMHardware' ./virt ./test/e2e
 
@@ -217,7 +217,7 @@ image: ## the container image
 	docker build -t bootlab:$(VERSION) .
 
 .PHONY: image-test
-image-test: ## the container image, built by buildah without an engine, serves as a user with two capabilities (root, ten minutes)
+image-test: ## the container image, built by buildah without an engine, serves as a user with three capabilities, and with two (root, ten minutes)
 	@test/deps.sh image
 	test/image.sh
 
