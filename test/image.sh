@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds the container image from the Dockerfile as it is, without a container engine or a registry, and serves from it as docker run would:
-# as user 64098, on a read-only root, with two capabilities and no others. A machine then gets its address, a name and its script.
+# as user 64098, on a read-only root, with three capabilities and no others; then with appliance.addresses: off, and two. Each time a machine gets
+# its address, a name and an answer by HTTP.
 #
 #   test/image.sh [FOLDER]     (root; keeps the base images in FOLDER, .cache/image; some ten minutes the first time)
 #
@@ -41,11 +42,12 @@ user=$(b inspect --type image --format '{{.Docker.Config.User}}' localhost/bootl
 test "$user" = 64098 || { echo "the image runs as user $user" >&2; exit 1; }
 test "$(stat -c %u:%g "$root/var/lib/bootlab")" = 64098:64098 || { echo "/var/lib/bootlab is not of 64098:64098" >&2; exit 1; }
 
+for addresses in on off; do
 cat >"$root/etc/bootlab/lab.yaml" <<LAB
 version: 1
 lab: image
 domain: image.test
-appliance: {addresses: off}
+appliance: {addresses: $addresses}
 networks: {n: {subnet: 10.126.11.0/24, interface: br0, address: 10.126.11.1}}
 profiles: {disk: {ipxe: disk.ipxe}}
 hosts: {a: {mac: "52:54:00:12:61:01", ip: 10.126.11.21, profile: disk}}
@@ -53,8 +55,11 @@ LAB
 mkdir -p "$root/etc/bootlab/files" && printf '#!ipxe\nexit\n' >"$root/etc/bootlab/files/disk.ipxe"
 chmod -R a+rX "$root/etc/bootlab"
 
-unshare --mount --net --pid --fork --kill-child sh -eu -s "$root" <<'RUN'
+unshare --mount --net --pid --fork --kill-child sh -eu -s "$root" "$addresses" <<'RUN'
 root=$1
+bounds=-all,+net_bind_service,+net_raw,+net_admin
+mask=0x3400 # of these three
+if [ "$2" = off ]; then bounds=-all,+net_bind_service,+net_raw mask=0x2400; fi
 mount --bind "$root" "$root"
 mount --bind -o ro "$root" "$root"
 mount -t tmpfs -o uid=64098,gid=64098,mode=0750 tmpfs "$root/run/bootlab"
@@ -68,7 +73,7 @@ ip link set port master br0 up
 ip link set machine up
 ip addr add 10.126.11.1/24 dev br0
 ip link set br0 up
-chroot "$root" setpriv --reuid 64098 --regid 64098 --clear-groups --inh-caps=-all --bounding-set=-all,+net_bind_service,+net_raw \
+chroot "$root" setpriv --reuid 64098 --regid 64098 --clear-groups --inh-caps=-all --bounding-set="$bounds" \
 	bootlab serve &
 daemon=$!
 for i in $(seq 300); do
@@ -78,10 +83,11 @@ done
 curl -fsS http://127.0.0.1:9680/readyz
 grep -E '^(Uid|CapPrm|CapBnd):' "$root/proc/$daemon/status"
 grep -qE '^Uid:[[:space:]]+64098[[:space:]]+64098' "$root/proc/$daemon/status"
-test $((0x$(sed -n 's/^CapPrm:[[:space:]]*//p' "$root/proc/$daemon/status") & ~0x2400)) = 0 # of net_bind_service and net_raw
+test $((0x$(sed -n 's/^CapPrm:[[:space:]]*//p' "$root/proc/$daemon/status"))) = $((mask))
 busybox udhcpc -i machine -n -q -f -t 10 -T 1 -s /bin/true
 test "$(dig +short +time=5 @10.126.11.1 a.image.test)" = 10.126.11.21
 ip addr add 10.126.11.21/24 dev machine
 curl -fsS http://10.126.11.1:8080/files/ >/dev/null 2>&1 || test $? = 22 # it answers
 RUN
-echo "the image builds, and serves DHCP, DNS and HTTP as user 64098 with two capabilities"
+done
+echo "the image builds, and serves DHCP, DNS and HTTP as user 64098 with three capabilities, and with two"
