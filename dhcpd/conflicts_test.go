@@ -255,7 +255,7 @@ func TestVLAN(t *testing.T) {
 	seg := netns.NewSegment(t, "192.0.2.1/24")
 	client := seg.NewClient(t, master0)
 	if out, err := exec.Command("ip", "link", "add", "link", seg.Bridge, "name", "lab.100", "type", "vlan", "id", "100").CombinedOutput(); err != nil {
-		t.Skipf("this kernel has no VLAN interfaces: %s", out)
+		t.Skipf("this kernel has no VLAN interfaces, and no installed program adds them: %s", out)
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "lab.100").Run() })
 	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", "lab.100")

@@ -226,8 +226,8 @@ func (d *daemon) start(wrap ...string) {
 
 func (d *daemon) launch(wrap ...string) {
 	d.t.Helper()
-	if d.ns != "" {
-		wrap = append([]string{"ip", "netns", "exec", d.ns}, wrap...)
+	if d.ns != "" { // ip netns exec would hide the cgroups
+		wrap = append([]string{"nsenter", "--net=/run/netns/" + d.ns, "--"}, wrap...)
 	}
 	args := append(wrap, os.Getenv(binaryVar), "serve", "--log-level", "debug", "--lab", d.path())
 	d.cmd = exec.Command(args[0], args[1:]...)

@@ -20,6 +20,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store/logfile"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestDashboardMemory: with 100,000 leases and a hundred open dashboards, each of which follows a host, the daemon needs less than 128 MiB,
@@ -35,7 +36,7 @@ func TestDashboardMemory(t *testing.T) {
 	d := start(t, l)
 	d.kill()
 	fillBook(t, filepath.Join(l.dir, "state", "state.db"), 100_000)
-	d.start("env", "GOMEMLIMIT=230MiB")
+	d.start(memoryGroup(t, 256<<20)...)
 	t.Logf("after the start: %d KiB, %v of CPU time until it answered", d.memory("VmRSS"), d.cpuTime())
 	token, err := d.client.Token(t.Context())
 	if err != nil {
@@ -107,27 +108,34 @@ func TestImportMemory(t *testing.T) {
 	d.until("the memory is given back", func() bool { return d.memory("VmRSS") < before+64<<10 })
 }
 
+// memoryGroup makes a cgroup with a limit of memory, and returns the command that runs another in it.
+func memoryGroup(t *testing.T, limit int) []string {
+	t.Helper()
+	group, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+	if _, err := os.Stat(filepath.Join(group, file)); err != nil {
+		group, file = "/sys/fs/cgroup", "memory.max"
+	}
+	group = filepath.Join(group, fmt.Sprintf("bootlab-test-%d-%d", os.Getpid(), limit))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		netns.Absent(t, "cgroup", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(group) })
+	if err := os.WriteFile(filepath.Join(group, file), fmt.Append(nil, limit), 0); err != nil {
+		netns.Absent(t, "cgroup", err)
+	}
+	return []string{"sh", "-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, group}
+}
+
 // TestConnectionMemory: connections with heads that never end, in a cgroup of 96 MiB, do not end the daemon, and others are served.
 func TestConnectionMemory(t *testing.T) {
 	if os.Getenv("BOOTLAB_LONG") == "" {
 		t.Skip("BOOTLAB_LONG is not set: makes 12,000 connections, to a daemon without the race detector")
 	}
-	group, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
-	if _, err := os.Stat(filepath.Join(group, file)); err != nil {
-		group, file = "/sys/fs/cgroup", "memory.max"
-	}
-	group = filepath.Join(group, fmt.Sprintf("bootlab-test-%d", os.Getpid()))
-	if err := os.Mkdir(group, 0o755); err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = os.Remove(group) })
-	if err := os.WriteFile(filepath.Join(group, file), []byte("100663296"), 0); err != nil {
-		t.Skip(err)
-	}
+	group := memoryGroup(t, 96<<20)
 	l := newLab(t, "10.103.42")
 	l.balancers = "  web: {listen: \"NET.1:7443\", mode: http, backends: [\"NET.1:7001\"], check: {kind: none}}\n"
 	l.write()
-	d := start(t, l, "sh", "-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, group)
+	d := start(t, l, group...)
 	head := []byte("GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 15<<10))
 	var clients sync.WaitGroup
 	for _, port := range []string{"8080", "7443"} {

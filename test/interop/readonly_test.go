@@ -44,7 +44,7 @@ func onExt4(t *testing.T, dir string) (fail, mount func()) {
 		}
 		out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", image).Output()
 		if err != nil {
-			t.Skipf("needs a loop device, which this machine has not: losetup: %v", err)
+			netns.Absent(t, "loop devices", err)
 		}
 		device = string(bytes.TrimSpace(out))
 		loop := device
@@ -56,7 +56,7 @@ func onExt4(t *testing.T, dir string) (fail, mount func()) {
 		t.Helper()
 		trigger := filepath.Join("/sys/fs/ext4", filepath.Base(device), "trigger_fs_error")
 		if err := os.WriteFile(trigger, []byte("test"), 0o200); err != nil {
-			t.Skipf("this kernel cannot make ext4 fail: %v", err)
+			netns.Absent(t, "a kernel that can make ext4 fail", err)
 		}
 	}, mount
 }

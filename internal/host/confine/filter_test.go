@@ -18,7 +18,7 @@ func TestFilterByConvention(t *testing.T) {
 		t.Fatal(err)
 	}
 	if raw == nil {
-		t.Skip("no filter for " + runtime.GOARCH)
+		t.Skip("bootlab has no filter for " + runtime.GOARCH + " and starts without one there")
 	}
 	program := make([]bpf.Instruction, 0, len(raw))
 	for _, i := range raw {

@@ -97,13 +97,19 @@ func Need(t testing.TB, needs ...string) {
 	}
 	for _, need := range needs {
 		if missing := lacking(need); missing != "" {
-			required := strings.Split(os.Getenv("BOOTLAB_REQUIRE"), ",")
-			if slices.Contains(required, need) || slices.Contains(required, "all") {
-				t.Fatalf("needs %s: %s", need, missing)
-			}
-			t.Skipf("needs %s: %s", need, missing)
+			Absent(t, need, missing)
 		}
 	}
+}
+
+// Absent ends a test that needs something which this machine lacks: it skips it, or fails it if BOOTLAB_REQUIRE has the need, or all.
+func Absent(t testing.TB, need string, why any) {
+	t.Helper()
+	required := strings.Split(os.Getenv("BOOTLAB_REQUIRE"), ",")
+	if slices.Contains(required, need) || slices.Contains(required, "all") {
+		t.Fatalf("needs %s: %v", need, why)
+	}
+	t.Skipf("needs %s: %v", need, why)
 }
 
 func lacking(need string) string {
