@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os/exec"
 	"sync"
@@ -29,10 +30,11 @@ type rig struct {
 	ours, peers netip.AddrPort
 	balancer    *lab.Balancer
 	deps        Deps
+	clients     *http.Client // of mode http; they keep their connections
 }
 
 // newRig makes the network 10.net.0.0/24 with that many machines, which serve "ok".
-func newRig(t *testing.T, net, machines int, change ...func(*lab.Balancer)) *rig {
+func newRig(t *testing.T, mode lab.BalanceMode, net, machines int) *rig {
 	t.Helper()
 	netns.Need(t, "root", "nginx", "ip", "nft", "haproxy")
 	segment := netns.NewSegment(t, fmt.Sprintf("10.%d.0.1/24", net))
@@ -49,17 +51,17 @@ func newRig(t *testing.T, net, machines int, change ...func(*lab.Balancer)) *rig
 	}
 	r.balancer = with(balancer("web", r.ours, r.members...), func(b *lab.Balancer) {
 		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 5 * time.Second, Timeout: 5 * time.Second}
-		b.Timeouts.Connect = 20 * time.Second // as HAProxy's, in startHAProxy
-		for _, c := range change {
-			c(b)
-		}
+		b.Mode, b.Timeouts.Connect = mode, 20*time.Second // as HAProxy's, in startHAProxy
 	})
 	r.deps = keptSocket(t, r.ours)
 	r.testServer = newTestServerWith(t, rigConfig, r.deps, r.balancer)
 	for _, m := range r.members {
 		r.waitCondition(t, m, Up)
 	}
-	startHAProxy(t, r.peers, fmt.Sprintf("listen l\n  mode tcp\n  option redispatch\n  bind %s\n%s", r.peers, servers))
+	startHAProxy(t, r.peers, fmt.Sprintf("listen l\n  mode %s\n  option redispatch\n  bind %s\n%s", r.balancer.Mode, r.peers, servers))
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	t.Cleanup(transport.CloseIdleConnections)
+	r.clients = &http.Client{Transport: transport, Timeout: time.Minute}
 	return r
 }
 
@@ -127,6 +129,37 @@ func (l *tally) request(t *testing.T, at netip.AddrPort) {
 	l.note(request(t.Context(), at))
 }
 
+// request makes one request: in mode tcp on a new connection, in mode http on one that is kept.
+func (r *rig) request(t *testing.T, at netip.AddrPort) error {
+	if r.balancer.Mode == lab.ModeTCP {
+		return request(t.Context(), at)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.String()+"/", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := r.clients.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && (resp.StatusCode != http.StatusOK || string(body) != "ok") {
+		err = fmt.Errorf("status %s: %q", resp.Status, body)
+	}
+	return err
+}
+
+// inModes runs a test of both modes beside each other.
+func inModes(t *testing.T, name string, test func(t *testing.T, mode lab.BalanceMode, net int)) {
+	for i, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
+		t.Run(string(mode)+name, func(t *testing.T) {
+			t.Parallel()
+			test(t, mode, 20*i)
+		})
+	}
+}
+
 func (l *tally) note(err error) {
 	l.made.Add(1)
 	if err == nil {
@@ -147,8 +180,8 @@ func (l *tally) String() string {
 // TestBlip cuts every machine for 0.3 s while clients connect. All must get their answer, as through HAProxy.
 func TestBlip(t *testing.T) {
 	for i, machines := range []int{1, 3} {
-		t.Run(fmt.Sprintf("%d members", machines), func(t *testing.T) {
-			r := newRig(t, 90+i, machines)
+		inModes(t, fmt.Sprintf(", %d members", machines), func(t *testing.T, mode lab.BalanceMode, net int) {
+			r := newRig(t, mode, 90+i+net, machines)
 			var ours, peers tally
 			restore := func() {}
 			for n := range 150 { // three seconds at 50 connections a second
@@ -158,8 +191,8 @@ func TestBlip(t *testing.T) {
 				case 65:
 					restore()
 				}
-				ours.tasks.Go(func() { ours.request(t, r.ours) })
-				peers.tasks.Go(func() { peers.request(t, r.peers) })
+				ours.tasks.Go(func() { ours.note(r.request(t, r.ours)) })
+				peers.tasks.Go(func() { peers.note(r.request(t, r.peers)) })
 				time.Sleep(20 * time.Millisecond)
 			}
 			ours.tasks.Wait()
@@ -172,12 +205,15 @@ func TestBlip(t *testing.T) {
 	}
 }
 
-// TestChaos goes through all that may happen to machines, and a restart of the balancer, while clients connect to it and to HAProxy. No client
+// TestChaos goes through all that may happen to machines, and a reload and a restart of the balancer, while clients connect to it and to HAProxy. No client
 // of ours sees an error. No request is in progress when a machine fails: those of a server that is killed are lost in any balancer.
-func TestChaos(t *testing.T) {
-	r := newRig(t, 98, 3)
+func TestChaos(t *testing.T) { inModes(t, "", chaos) }
+
+func chaos(t *testing.T, mode lab.BalanceMode, net int) {
+	r := newRig(t, mode, 98+net, 3)
+	table := fmt.Sprint("reset", 98+net)
 	cut := r.machines[2]
-	reset := fmt.Sprintf("table ip reset98 { chain out { type filter hook output priority 0; ip daddr %s tcp dport 80 reject with tcp reset; };}", r.members[0].Addr())
+	reset := fmt.Sprintf("table ip %s { chain out { type filter hook output priority 0; ip daddr %s tcp dport 80 reject with tcp reset; };}", table, r.members[0].Addr())
 	var restore func()
 	nothing := func() {}
 	for _, event := range []struct {
@@ -190,7 +226,7 @@ func TestChaos(t *testing.T) {
 		{"cut", func() { netns.Run(t, "ip", "link", "set", cut.NIC, "down") }, nothing, func() { netns.Run(t, "ip", "link", "set", cut.NIC, "up") }},
 		{"blip of 0.3 s", nothing, func() { restore = r.lose(t, 100); time.Sleep(300 * time.Millisecond); restore() }, nothing},
 		{"15 % loss", func() { restore = r.lose(t, 15) }, nothing, func() { restore() }},
-		{"reset", func() { netns.Run(t, "nft", reset) }, nothing, func() { netns.Run(t, "nft", "delete table ip reset98") }},
+		{"reset", func() { netns.Run(t, "nft", reset) }, nothing, func() { netns.Run(t, "nft", "delete table ip "+table) }},
 		{"slow", nothing, func() {
 			for range 6 {
 				_ = r.servers[1].Process.Signal(syscall.SIGSTOP)
@@ -199,14 +235,22 @@ func TestChaos(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}, nothing},
+		{"reload", nothing, func() {
+			for range 10 {
+				r.apply(t, r.balancer, balancer("other", netip.AddrPortFrom(r.ours.Addr(), 82), r.members...))
+				time.Sleep(50 * time.Millisecond)
+				r.apply(t, r.balancer)
+				time.Sleep(50 * time.Millisecond)
+			}
+		}, nothing},
 		{"restart", nothing, func() { r.stop(); r.testServer = newTestServerWith(t, rigConfig, r.deps, r.balancer) }, nothing},
 	} {
 		var ours, peers, load tally
 		event.begin()
 		load.tasks.Go(func() {
 			for range 100 { // two seconds at 50 connections a second
-				ours.tasks.Go(func() { ours.request(t, r.ours) })
-				peers.tasks.Go(func() { peers.request(t, r.peers) })
+				ours.tasks.Go(func() { ours.note(r.request(t, r.ours)) })
+				peers.tasks.Go(func() { peers.note(r.request(t, r.peers)) })
 				time.Sleep(20 * time.Millisecond)
 			}
 		})
@@ -228,8 +272,8 @@ func TestChaos(t *testing.T) {
 // TestLoss loses part of all packets to the machines. No client is reset, as none is by HAProxy.
 func TestLoss(t *testing.T) {
 	for i, test := range []struct{ percent, machines int }{{15, 1}, {10, 3}} {
-		t.Run(fmt.Sprintf("%d %% to %d members", test.percent, test.machines), func(t *testing.T) {
-			r := newRig(t, 94+i, test.machines)
+		inModes(t, fmt.Sprintf(", %d %% to %d members", test.percent, test.machines), func(t *testing.T, mode lab.BalanceMode, net int) {
+			r := newRig(t, mode, 94+i+net, test.machines)
 			r.lose(t, test.percent)
 			const requests, parallel = 1000, 50
 			var ours, peers tally
@@ -240,7 +284,7 @@ func TestLoss(t *testing.T) {
 				for range parallel {
 					side.tasks.Go(func() {
 						for range requests / parallel {
-							side.request(t, side.at)
+							side.note(r.request(t, side.at))
 						}
 					})
 				}

@@ -24,7 +24,7 @@ import (
 func TestStopped(t *testing.T) {
 	for i, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
 		t.Run(string(mode), func(t *testing.T) {
-			r := newRig(t, 120+i, 3, func(b *lab.Balancer) { b.Mode = mode })
+			r := newRig(t, mode, 120+i, 3)
 			stopped := r.servers[0].Process
 			var before, after, peers tally
 			netns.WaitFor(t, "every machine is known to answer probes", func() bool {

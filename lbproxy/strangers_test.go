@@ -1,14 +1,18 @@
 package lbproxy
 
 import (
+	"bufio"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -130,4 +134,84 @@ ssl_ciphers ALL:@SECLEVEL=0; ssl_session_cache shared:s:1m; location / { return 
 			}
 		}
 	}
+}
+
+// TestEtcd kills one of three etcd members while a client watches, and another one writes, both through a balancer: no event is lost.
+func TestEtcd(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "etcd", "etcdctl")
+	var clients, peers []netip.AddrPort
+	cluster := ""
+	for i := range 3 {
+		clients, peers = append(clients, addr(t)), append(peers, addr(t))
+		cluster += fmt.Sprintf(",m%d=http://%s", i, peers[i])
+	}
+	var members []*exec.Cmd
+	for i := range 3 {
+		cmd := exec.Command("etcd", "--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(), "--initial-cluster", cluster[1:],
+			"--initial-advertise-peer-urls", "http://"+peers[i].String(), "--listen-peer-urls", "http://"+peers[i].String(),
+			"--advertise-client-urls", "http://"+clients[i].String(), "--listen-client-urls", "http://"+clients[i].String())
+		members = append(members, start(t, cmd, clients[i]))
+	}
+	b := with(balancer("etcd", addr(t), clients...), func(b *lab.Balancer) { b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Second} })
+	r := newTestServer(t, Config{}, b)
+	etcdctl := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "etcdctl", append([]string{"--endpoints=http://" + listenOf(b).String(), "--command-timeout=60s"}, args...)...)
+		cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+		return cmd
+	}
+	put := func(n int) {
+		t.Helper()
+		key := fmt.Sprintf("k%03d", n) // a put that is repeated after an error has the same value
+		netns.WaitFor(t, "put of "+key, func() bool { return etcdctl("put", key, key).Run() == nil })
+	}
+	put(0)
+	watch := etcdctl("watch", "k", "--prefix", "--rev=1")
+	out, err := watch.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	seen := make(map[string]bool)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			mu.Lock()
+			seen[lines.Text()] = true
+			mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() { _ = watch.Process.Kill(); <-done; _ = watch.Wait() })
+	has := func(n int) func() bool {
+		return func() bool { mu.Lock(); defer mu.Unlock(); return seen[fmt.Sprintf("k%03d", n)] }
+	}
+	netns.WaitFor(t, "the first event", has(0))
+	const puts = 30
+	for n := 1; n < puts; n++ {
+		if n == 10 {
+			_ = members[r.watched(t, clients)].Process.Kill()
+		}
+		put(n)
+	}
+	for n := range puts {
+		netns.WaitFor(t, fmt.Sprintf("event %d", n), has(n))
+	}
+}
+
+// watched returns which of the backends has a connection.
+func (r *testServer) watched(t *testing.T, backends []netip.AddrPort) (at int) {
+	netns.WaitFor(t, "a connection", func() bool {
+		for _, m := range r.States()[0].Backends {
+			if m.Connections > 0 {
+				at = slices.Index(backends, m.Addr)
+				return true
+			}
+		}
+		return false
+	})
+	return at
 }
