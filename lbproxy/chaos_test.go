@@ -134,20 +134,7 @@ func (r *rig) request(t *testing.T, at netip.AddrPort) error {
 	if r.balancer.Mode == lab.ModeTCP {
 		return request(t.Context(), at)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.String()+"/", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := r.clients.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && (resp.StatusCode != http.StatusOK || string(body) != "ok") {
-		err = fmt.Errorf("status %s: %q", resp.Status, body)
-	}
-	return err
+	return getOK(r.clients, "http://"+at.String()+"/")
 }
 
 // inModes runs a test of both modes beside each other.

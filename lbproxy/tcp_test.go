@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -591,6 +593,54 @@ func TestRestartRefusesNobody(t *testing.T) {
 	if clients.failed.Load() > 0 {
 		t.Errorf("three restarts: %s", &clients)
 	}
+}
+
+// TestRestartRefusesNoRequest is TestRestartRefusesNobody in mode http, with clients that keep their connections.
+func TestRestartRefusesNoRequest(t *testing.T) {
+	t.Parallel()
+	b := httpBalancer("b", addr(t), serveHTTP(t, respond("ok")))
+	deps := keptSocket(t, listenOf(b))
+	r := newTestServerWith(t, Config{Drain: 5 * time.Second}, deps, b)
+	stop := make(chan struct{})
+	var clients tally
+	for range 8 {
+		client := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
+		t.Cleanup(client.CloseIdleConnections)
+		clients.tasks.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+				clients.note(getOK(client, "http://"+listenOf(b).String()+"/"))
+			}
+		})
+	}
+	for range 3 {
+		time.Sleep(300 * time.Millisecond) // clients are served
+		r.stop()
+		r = newTestServerWith(t, Config{Drain: 5 * time.Second}, deps, b)
+	}
+	close(stop)
+	clients.tasks.Wait()
+	if clients.failed.Load() > 0 || clients.made.Load() == 0 {
+		t.Errorf("three restarts: %s", &clients)
+	}
+}
+
+// getOK makes a request whose answer is "ok".
+func getOK(client *http.Client, url string) error {
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && (resp.StatusCode != http.StatusOK || string(body) != "ok") {
+		err = fmt.Errorf("status %s: %q", resp.Status, body)
+	}
+	return err
 }
 
 // keptSocket returns dependencies of servers that have the same listening socket, one after the other.
