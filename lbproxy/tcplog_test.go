@@ -310,3 +310,19 @@ func TestTCPBackendMetrics(t *testing.T) {
 		t.Errorf("%d series after a backend has left the lab, want 5", got)
 	}
 }
+
+// TestTCPAccessLogSendProxy has a connection that no event loop connects.
+func TestTCPAccessLogSendProxy(t *testing.T) {
+	t.Parallel()
+	b := with(balancer("b", addr(t), serveTCP(t, nameServer("b"))), func(b *lab.Balancer) { b.Log, b.SendProxy = lab.LogRequests, 1 })
+	var log connLog
+	newTestServerLogging(t, log.logger(), b)
+	c := dial(t, listenOf(b))
+	readLine(t, c)
+	_ = c.CloseWrite()
+	_, _ = io.Copy(io.Discard, c)
+	line := log.first(t, "b")
+	if connect, total := line["connect_ms"].(float64), line["total_ms"].(float64); connect < 0 || total < connect || line["end"] != "complete" {
+		t.Errorf("%v", line)
+	}
+}
