@@ -82,6 +82,12 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+	d.installWatch.Record(event.Event{Kind: event.BackendUp, Host: "a"}) // shows nothing, as no state was lost
+	d.installWatch.lost.Store(true)
+	d.installWatch.Record(event.Event{Kind: event.BackendUp, Host: "a"})
+	if got := (<-d.installWatch.queue); got != (sign{host: "a", runs: "answers health checks"}) || len(d.installWatch.queue) != 0 {
+		t.Errorf("after a loss, the queue has %+v and %d more", got, len(d.installWatch.queue))
+	}
 	for range 3 * maxQueued { // a burst of requests blocks no caller
 		d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS})
 	}
