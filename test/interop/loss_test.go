@@ -239,6 +239,9 @@ func TestAcceptState(t *testing.T) {
 	if err == nil || !strings.Contains(out, "2 machines would install themselves at their next network boot, which overwrites their disks: w1, w2") || !strings.Contains(out, "--yes") {
 		t.Errorf("without a terminal: %v\n%s", err, out)
 	}
+	if out := l.terminal("no", "install", "w1"); !strings.Contains(out, "Install at the next network boot? [y/N]") || !strings.Contains(out, "nothing was changed") || l.installs(1) {
+		t.Errorf("install, answered with no:\n%s", out)
+	}
 	if out := l.terminal("no", "state", "accept-new"); !strings.Contains(out, "nothing was changed") || l.installs(1) {
 		t.Errorf("after the answer no:\n%s", out)
 	}

@@ -50,6 +50,9 @@ func Explain(err error, network, address, key string) error {
 	holders := Holders(network, address)
 	if len(holders) == 0 {
 		e.By = "by another process (sudo ss -lptun shows which)"
+		if os.Geteuid() != 0 {
+			e.By = "by another process, which only root sees (sudo bootlab doctor names it)"
+		}
 		return e
 	}
 	var names []string

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const childMode = "BOOTLAB_TEST_PORTOWNER_CHILD"
@@ -21,8 +22,12 @@ const childMode = "BOOTLAB_TEST_PORTOWNER_CHILD"
 // TestMain is, in a child, a process that holds one port until its input ends.
 func TestMain(m *testing.M) {
 	network := os.Getenv(childMode)
-	if network == "" {
+	switch network {
+	case "":
 		os.Exit(m.Run())
+	case "explain":
+		fmt.Print(portowner.Explain(syscall.EADDRINUSE, "tcp", os.Args[1], ""))
+		return
 	}
 	var held fmt.Stringer
 	switch l, err := listen(network, os.Args[1]); {
@@ -52,7 +57,7 @@ func listen(network, address string) (fmt.Stringer, error) {
 }
 
 // holder starts a process of that name which holds a port, and returns its PID and the port.
-func holder(t *testing.T, name, network, address string) (pid int, port string) {
+func holder(t *testing.T, name, network, address string, args ...string) (pid int, port string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -62,7 +67,7 @@ func holder(t *testing.T, name, network, address string) (pid int, port string) 
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, address)
+	cmd := exec.Command(program, append([]string{address}, args...)...)
 	cmd.Env = append(os.Environ(), childMode+"="+network)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -92,17 +97,22 @@ func holder(t *testing.T, name, network, address string) (pid int, port string) 
 
 func TestExplainNamesTheProcess(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, network, held, wanted, remedy string }{
-		{"systemd-resolve", "udp", "127.0.0.1:0", ":%s", "DNSStubListener=no"},
-		{"dnsmasq", "tcp", ":0", "127.0.0.1:%s", "docs/dhcp-migration.md"},
-		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", "already running"},
-		{"named", "tcp6", "[::1]:0", "[::1]:%s", ": give it other addresses"},
-		{"inetd", "tcp4", "127.0.0.1:0", "localhost:%s", ": stop that program, or change appliance.http"},
+	tests := []struct{ name, network, held, wanted, remedy, argument string }{
+		{"systemd-resolve", "udp", "127.0.0.1:0", ":%s", "DNSStubListener=no", ""},
+		{"dnsmasq", "tcp", ":0", "127.0.0.1:%s", "docs/dhcp-migration.md", ""},
+		{"dnsmasq", "udp", "127.0.0.1:0", "127.0.0.1:%s", "remove <dns> and <dhcp> from that network", "--conf-file=/var/lib/libvirt/dnsmasq/default.conf"},
+		{"dnsmasq", "udp", "127.0.0.1:0", "127.0.0.1:%s", "set dns=default", "--enable-dbus=org.freedesktop.NetworkManager.dnsmasq"},
+		{"dnsmasq", "udp", "127.0.0.1:0", "127.0.0.1:%s", "a network of containers", "--interface=lxdbr0"},
+		{"nginx", "tcp", "127.0.0.1:0", "127.0.0.1:%s", ": give it other addresses", ""},
+		{"docker-proxy", "tcp", "127.0.0.1:0", "127.0.0.1:%s", "stop the container", ""},
+		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", "already running", ""},
+		{"named", "tcp6", "[::1]:0", "[::1]:%s", ": give it other addresses", ""},
+		{"inetd", "tcp4", "127.0.0.1:0", "localhost:%s", ": stop that program, or change appliance.http", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			pid, port := holder(t, tt.name, tt.network, tt.held)
+			pid, port := holder(t, tt.name, tt.network, tt.held, tt.argument)
 			address := fmt.Sprintf(tt.wanted, port)
 			_, err := listen(tt.network, address)
 			if err == nil {
@@ -117,6 +127,33 @@ func TestExplainNamesTheProcess(t *testing.T) {
 				t.Error("errors.Is does not find EADDRINUSE any more")
 			}
 		})
+	}
+}
+
+// TestExplainUnseen: a user who may not see the holder, as bootlab's own under its unit, is told what names it.
+func TestExplainUnseen(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root")
+	_, port := holder(t, "named", "tcp", "127.0.0.1:0")
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "portowner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	program := filepath.Join(dir, "bootlab")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(program, self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "127.0.0.1:"+port)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), childMode+"=explain")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "sudo bootlab doctor names it") {
+		t.Errorf("%s, %v", out, err)
 	}
 }
 
