@@ -23,11 +23,12 @@ type Cluster struct {
 	API     netip.Addr // what api and api-int answer: Address, or the appliance's while a single node with that address has a bootstrap machine
 	Ingress netip.Addr // *.apps; Address by default
 	EtcdSRV bool
-	Names   bool    // names only: another load balancer owns Address and Ingress
-	SNI     bool    // shares Address with other clusters, distinguished by TLS server name and HTTP host
-	Health  bool    // has no Address: its names have the addresses of its healthy members
-	Hosts   []*Host // sorted by name
-	InPlace bool    // OpenShift on a single node that is its own bootstrap machine, by its document when the lab was loaded
+	Names   bool      // names only: another load balancer owns Address and Ingress
+	SNI     bool      // shares Address with other clusters, distinguished by TLS server name and HTTP host
+	Health  bool      // has no Address: its names have the addresses of its healthy members
+	Hosts   []*Host   // sorted by name
+	Log     AccessLog // of its balancers
+	InPlace bool      // OpenShift on a single node that is its own bootstrap machine, by its document when the lab was loaded
 
 	Kubeconfig string // path of the file that leads to its API server; empty: none
 }

@@ -87,7 +87,7 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 		b.Listen = lab.BindTo(netip.AddrPortFrom(listen, port))
 	}
 	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}.WithDefaults()
-	b.Log, b.OnDown, b.Protocol = lab.LogNone, lab.OnDownKeep, lab.BackendHTTP1
+	b.Log, b.OnDown, b.Protocol = c.Log, lab.OnDownKeep, lab.BackendHTTP1
 	b.Redirect = lab.RedirectOff
 	b.Check.Interval, b.Check.FastInterval, b.Check.Timeout, b.Check.Rise, b.Check.Fall = checkInterval, checkFast, checkTimeout, checkRise, checkFall
 	if b.Mode == "" {

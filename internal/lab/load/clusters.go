@@ -25,7 +25,7 @@ func (r *resolver) clusterList() {
 		}
 		*c = lab.Cluster{
 			Pos: r.pos(e.spot), Name: e.Name, Kind: e.V.Kind.or(lab.Plain), Domain: strings.ToLower(e.Name) + "." + base,
-			Address: e.V.Address.V.Addr, Ingress: e.V.Ingress.or(e.V.Address.V).Addr, EtcdSRV: bool(e.V.EtcdSRV.V), SNI: bool(e.V.SNI.V), Names: !bool(e.V.Balance.or(true)),
+			Address: e.V.Address.V.Addr, Ingress: e.V.Ingress.or(e.V.Address.V).Addr, EtcdSRV: bool(e.V.EtcdSRV.V), SNI: bool(e.V.SNI.V), Names: !bool(e.V.Balance.or(true)), Log: e.V.Log.or(lab.LogNone),
 		}
 		c.API = c.Address
 		c.Health = r.clusterHealth(e, c, key)
@@ -38,6 +38,9 @@ func (r *resolver) clusterList() {
 		}
 		if e.V.Ingress.ok() && !e.V.Address.set() {
 			r.fail(e.V.Ingress.spot, key+".ingress", "needs address: want both")
+		}
+		if e.V.Log.ok() && (c.Names || c.Kind == lab.Plain || !e.V.Address.set()) {
+			r.fail(e.V.Log.spot, key+".log", "needs a balancer: want address, and a kind that has services")
 		}
 		r.clusterDomain(e, c)
 		r.clusterAddress(c, &e.V.Address, key+".address")

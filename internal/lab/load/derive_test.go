@@ -484,3 +484,13 @@ func TestNamesOnly(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestClusterLog: the balancers of a cluster have its log.
+func TestClusterLog(t *testing.T) {
+	t.Parallel()
+	l, err := load.Parse("lab.yaml", []byte(head+"networks: {n: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\n"+
+		"clusters: {c: {kind: kubernetes, address: 10.1.2.3, log: errors}}\nhosts: {a: {ip: 10.1.2.4, cluster: c, role: control-plane}}\n"), load.Options{})
+	if err != nil || len(l.Balancers) != 1 || l.Balancers[0].Log != lab.LogErrors {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
