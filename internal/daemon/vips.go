@@ -106,7 +106,7 @@ func (d *Daemon) vipProblem(s vip.State) string {
 	case vip.Conflict:
 		return who + " uses it, too: clients reach one or the other; remove it there"
 	case vip.Leased:
-		return who + " has a lease of it and is silent: it gets another address when it asks for this one again, and may use this one until then; " +
+		return who + " has a lease of it and is silent: it gets another address when it starts again or its lease ends, and may use this one until then; " +
 			"if it is gone for good: bootlab leases release " + s.Addr.String()
 	case vip.Missing:
 		problem := s.Err

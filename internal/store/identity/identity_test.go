@@ -126,7 +126,8 @@ func TestFind(t *testing.T) {
 			s.start()
 			s.s = before
 		}, lost: "is older than "},
-		{name: "empty files in the places of the markers", do: func(s *site) { s.write(s.inFolder, ""); s.write(s.besideLab, "") }, first: true},
+		{name: "an empty file for the marker beside the lab", do: func(s *site) { s.write(s.besideLab, "") }, first: true},
+		{name: "an empty marker in the state folder", do: func(s *site) { s.write(s.inFolder, ""); s.write(s.besideLab, "") }, lost: "has no state, but "},
 		{name: "a backup was restored", do: func(s *site) {
 			s.start()
 			saved, err := s.s.Get(s.t.Context(), identity.Key)

@@ -47,7 +47,9 @@ func readMarker(path string) *marker {
 	m := &marker{path: path}
 	text, err := readFile(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && len(text) == 0: // an empty one was made for a user who may not create it
+	case errors.Is(err, fs.ErrNotExist):
+		return m
+	case err == nil && len(text) == 0 && filepath.Base(path) != InFolder: // it was made for a user who may not create it
 		return m
 	case err == nil:
 		var c content
