@@ -114,7 +114,7 @@ func installCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "power-cycle the hosts now, through libvirt or their BMC")
 	cmd.Flags().BoolVar(&done, "done", false, "mark the hosts as installed: they boot from their own disks")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; needed for --now where standard input is no terminal")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask before disks are overwritten; needed where standard input is no terminal")
 	cmd.MarkFlagsMutuallyExclusive("now", "done")
 	w.flags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("wait", "done")
@@ -190,13 +190,8 @@ func sayLeft(cmd *cobra.Command, left []string) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "Nothing installs these machines, and they are left as they are: %s.\n", strings.Join(left, ", "))
 }
 
-// confirmInstall says which disks are overwritten, and asks the person at the terminal. A script that arms hosts has named them; one that
-// overwrites disks now has to say --yes.
+// confirmInstall says which disks are overwritten, and asks the person at the terminal.
 func confirmInstall(cmd *cobra.Command, c *api.Client, names []string, now bool) error {
-	in, ok := cmd.InOrStdin().(*os.File)
-	if !now && (!ok || !term.IsTerminal(int(in.Fd()))) {
-		return nil
-	}
 	hosts, err := c.Hosts(cmd.Context())
 	if err != nil {
 		return err

@@ -219,9 +219,9 @@ func TestClusterAsHosts(t *testing.T) {
 	h.until("reload", func() bool { return strings.Contains(h.run("hosts").out, "10.88.0.34") })
 	h.steps(
 		step{args: "install --now prod a", err: "nothing was changed: standard input is no terminal"},
-		step{args: "install prod", out: []string{"m1, m2 are armed: each overwrites /dev/vda at its next network boot", "Nothing installs these machines, and they are left as they are: d1."}, not: []string{"a is armed", "a, "}},
-		step{args: "install prod --json", json: true, out: []string{`"host": "m1"`, `"host": "m2"`}},
-		step{args: "install m2 a prod", out: []string{"a, m1, m2 are armed: each overwrites /dev/vda"}},
+		step{args: "install --yes prod", out: []string{"m1, m2 are armed: each overwrites /dev/vda at its next network boot", "Nothing installs these machines, and they are left as they are: d1."}, not: []string{"a is armed", "a, "}},
+		step{args: "install --yes prod --json", json: true, out: []string{`"host": "m1"`, `"host": "m2"`}},
+		step{args: "install --yes m2 a prod", out: []string{"a, m1, m2 are armed: each overwrites /dev/vda"}},
 		step{args: "install --done prod a", out: []string{"a, m1, m2 are installed: each starts from its own disk; bootlab install HOST arms it again"}},
 		step{args: "install edge", err: "nothing installs a machine of cluster edge: e1"},
 		step{args: "install nobody noone", err: `no host or cluster "nobody", "noone" in the lab (bootlab hosts and bootlab clusters list them)`},

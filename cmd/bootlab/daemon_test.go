@@ -186,10 +186,12 @@ func TestDaemon(t *testing.T) {
 		step{args: "why a 10.88.0.12 --json", json: true, err: "not booted: a, b", out: []string{`"state": "unknown"`, `"host": "b"`}},
 		step{args: "install nobody", err: `no host or cluster "nobody" in the lab`},
 		step{args: "install a --now", err: "nothing was changed: standard input is no terminal to ask on; --yes installs without asking"},
-		step{args: "install a", out: []string{"a is armed: overwrites "}},
+		step{args: "install a", err: "nothing was changed: standard input is no terminal to ask on; --yes installs without asking"},
+		step{args: "timeline a", not: []string{"install armed"}},
+		step{args: "install a --yes", out: []string{"a is armed: overwrites "}},
 		step{args: "install a nobody", err: `no host or cluster "nobody" in the lab`, not: []string{"a is armed"}},
 		step{args: "install nobody a noone", err: `no host or cluster "nobody", "noone" in the lab`, not: []string{"a is armed"}},
-		step{args: "install a --json", json: true, out: []string{`"state": "armed"`}},
+		step{args: "install a --yes --json", json: true, out: []string{`"state": "armed"`}},
 		step{args: "timeline a", out: []string{"a (52:54:00:00:00:01)", "install armed"}},
 		step{args: "timeline 52-54-00-00-00-01", out: []string{"install armed"}},
 		step{args: "timeline a --all --json", json: true, out: []string{`"kind": "install_armed"`}},
@@ -368,7 +370,7 @@ func TestFollow(t *testing.T) {
 			close(heard)
 		}()
 		h.until("an event is heard", func() bool {
-			h.steps(step{args: "install a"}) // until the follower has begun to listen
+			h.steps(step{args: "install a --yes"}) // until the follower has begun to listen
 			select {
 			case e := <-heard:
 				if e.Kind != event.InstallArmed || e.Host != "a" || e.Seq == 0 {
@@ -410,7 +412,7 @@ func TestFollowEnds(t *testing.T) {
 		}
 	}()
 	h.until("someone follows", func() bool {
-		h.steps(step{args: "install a"})
+		h.steps(step{args: "install a --yes"})
 		return len(heard) > 0
 	})
 	h.stop()

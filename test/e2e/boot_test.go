@@ -167,7 +167,7 @@ func TestLife(t *testing.T) {
 	}
 	wantInstallations(t, m, 1)
 
-	r.bootlab(t, "install", "node")
+	r.bootlab(t, "install", "node", "--yes")
 	m.Reset(t)
 	m.Await(t, patience, "GUEST writing")
 	m.Await(t, patience, "GUEST install done")

@@ -110,7 +110,7 @@ func TestDebootstrapInstall(t *testing.T) {
 	r.awaitDebian(t, m, a)
 
 	a.cut()
-	r.bootlab(t, "install", "node")
+	r.bootlab(t, "install", "node", "--yes")
 	m.Reset(t)
 	r.awaitDebian(t, m, a)
 }

@@ -227,7 +227,7 @@ func TestAcceptState(t *testing.T) {
 	}
 	l.until("w0 counts as installed", func() bool { return l.host("w0").Install == "installed" })
 	l.wantOutput("its install state was lost, but it runs: it has a lease for its system", "hosts", "--json")
-	if out, err := l.bootlab("install", "w2"); err != nil || !l.installs(2) {
+	if out, err := l.bootlab("install", "w2", "--yes"); err != nil || !l.installs(2) {
 		t.Errorf("armed by hand: %v %s", err, out)
 	}
 	if l.installs(0) || l.installs(1) {

@@ -381,7 +381,7 @@ func TestNeighboursGetNothing(t *testing.T) {
 			continue
 		}
 		n.install()
-		if out, err := n.bootlab("install", "w0"); err != nil {
+		if out, err := n.bootlab("install", "w0", "--yes"); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		n.boot()
@@ -555,7 +555,7 @@ func TestForgedFileRequests(t *testing.T) {
 	}
 	n.until("the install is done", func() bool { own, _ := n.events(); return strings.HasSuffix(strings.Join(own, " "), "install done") })
 	forgeAll(forged...)
-	if _, err := n.bootlab("install", "w0"); err != nil {
+	if _, err := n.bootlab("install", "w0", "--yes"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(n.dir, "files/ignition/worker.ign"), []byte("{"), 0o644); err != nil {

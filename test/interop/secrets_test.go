@@ -84,7 +84,7 @@ func TestDocumentIsForItsMachineAlone(t *testing.T) {
 		t.Errorf("done: status %d", status)
 	}
 	steal("a reader after the install", self, w0, config)
-	if out, err := d.bootlab("install", "w0"); err != nil {
+	if out, err := d.bootlab("install", "w0", "--yes"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	steal("a reader while no boot is under way", self, w0, config)
