@@ -83,6 +83,7 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 		c.own = ownEvents(c.Boot.Events)
 	}
 	c.setConflictsAside()
+	c.setProgramsAside()
 	d := c.diagnose()
 	d.Host = m.Host
 	d.Do = c.adoption(d.Do)
@@ -164,6 +165,14 @@ func (c *boot) setConflictsAside() {
 	})
 }
 
+// setProgramsAside takes requests away from the events of a machine that was marked as installed and has begun no boot since: programs of
+// its system sent them.
+func (c *boot) setProgramsAside() {
+	if c.Outcome == timeline.None {
+		c.own = slices.DeleteFunc(c.own, func(e event.Event) bool { return rank(e) > 1 && e.Kind.Refusal() })
+	}
+}
+
 // ownEvents returns the events that the machine caused, and conflicts about its address.
 func ownEvents(events []event.Event) (own []event.Event) {
 	for _, e := range events {
@@ -176,7 +185,7 @@ func ownEvents(events []event.Event) (own []event.Event) {
 
 // diagnose tries what is certain before what is likely.
 func (c *boot) diagnose() Diagnosis {
-	for _, rule := range []func() (Diagnosis, bool){c.held, c.console, c.later, c.diskReturns, c.power, c.finished, c.failure, c.unseen, c.runs} {
+	for _, rule := range []func() (Diagnosis, bool){c.held, c.console, c.later, c.diskReturns, c.power, c.fromDisk, c.finished, c.failure, c.unseen, c.runs} {
 		if d, ok := rule(); ok {
 			return d
 		}

@@ -163,6 +163,9 @@ func TestOf(t *testing.T) {
 		{name: "live", machine: live, events: toKernel(ev(event.ConfigServed)), state: diagnosis.Done, cause: "its system runs"},
 		{name: "from its disk", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), events: leased(event.ClientOS), state: diagnosis.Done, cause: "its system runs"},
 		{name: "from its disk though armed", machine: host, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "nothing here can restart it"},
+		{name: "from its disk though armed, done", machine: host, outcome: timeline.Done, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "nothing here can restart it"},
+		{name: "its system requests a file", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), outcome: timeline.Done, events: append(leased(event.ClientOS), ev(event.FileMissing, "files/nosuch")), state: diagnosis.Done, cause: "nothing is wrong"},
+		{name: "marked as installed, and its system requests a file", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.FileMissing, "files/nosuch")}, state: diagnosis.Unknown, cause: "it was marked as installed"},
 		{name: "serves", machine: host, events: append(toKernel(), ev(event.BackendUp)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "its cluster waits", machine: with(func(m *diagnosis.Machine) { m.Cluster = "the control plane" }), events: toScript(), state: diagnosis.Stopped, stage: event.StageScript, fact: "its cluster waits for the control plane"},
 	} {

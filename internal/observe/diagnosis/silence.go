@@ -90,15 +90,25 @@ func (c *boot) finished() (Diagnosis, bool) {
 	return d, true
 }
 
-// runs is a system that was started, of a machine with nothing to install; or one that started from its disk though it is to be installed.
+// fromDisk is a machine that started from its disk though it is to be installed.
+func (c *boot) fromDisk() (Diagnosis, bool) {
+	if c.m.Install != "armed" || len(c.own) == 0 || rank(c.own[len(c.own)-1]) != 6 || c.fetched() {
+		return Diagnosis{}, false
+	}
+	return stopped("its own system asked for an address: it started from its disk, not from the network, and is to be installed",
+		c.commands("set the network first in its boot order, or "+c.networkBoot()), c.own[len(c.own)-1]), true
+}
+
+// fetched reports whether the machine fetched anything to boot.
+func (c *boot) fetched() bool {
+	return slices.ContainsFunc(c.own, func(e event.Event) bool { r := rank(e); return r >= 3 && r <= 5 })
+}
+
+// runs is a system that was started, of a machine with nothing to install.
 func (c *boot) runs() (Diagnosis, bool) {
 	last := c.own[len(c.own)-1]
-	fetched := slices.ContainsFunc(c.own, func(e event.Event) bool { r := rank(e); return r >= 3 && r <= 5 })
 	switch {
-	case rank(last) == 6 && !fetched && c.m.Install == "armed":
-		return stopped("its own system asked for an address: it started from its disk, not from the network, and is to be installed",
-			c.commands("set the network first in its boot order, or "+c.networkBoot()), last), true
-	case rank(last) == 6 && !fetched, c.m.Install == "" && (rank(last) > 6 || rank(last) == 6 && !c.m.Document):
+	case rank(last) == 6 && !c.fetched(), c.m.Install == "" && (rank(last) > 6 || rank(last) == 6 && !c.m.Document):
 		return Diagnosis{State: Done, Stage: c.reached(), Since: last.At, Evidence: []event.Event{last}, Cause: "nothing is wrong: its system runs"}, true
 	}
 	return Diagnosis{}, false

@@ -24,7 +24,7 @@ type Boot struct {
 	Host    string
 	MAC     lab.MAC
 	Started time.Time
-	Ended   time.Time   // of the last event
+	Ended   time.Time   // when it was done, or else of the last event
 	Stage   event.Stage // the furthest it reached
 	Outcome string      // Booting, Done, Failed, Ended or None
 	Reason  string      // why it failed
@@ -45,7 +45,8 @@ type Summary struct {
 // A bootSummary is a boot without its events: enough to show it in a list, and to decide which events belong to it. It is stored as JSON.
 type bootSummary struct {
 	Started time.Time   `json:"started"`
-	Last    time.Time   `json:"last"` // zero: no event is the machine's own
+	Last    time.Time   `json:"last"`          // zero: no event is the machine's own
+	Done    time.Time   `json:"done,omitzero"` // when Outcome became Done
 	Stage   event.Stage `json:"stage,omitempty"`
 	Outcome string      `json:"outcome"`
 	Reason  string      `json:"reason,omitempty"`
@@ -62,6 +63,8 @@ type bootSummary struct {
 	Loading    bool `json:"loading,omitempty"`    // its firmware or boot loader is at work, and may load by TFTP
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
+	Armed      bool `json:"armed,omitempty"`      // before it asked: what its own system does is no boot
+	System     bool `json:"system,omitempty"`     // it started from its own disk, without a request for a file
 	Created    bool `json:"created,omitempty"`    // its virtual machine
 	Deleted    bool `json:"deleted,omitempty"`    // likewise: what comes is about another of that name
 }
@@ -81,8 +84,22 @@ func (s *bootSummary) starts(e event.Event) bool {
 		return s.Deleted || s.Asked || s.Fetched
 	case event.DHCPDiscover:
 		return s.Deleted || s.startsByDiscover(e)
-	case event.ScriptServed, event.ScriptRefused:
+	case event.ScriptServed:
 		return s.Deleted || s.Loaded || s.Installed
+	case event.ScriptRefused:
+		return s.Deleted || (s.Loaded || s.Installed) && !s.runs()
+	}
+	return false
+}
+
+// runs reports whether the machine's system was started, or was there before the first event.
+func (s *bootSummary) runs() bool { return s.Outcome == Done || s.Outcome == None && s.Installed }
+
+// byProgram reports whether e is a request that a program of a system that runs can send, such as curl: it tells nothing of a boot.
+func (s *bootSummary) byProgram(e event.Event) bool {
+	switch e.Kind {
+	case event.FileServed, event.FileAborted, event.FileMissing, event.ScriptRefused, event.ConfigRefused, event.TFTPRefused, event.TFTPFailed:
+		return s.runs()
 	}
 	return false
 }
@@ -91,9 +108,9 @@ func (s *bootSummary) startsByDiscover(e event.Event) bool {
 	silent := e.At.Sub(s.Last)
 	switch e.Client {
 	case event.ClientPXE, event.ClientHTTP:
-		return s.Fetched || s.Installed || s.Asked && silent > firmwarePause
+		return s.Fetched || s.Installed || s.System || s.Asked && silent > firmwarePause
 	case event.ClientIPXE:
-		return s.Scripted || s.Installed || s.Asked && silent > firmwarePause
+		return s.Scripted || s.Installed || s.System || s.Asked && silent > firmwarePause
 	}
 	return s.Installed || s.Asked && silent > systemPause
 }
@@ -118,12 +135,14 @@ func (h *head) own(e event.Event) bool {
 	return !e.Claimed || !e.Forgeable() && (!e.Addr.Is4() || slices.Contains(h.Addrs, e.Addr))
 }
 
-// ended returns the time of the last event, or of the first.
+// ended returns when the boot was done, or else the time of the last event, or of the first.
 func (s *bootSummary) ended() time.Time {
-	if s.Last.IsZero() {
-		return s.Started
+	for _, at := range []time.Time{s.Done, s.Last} {
+		if !at.IsZero() {
+			return at
+		}
 	}
-	return s.Last
+	return s.Started
 }
 
 // count adds e to the events of s, each under the bound of its own sort, and reports whether e is kept. So neither another machine's
@@ -161,6 +180,9 @@ func (s *bootSummary) advance(e event.Event) {
 		return
 	}
 	s.Last = e.At
+	if s.byProgram(e) {
+		return
+	}
 	if s.Outcome == None && e.Kind.Mark() {
 		s.updateProgress(e)
 		return
@@ -184,6 +206,10 @@ func (s *bootSummary) updateProgress(e event.Event) {
 		s.Fetched, s.Scripted, s.Loaded = true, true, false
 	case event.FileServed, event.FileAborted, event.ConfigServed:
 		s.Fetched, s.Loaded = true, s.Scripted
+	case event.InstallArmed:
+		s.Armed = true
+	case event.DHCPAck:
+		s.System = s.System || s.fromDisk(e)
 	case event.InstallBooting, event.InstallStarted:
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:
@@ -217,7 +243,7 @@ func (s *bootSummary) updateOutcome(e event.Event) {
 	switch {
 	case s.Outcome == Done, s.Outcome == Failed && e.Kind == event.DHCPDiscover:
 	case finishes(e, s):
-		s.Outcome, s.Reason = Done, ""
+		s.Outcome, s.Reason, s.Done = Done, "", e.At
 	case failure(e):
 		s.Outcome, s.Reason = Failed, reason(e)
 	case e.Kind == event.VMDeleted && s.Outcome == Booting:
@@ -234,9 +260,14 @@ func finishes(e event.Event, s *bootSummary) bool {
 	case event.BackendUp: // its system serves, if it has loaded one
 		return s.Loaded
 	case event.DHCPAck:
-		return s.Loaded && !s.Installing && e.Client == event.ClientOS
+		return s.Loaded && !s.Installing && e.Client == event.ClientOS || s.fromDisk(e)
 	}
 	return false
+}
+
+// fromDisk reports whether e, an acknowledged lease, shows a system that was started from the machine's own disk.
+func (s *bootSummary) fromDisk(e event.Event) bool {
+	return e.Client == event.ClientOS && !s.Fetched && !s.Installing && !s.Armed
 }
 
 // failure reports whether a boot whose last event is e has failed.

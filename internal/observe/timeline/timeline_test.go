@@ -146,7 +146,14 @@ func TestGrouping(t *testing.T) {
 	}{
 		{"an installation", [][]step{install}, []string{"17 install done"}},
 		{"an installation, then its disk", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}},
-			[]string{"17 install done", "2 address booting"}},
+			[]string{"17 install done", "2 address done"}},
+		{"its disk, then the network at once", [][]step{{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}, {{30 * time.Second, event.DHCPDiscover, "pxe arch 7"}}},
+			[]string{"2 address done", "1 address booting"}},
+		{"armed, and its system renews its lease", [][]step{{{0, event.InstallArmed, ""}, {0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}}, []string{"3 address booting"}},
+		{"its system requests files", [][]step{{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}, {time.Minute, event.FileMissing, "files/nosuch"},
+			{0, event.FileServed, "files/k"}, {0, event.ScriptRefused, "boot.ipxe"}, {0, event.TFTPRefused, "f"}, {0, event.ConfigRefused, "c"}}}, []string{"7 address done"}},
+		{"installed, and its system requests files", [][]step{install, {{time.Minute, event.ScriptRefused, "boot.ipxe"}, {0, event.FileMissing, "files/nosuch"}}}, []string{"19 install done"}},
+		{"marked as installed, and its system requests a file", [][]step{{{0, event.InstallDone, "marked by an admin"}, {time.Minute, event.FileMissing, "files/nosuch"}}}, []string{"2  none"}},
 		{"an installation, then local boot", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"},
 			{0, event.InstallLocalBoot, ""}, {10 * time.Second, event.DHCPDiscover, "os"}, {time.Minute, event.BackendUp, "api"}}},
 			[]string{"17 install done", "5 script done"}},
@@ -232,6 +239,20 @@ func TestCheckIsNoBoot(t *testing.T) {
 	}
 	if s, _ := r.Last("master-0"); s.Last.Kind != event.InstallLocalBoot || s.Stage != event.StageScript {
 		t.Errorf("the last that the machine did is %+v", s)
+	}
+}
+
+// TestSystemIsNoBoot: a boot ends when its system runs; what the system does later makes it no longer.
+func TestSystemIsNoBoot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	r.record(0, "master-0", event.DHCPDiscover, "os")
+	r.record(time.Second, "master-0", event.DHCPAck, "os")
+	for _, k := range []event.Kind{event.BackendUp, event.DHCPAck, event.FileMissing} {
+		r.record(time.Minute, "master-0", k, "os")
+	}
+	if b := r.boots(t, "master-0"); len(b) != 1 || b[0].Ended.Sub(b[0].Started) != time.Second {
+		t.Errorf("a boot of 1 s is %+v", b)
 	}
 }
 
