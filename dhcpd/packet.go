@@ -105,7 +105,7 @@ func (s *Server) parse(x *exchange, data []byte) dropReason {
 func (s *Server) match(x *exchange) dropReason {
 	r := &x.req
 	if x.scope = x.t.locate(r, x.iface); x.scope == nil {
-		return dropNoNetwork
+		return s.refuseNoNetwork(x)
 	}
 	x.network = x.t.asSeen(x.scope, x.iface, x.local)
 	x.serverID = x.network.Address
@@ -202,6 +202,29 @@ func (s *Server) record(x *exchange, e event.Event) {
 func (s *Server) refuseNoAddress(x *exchange) dropReason {
 	reason, why := x.noAddress()
 	return s.refuse(x, reason, why)
+}
+
+// noNetworkEvery is how often packets in no network are logged: a segment that the lab does not serve may be full of machines.
+const noNetworkEvery = time.Hour
+
+// refuseNoNetwork refuses a machine that is in no network of the lab. Only for hosts that is an event.
+func (s *Server) refuseNoNetwork(x *exchange) dropReason {
+	r, h := &x.req, x.t.hosts[x.req.MAC]
+	if r.Type != wire.Discover || h != nil && h.Ignored {
+		return dropNoNetwork
+	}
+	why := "it came by broadcast, and no network has this interface"
+	if r.LinkAddr.IsValid() {
+		why = "the relay's address " + r.LinkAddr.String() + " is in no network"
+	}
+	if h != nil {
+		s.record(x, event.Event{Kind: event.DHCPRefused, Host: h.Name, Detail: x.clientDetail(), Err: why, Reason: event.NoNetwork})
+		return dropNoNetwork
+	}
+	s.outside.Do(func() {
+		s.log.Warn("DHCPDISCOVER in no network of the lab; more within an hour are only counted", keyMAC, r.MAC, keyErr, why)
+	})
+	return dropNoNetwork
 }
 
 // refuse records that the machine gets no address. The client is not answered.

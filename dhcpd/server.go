@@ -74,6 +74,7 @@ type Server struct {
 	taken      *sightings[netip.Addr, otherUser] // looked up for each DHCPACK
 	quarantine *declineQuarantine
 	floods     *floods
+	outside    rate.Sometimes // logs of machines in no network
 	panics     *panics.Server
 
 	mu         sync.Mutex
@@ -98,7 +99,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), unstored: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now), others: newOtherServers(), taken: newTakenReservations(),
 		probes: rate.NewLimiter(probeRate, probeBurst), declines: rate.NewLimiter(probeRate, probeBurst),
-		interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
+		outside: rate.Sometimes{First: 1, Interval: noNetworkEvery}, interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
 		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) }, Heard: s.heard,

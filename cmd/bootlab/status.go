@@ -73,9 +73,13 @@ func problemTable(w io.Writer, header []string, rows [][]string) error {
 	return nil
 }
 
-// listened writes the addresses of a server: each of them has a row elsewhere, or a place in --json.
+// listened writes the addresses of a server: each of them has a row elsewhere, or a place in --json. The empty one is DHCP's without an
+// interface.
 func listened(addrs []string) string {
 	const shown = 3
+	if slices.Equal(addrs, []string{""}) {
+		return "relayed requests only"
+	}
 	if len(addrs) <= shown {
 		return strings.Join(addrs, " ")
 	}

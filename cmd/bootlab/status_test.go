@@ -18,6 +18,9 @@ func TestProblemTable(t *testing.T) {
 	if got := b.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	if got := listened([]string{""}); got != "relayed requests only" {
+		t.Errorf("DHCP without an interface: %q", got)
+	}
 	for addrs, want := range map[string]string{"a:1 b:1 c:1": "a:1 b:1 c:1", "a:1 b:1 c:1 d:1": "a:1 b:1 and 2 more", "": ""} {
 		if got := listened(strings.Fields(addrs)); got != want {
 			t.Errorf("%q: got %q, want %q", addrs, got, want)

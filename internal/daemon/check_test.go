@@ -9,6 +9,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -92,5 +93,33 @@ clusters: {k: {kind: kubernetes, address: 10.0.0.10}}
 				t.Errorf("warnings: %q", got)
 			}
 		})
+	}
+}
+
+// TestForgottenInterface: a network without interface whose address an interface of this machine has is reported by check, the log, the status and,
+// once a host has asked there, by why; machines with MACs of no host are in the log once.
+func TestForgottenInterface(t *testing.T) {
+	netns.Need(t, "root", "ip", "udhcpc")
+	r := newRig(t, "10.78.0.1")
+	r.write(strings.Replace(r.read(), ", interface: "+r.seg.Bridge, "", 1))
+	want := "networks.n.interface: is missing, and " + r.seg.Bridge + " has the network's address 10.78.0.1: want interface: " + r.seg.Bridge + "; without it machines are served only through a relay agent"
+	_, found, err := daemon.Check(r.lab, false)
+	if err != nil || !strings.Contains(found.Warnings.Error(), want) {
+		t.Errorf("check: %v, warnings %v", err, found.Warnings)
+	}
+	r.start()
+	if w := strings.Join(r.status().Warnings, "\n"); !strings.Contains(w, want) || !strings.Contains(r.log.String(), want) {
+		t.Errorf("status warns %q, log:\n%s", w, r.log)
+	}
+	for _, mac := range []string{"52:54:00:00:00:01", "52:54:00:00:00:77", "52:54:00:00:00:78"} {
+		_ = r.seg.NewClient(t, mac).Command(t.Context(), "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "2", "-T", "1", "-s", "/bin/true").Run()
+	}
+	r.until("the refusal of host a", func() bool {
+		why, err := r.client.Why(t.Context(), "a")
+		return err == nil && why.Reason == event.NoNetwork && !strings.Contains(why.Cause, "it is off")
+	})
+	r.until("the others in the log", func() bool { return strings.Contains(r.log.String(), "DHCPDISCOVER in no") })
+	if n := strings.Count(r.log.String(), "DHCPDISCOVER in no network of the lab"); n != 1 {
+		t.Errorf("%d lines of packets in no network, want 1:\n%s", n, r.log)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/host/vip"
@@ -55,7 +56,7 @@ func interfaceAddrs(name string) (addrs []netip.Addr) {
 }
 
 // AddressWarnings warns of addresses that no interface of this machine has, though the interface of their network exists: those of
-// networks, and those of clusters and balancers that the daemon will not add.
+// networks, and those of clusters and balancers that the daemon will not add; and of networks whose interface was forgotten.
 func AddressWarnings(l *lab.Lab) lab.Problems {
 	return append(networkWarnings(l), serviceWarnings(l)...)
 }
@@ -77,9 +78,12 @@ func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
 }
 
 // networkWarnings warns of networks whose interface exists while no interface of this machine has their address: machines would
-// be sent there for everything they boot.
+// be sent there for everything they boot. It also warns of those without interface whose address an interface has.
 func networkWarnings(l *lab.Lab) (warnings lab.Problems) {
 	for _, n := range l.Networks {
+		if problem, fix := doctor.ForgottenInterface(n); problem != "" {
+			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "%s: want %s", problem, fix)
+		}
 		if !addressMissing(n) {
 			continue
 		}

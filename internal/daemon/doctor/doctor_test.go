@@ -64,6 +64,10 @@ func TestSegment(t *testing.T) {
 	found(t, machine(t, seg.Bridge, ", mtu: 9000", ""), "mtu", seg.Bridge, doctor.Fail, "large packets are lost")
 	found(t, machine(t, seg.Bridge, ", mtu: 1400", ""), "mtu", seg.Bridge, doctor.Warn, "ip link set")
 
+	forgotten := machine(t, seg.Bridge, "", "")
+	forgotten.Lab.Networks[0].Interface = ""
+	found(t, forgotten, "interfaces", "network lan", doctor.Warn, seg.Bridge+" has the network's address 10.132.1.1 interface: "+seg.Bridge)
+
 	netns.Run(t, "ip", "-n", client.Name, "addr", "add", "10.132.1.7/24", "dev", "eth0")
 	rogue(t, client)
 	// A slow server may answer the next DISCOVER in time.

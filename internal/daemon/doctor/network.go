@@ -93,6 +93,9 @@ func portFinding(subject string, err error, good string) Finding {
 func interfaces(_ context.Context, m *Machine) (all []Finding) {
 	for _, n := range m.Lab.Networks {
 		if n.Interface == "" {
+			if problem, fix := ForgottenInterface(n); problem != "" {
+				all = append(all, warn("network "+n.Name, "interface "+problem, fix))
+			}
 			continue
 		}
 		i, err := net.InterfaceByName(n.Interface)
@@ -134,6 +137,19 @@ func InterfaceProblem(n *lab.Network) (problem, fix string) {
 		return fmt.Sprintf("%s is on no interface, and this one has %s", n.Address, strings.Join(others, ", ")), "set networks." + n.Name + ".address, or run " + n.AddCommand(n.Address)
 	}
 	return n.Address.String() + " is on no interface", "run " + n.AddCommand(n.Address)
+}
+
+// ForgottenInterface says which interface has the address of a network without interface, and what to do; "": none.
+func ForgottenInterface(n *lab.Network) (problem, fix string) {
+	if n.Interface != "" || n.DHCP == lab.DHCPOff || !n.Subnet.Contains(n.Address) {
+		return "", ""
+	}
+	name := links.With(n.Address)
+	if name == "" {
+		return "", ""
+	}
+	return fmt.Sprintf("is missing, and %s has the network's address %s", name, n.Address),
+		fmt.Sprintf("interface: %s; without it machines are served only through a relay agent", name)
 }
 
 // mtu compares the MTU that machines use with that of the interface.

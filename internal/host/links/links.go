@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,18 @@ func Addrs() (all []netip.Addr, err error) {
 		all = append(all, p.Addr())
 	}
 	return all, err
+}
+
+// With returns the name of the interface that has an address, or "". The loopback interface does not count: it has no segment.
+func With(addr netip.Addr) string {
+	all, _ := net.Interfaces()
+	for _, ifi := range all {
+		prefixes, _ := prefixesOf(ifi.Addrs())
+		if ifi.Flags&net.FlagLoopback == 0 && slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr() == addr }) {
+			return ifi.Name
+		}
+	}
+	return ""
 }
 
 func prefixesOf(addrs []net.Addr, err error) (all []netip.Prefix, _ error) {

@@ -20,6 +20,7 @@ var failings = map[event.Kind]failing{
 	event.DHCPRefused: {"its DHCPDISCOVER got no offer", []string{"bootlab leases shows who holds addresses; reserve one for this machine: bootlab leases reserve, or a line in the lab file"}, map[event.Reason]string{
 		event.PoolFull:     "widen the pool, or release leases: bootlab leases release ADDRESS",
 		event.PortLimit:    "bootlab leases shows who holds addresses behind that port; per_port of the pool is the limit",
+		event.NoNetwork:    "set interface of its network in the lab file, or connect it to a segment that has a network; of a relay, want its address in a subnet",
 		event.OtherNetwork: "connect it to the network of its reservation, or move its line to this network",
 	}},
 	event.DHCPOtherServerChosen: {"it accepted the offer of another DHCP server", []string{"switch the other DHCP server off, or set dhcp: proxy for this network"}, nil},

@@ -7,6 +7,7 @@ type Reason string
 // The reasons of DHCPRefused and DHCPNak.
 const (
 	NoReservation Reason = "no_reservation" // and no pool takes the machine
+	NoNetwork     Reason = "no_network"     // it asks from a segment, or through a relay, of no network
 	OtherNetwork  Reason = "other_network"  // its reservation is in another network than the one that it asks from
 	PoolFull      Reason = "pool_full"
 	PortLimit     Reason = "port_limit" // the machines behind its port of a relay have as many addresses as per_port allows
@@ -56,6 +57,7 @@ var reasons = []struct {
 	help   string
 }{
 	{NoReservation, "it has no reservation, and no pool takes it"},
+	{NoNetwork, "it asked from a segment, or through a relay, that is in no network of the lab"},
 	{OtherNetwork, "its reservation is in another network"},
 	{PoolFull, "the pool is full"},
 	{PortLimit, "the machines behind its port of a relay have as many addresses as per_port allows"},
