@@ -28,7 +28,8 @@ type rig struct {
 	servers     []*exec.Cmd
 	members     []netip.AddrPort
 	ours, peers netip.AddrPort
-	balancer    *lab.Balancer
+	mode        lab.BalanceMode
+	balancer    *lab.Balancer // changed by apply
 	deps        Deps
 	clients     *http.Client // of mode http; they keep their connections
 }
@@ -39,7 +40,7 @@ func newRig(t *testing.T, mode lab.BalanceMode, net, machines int) *rig {
 	netns.Need(t, "root", "nginx", "ip", "nft", "haproxy")
 	segment := netns.NewSegment(t, fmt.Sprintf("10.%d.0.1/24", net))
 	own := netip.AddrFrom4([4]byte{10, byte(net), 0, 1})
-	r := &rig{ours: netip.AddrPortFrom(own, 80), peers: netip.AddrPortFrom(own, 81)}
+	r := &rig{mode: mode, ours: netip.AddrPortFrom(own, 80), peers: netip.AddrPortFrom(own, 81)}
 	servers := ""
 	for k := range machines {
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(net), 0, byte(2 + k)}), 80)
@@ -131,7 +132,7 @@ func (l *tally) request(t *testing.T, at netip.AddrPort) {
 
 // request makes one request: in mode tcp on a new connection, in mode http on one that is kept.
 func (r *rig) request(t *testing.T, at netip.AddrPort) error {
-	if r.balancer.Mode == lab.ModeTCP {
+	if r.mode == lab.ModeTCP {
 		return request(t.Context(), at)
 	}
 	return getOK(r.clients, "http://"+at.String()+"/")
