@@ -127,7 +127,7 @@ func TestOtherDHCPServer(t *testing.T) {
 	})
 	h.steps(
 		step{args: "status", out: []string{"dhcp-server " + h.seg.Bridge + " FAILED 10.88.0.66 (02:00:00:00:00:66) 2", "another DHCP server answers"}},
-		step{args: "doctor", err: "found", out: []string{"fail dhcp " + h.seg.Bridge + " 10.88.0.66 (02:00:00:00:00:66), seen by the daemon since 2", "-> stop it, or set networks.n.dhcp: proxy"}, not: []string{"watches for other", "fail daemon dhcp-server"}},
+		step{args: "doctor", err: "found", out: []string{"fail dhcp " + h.seg.Bridge + " 10.88.0.66 (02:00:00:00:00:66), seen by the daemon since 2", "-> stop it, or set networks.n.dhcp: proxy"}, not: []string{"no other DHCP server", "fail daemon dhcp-server"}},
 	)
 }
 
@@ -157,7 +157,7 @@ func TestDaemon(t *testing.T) {
 	h.steps(
 		step{args: "status", out: []string{"lab cli, generation 1", "SERVER STATE LISTENS", "dhcpd serving", "httpd serving 10.88.0.1:8080", "virt nothing to serve -"}},
 		step{args: "status --json", json: true, out: []string{`"generation": 1`}},
-		step{args: "doctor --json", json: true, out: []string{`"serving": true`, "the daemon has them", "the daemon watches for other DHCP servers", "with 10.88.0.1/24 of network"}},
+		step{args: "doctor --json", json: true, out: []string{`"serving": true`, "the daemon has them", "no other DHCP server answers", "with 10.88.0.1/24 of network"}},
 		step{args: "hosts", out: []string{"HOST IP MAC PROFILE INSTALL VM STAGE LAST", "a 10.88.0.11 52:54:00:00:00:01 p armed - - no boot recorded", "b 10.88.0.12 52:54:00:00:00:02 +1 - - - - no boot recorded"}},
 		step{args: "hosts --json", json: true, out: []string{`"name": "a"`}},
 		step{args: "leases", out: []string{"IP MAC NAME NETWORK POOL STATE EXPIRES"}},

@@ -79,6 +79,16 @@ func TestSegment(t *testing.T) {
 		})
 	}
 
+	m.Serving = true
+	netns.WaitFor(t, "10.132.1.7 beside the daemon, which has seen nothing", func() bool {
+		return slices.ContainsFunc(doctor.Run(t.Context(), m), func(f doctor.Finding) bool {
+			return f.Check == "dhcp" && f.Level == doctor.Fail && strings.HasPrefix(f.Text, "10.132.1.7 (")
+		})
+	})
+	m.Lab.Networks[0].Address = netip.MustParseAddr("10.132.1.7") // the daemon's own answer, by another interface
+	found(t, m, "dhcp", seg.Bridge, doctor.OK, "no other DHCP server answers")
+	m.Lab.Networks[0].Address, m.Serving = netip.MustParseAddr("10.132.1.1"), false
+
 	netns.Run(t, "ip", "addr", "flush", "dev", seg.Bridge)
 	found(t, m, "interfaces", seg.Bridge, doctor.Fail, "ip addr add 10.132.1.1/24 dev "+seg.Bridge)
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")

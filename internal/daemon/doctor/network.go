@@ -208,9 +208,6 @@ func serversBeside(ctx context.Context, m *Machine, n *lab.Network, within time.
 	if seen := m.OtherServers[n.Interface]; seen != "" {
 		return tooMany(n, seen)
 	}
-	if m.Serving {
-		return ok(n.Interface, "the daemon watches for other DHCP servers, and has seen none within an hour")
-	}
 	offers, err := segment.Discover(ctx, n.Interface, within)
 	switch {
 	case errors.Is(err, os.ErrPermission):
@@ -218,6 +215,8 @@ func serversBeside(ctx context.Context, m *Machine, n *lab.Network, within time.
 	case err != nil:
 		return warn(n.Interface, "a DHCPDISCOVER cannot be sent: "+err.Error(), "")
 	}
+	own := m.Lab.OwnAddresses()
+	offers = slices.DeleteFunc(offers, func(o segment.Rogue) bool { return slices.Contains(own, o.ServerID) }) // of the daemon
 	return offersOf(n, offers)
 }
 
