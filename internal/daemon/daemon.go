@@ -196,6 +196,9 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := tryStart(l, d.cfg.Lab, user); err != nil {
+		return nil, err
+	}
 	if err := makeFolders(l.Appliance); err != nil {
 		return nil, err
 	}

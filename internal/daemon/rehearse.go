@@ -43,6 +43,17 @@ func rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Pr
 	return steps, unread
 }
 
+// tryStart returns why a start as root would be refused once it is user u; nil: it stays root. A refused start makes nothing.
+func tryStart(l *lab.Lab, labPath string, u *privilege.User) error {
+	if err := rehearseState(l.Appliance, u); err != nil {
+		return err
+	}
+	if err := socketFolder(l.Appliance, tryFolder); err != nil || u == nil {
+		return err
+	}
+	return asUser(u, func() error { return readable(u, l, labPath) })
+}
+
 func stateText(dir string) string {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return "is made at the first start"

@@ -481,6 +481,11 @@ func TestDoctorTriesTheStart(t *testing.T) {
 		if code := d.exit(patience); code != 1 || !strings.Contains(d.log.String(), tt.why+": "+tt.todo) {
 			t.Errorf("%s: exit code %d, want 1 and %q:\n%s", tt.name, code, tt.why, d.log)
 		}
+		for _, made := range []string{"private/state", "state", "run"} {
+			if _, err := os.Stat(filepath.Join(l.dir, made)); err == nil || strings.Contains(d.log.String(), "close state file") {
+				t.Errorf("%s: the refused start has made %s, or says more than why:\n%s", tt.name, made, d.log)
+			}
+		}
 	}
 
 	l.appliance, l.user = "  state: new/deep/state\n", "nobody"
