@@ -230,6 +230,11 @@ func (a *assessment) machine(h *lab.Host) {
 	case h.Role == lab.RoleBootstrap && a.bootstrapDone(h, o):
 		m.Stage = StageGone
 		m.Waits = a.leave(h, o)
+	case h.Role == lab.RoleControlPlane && o.API == Passing && reinstalls(o): // it does not count as serving
+		m.Stage, m.Waits = StageBooting, "its network boot: it is armed, and its former system serves"
+		if installing(o) {
+			m.Stage, m.Waits = StageInstalling, "its installer to report that it is done; if it is installed: bootlab install "+h.Name+" --done"
+		}
 	case o.API == Passing || h.Role != lab.RoleControlPlane && o.Ingress == Passing:
 		if m.Stage = StageServing; h.Role == lab.RoleBootstrap {
 			m.Waits = "the bootstrap to complete"

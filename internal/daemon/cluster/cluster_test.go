@@ -122,11 +122,13 @@ func TestWaits(t *testing.T) {
 		record       cluster.Record
 		machine, all string
 	}{
-		"down":       {cluster.Observed{VM: "absent", Control: true, Install: install.Status{State: install.Armed}}, cluster.Record{}, "bootlab up edge", "bootlab up edge"},
-		"booting":    {cluster.Observed{VM: "running", Install: install.Status{State: install.Booting}, Boot: boot}, asked, "its boot, at stage script", "the control plane: 0 of 1 machine serves"},
-		"installing": {cluster.Observed{VM: "running", Install: install.Status{State: install.Installing}, Boot: boot}, asked, "its installer, at stage script", "the control plane: 0 of 1 machine serves"},
-		"starting":   {cluster.Observed{VM: "running", Install: install.Status{State: install.Installed}, Boot: boot, API: cluster.Failing, Check: "connection refused"}, asked, "its check: connection refused", "the control plane: 0 of 1 machine serves"},
-		"by hand":    {cluster.Observed{Install: install.Status{State: install.Armed}}, asked, "an admin has to switch it on: it has no bmc and is no virtual machine", "the control plane: 0 of 1 machine serves"},
+		"down":                     {cluster.Observed{VM: "absent", Control: true, Install: install.Status{State: install.Armed}}, cluster.Record{}, "bootlab up edge", "bootlab up edge"},
+		"booting":                  {cluster.Observed{VM: "running", Install: install.Status{State: install.Booting}, Boot: boot}, asked, "its boot, at stage script", "the control plane: 0 of 1 machine serves"},
+		"installing":               {cluster.Observed{VM: "running", Install: install.Status{State: install.Installing}, Boot: boot}, asked, "its installer, at stage script", "the control plane: 0 of 1 machine serves"},
+		"starting":                 {cluster.Observed{VM: "running", Install: install.Status{State: install.Installed}, Boot: boot, API: cluster.Failing, Check: "connection refused"}, asked, "its check: connection refused", "the control plane: 0 of 1 machine serves"},
+		"serves, installer silent": {cluster.Observed{VM: "running", Install: install.Status{State: install.Installing}, Boot: boot, API: cluster.Passing}, asked, "its installer to report that it is done; if it is installed: bootlab install node --done", "the control plane: 0 of 1 machine serves"},
+		"serves, armed":            {cluster.Observed{VM: "running", Install: install.Status{State: install.Armed, Since: now}, Boot: boot, API: cluster.Passing}, asked, "its network boot: it is armed, and its former system serves", "the control plane: 0 of 1 machine serves"},
+		"by hand":                  {cluster.Observed{Install: install.Status{State: install.Armed}}, asked, "an admin has to switch it on: it has no bmc and is no virtual machine", "the control plane: 0 of 1 machine serves"},
 	} {
 		s := cluster.Assess(one, map[string]cluster.Observed{"node": tt.o}, tt.record, now)
 		if s.Machines[0].Waits != tt.machine || s.Waits != tt.all {
