@@ -48,7 +48,7 @@ func (s *Server) watch(sock *socket) error {
 	if err != nil {
 		return err
 	}
-	closed := sock.raw.Control(func(fd uintptr) { err = l.add(&stream{fd: int(fd), socket: sock}) })
+	closed := sock.raw.Control(func(fd uintptr) { err = l.add(&stream{fd: int(fd), notify: sock.readable}) })
 	sock.watched = closed == nil && err == nil
 	return errors.Join(closed, err)
 }

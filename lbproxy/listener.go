@@ -67,6 +67,7 @@ type socket struct {
 	raw      syscall.RawConn // nil: connections can only be accepted by package net
 	watched  bool            // a loop reports new connections to readable
 	readable chan struct{}   // holds one value after connections have come
+	turns    turns           // before and after each connection is handed over: odd in between
 	addr     netip.AddrPort
 	closed   context.Context // ends when the socket is closed
 	cancel   context.CancelFunc
@@ -91,14 +92,6 @@ func newSocket(l net.Listener, addr netip.AddrPort) *socket {
 func (s *socket) close() {
 	s.cancel()
 	_ = s.Listener.Close()
-}
-
-// notify reports new connections.
-func (s *socket) notify() {
-	select {
-	case s.readable <- struct{}{}:
-	default:
-	}
 }
 
 func (s *socket) isClosed() bool { return s.closed.Err() != nil }
@@ -131,8 +124,15 @@ func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 			abort(c.conn)
 			return
 		}
-		s.accepted(handling, c)
+		s.handOver(handling, c)
 	}
+}
+
+// handOver is accepted, which Alive asks for its end.
+func (s *Server) handOver(handling context.Context, c *clientConn) {
+	c.socket.turns.Add(1)
+	defer c.socket.turns.Add(1)
+	s.accepted(handling, c)
 }
 
 // acceptOne accepts a connection. After an error the listener itself does, which knows who is to learn of errors.

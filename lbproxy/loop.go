@@ -22,6 +22,7 @@ type loops struct {
 	mu    sync.Mutex
 	next  int
 	all   []*loop // none after close
+	self  *stream // an eventfd(2) that all wait for: alive asks through it; nil: there is no loop yet
 	ended bool
 }
 
@@ -33,7 +34,7 @@ func (p *loops) get() (*loop, error) {
 		return nil, net.ErrClosed
 	}
 	if n := len(p.all); n < min(runtime.GOMAXPROCS(0), loopsMost) {
-		l, err := openLoop(p.handle)
+		l, err := p.openLocked()
 		if err != nil {
 			return nil, fmt.Errorf("open an event loop: %w", err)
 		}
@@ -45,6 +46,26 @@ func (p *loops) get() (*loop, error) {
 	return p.all[p.next%len(p.all)], nil
 }
 
+// openLocked opens one that answers itself.
+func (p *loops) openLocked() (*loop, error) {
+	if p.self == nil {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			return nil, os.NewSyscallError("eventfd", err)
+		}
+		p.self = &stream{fd: fd}
+	}
+	l, err := openLoop(p.handle)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.add(&stream{fd: p.self.fd, notify: l.answered}); err != nil {
+		_ = l.epoll.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
 // close ends the loops. No relay is left.
 func (p *loops) close() {
 	p.mu.Lock()
@@ -54,6 +75,9 @@ func (p *loops) close() {
 	}
 	p.mu.Unlock()
 	p.tasks.Wait()
+	if p.self != nil {
+		_ = p.self.Close()
+	}
 }
 
 // A loop waits for the streams of many connections and moves their bytes, on one goroutine: two goroutines for each connection
@@ -69,6 +93,8 @@ type loop struct {
 	spare  []*direction
 
 	handshakes handshakes
+	answered   chan struct{} // holds one value after a question of alive
+	ended      chan struct{} // closed when the loop is
 
 	mu      sync.Mutex
 	turn    uint32
@@ -89,7 +115,7 @@ func openLoop(handle func(*stream, uint32)) (*loop, error) {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	l := &loop{handle: handle, fd: fd, epoll: os.NewFile(uintptr(fd), "epoll of balanced connections")}
+	l := &loop{handle: handle, fd: fd, epoll: os.NewFile(uintptr(fd), "epoll of balanced connections"), answered: make(chan struct{}, 1), ended: make(chan struct{})}
 	if l.raw, err = l.epoll.SyscallConn(); err != nil {
 		_ = l.epoll.Close()
 		return nil, err
@@ -144,6 +170,7 @@ func (l *loop) forget(fd int) {
 
 // run handles events until the loop is closed.
 func (l *loop) run() {
+	defer close(l.ended)
 	_ = l.raw.Read(func(epoll uintptr) bool {
 		for {
 			n := pollEvents(epoll, l.events[:])

@@ -75,8 +75,11 @@ func (r *relay) begin() {
 
 // handle handles an event of a stream. A panic ends the relay and nothing else.
 func (s *Server) handle(st *stream, events uint32) {
-	if st.socket != nil {
-		st.socket.notify()
+	if st.notify != nil {
+		select {
+		case st.notify <- struct{}{}:
+		default:
+		}
 		return
 	}
 	r := st.relay

@@ -114,6 +114,7 @@ type Server struct {
 	before, during atomic.Int64 // connections that were accepted before and during the drain
 	pipes          pipePool
 	loops          loops
+	sweeps         turns
 	relays         atomic.Int64 // that have not ended
 	dialsDirect    bool         // Deps.Dial is TCP
 	workers        *workers

@@ -136,7 +136,9 @@ func (t *sessions) all() []*session {
 func (s *Server) sweep(ctx context.Context) {
 	tick := min(s.cfg.Sweep, time.Second)
 	var memory memoryRelease
+	defer s.sweeps.Store(0)
 	for swept, turned := time.Now(), time.Now(); pause.For(ctx, tick) == nil; {
+		s.sweeps.Add(1)
 		now := time.Now()
 		if memory.due(2*int(s.relays.Load()), now) {
 			debug.FreeOSMemory()

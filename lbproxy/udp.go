@@ -26,7 +26,8 @@ const (
 // A udpProxy forwards the datagrams of all balancers of mode udp. One goroutine receives from every socket, of clients and of
 // backends, by epoll(7), so that sessions need no locks and cost a file descriptor and some 300 bytes each.
 type udpProxy struct {
-	s *Server
+	s     *Server
+	turns turns
 
 	mu      sync.Mutex
 	open    map[netip.AddrPort]*udpSocket // those of the active table
@@ -102,7 +103,9 @@ func (p *udpProxy) run(ctx context.Context) {
 	}
 	stop := context.AfterFunc(ctx, p.wake)
 	defer stop()
+	defer p.turns.Store(0)
 	for ctx.Err() == nil {
+		p.turns.Add(1)
 		p.reconcile()
 		p.wait()
 	}

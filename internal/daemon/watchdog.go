@@ -110,11 +110,13 @@ func (w *watchdog) evaluate(missed []int, errs []error) bool {
 	return well
 }
 
-// selfTests are the tests of all servers. Balancers have none: a connection to one would be a connection to its backend.
+// selfTests are the tests of all servers. That of balancers makes no connection, which would be one to a backend. Virtual machines
+// and Redfish have none: each request has a goroutine of its own, and may wait for a hypervisor.
 func (d *Daemon) selfTests() []selfTest {
 	admin := d.current.Load().Lab.Appliance.AdminSocket
 	return []selfTest{
 		{serverDHCP, d.dhcp.Alive},
+		{serverLB, func(ctx context.Context) error { return d.unlessEnded(serverLB, d.lb.Alive(ctx)) }},
 		{serverTFTP, d.onSockets(serverTFTP, askTFTP)},
 		{serverDNS, d.onSockets(serverDNS, askDNS)},
 		{serverHTTP, d.onSockets(serverHTTP, func(ctx context.Context, addr string) error { return askHTTP(ctx, "tcp", addr) })},

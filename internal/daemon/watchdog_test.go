@@ -5,10 +5,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestWatchdog: it is served while all servers answer. One that does not is logged first; then it is served no more, until the
@@ -65,6 +71,21 @@ func TestWatchdog(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestSelfTests: each server is asked, balancers included.
+func TestSelfTests(t *testing.T) {
+	t.Parallel()
+	d := &Daemon{servers: &servers{}}
+	d.current.Store(&snapshot.Snapshot{Lab: &lab.Lab{}})
+	var got []string
+	for _, test := range d.selfTests() {
+		got = append(got, test.server)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"admin", "dhcpd", "dnsd", "httpd", "lbproxy", "tftpd"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
