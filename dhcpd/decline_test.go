@@ -1,6 +1,7 @@
 package dhcpd
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -182,5 +183,69 @@ func TestDeclinedAddressIsProbed(t *testing.T) {
 	}
 	if third := get(); third == first || third == second {
 		t.Errorf("after %s and %s it got %s again", first, second, third)
+	}
+}
+
+// fullOfDeclined serves a pool of 50 addresses, all of which made-up machines have declined. Another machine uses the first two.
+func fullOfDeclined(t *testing.T) (*Server, *netns.Segment, *events) {
+	t.Helper()
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	user := seg.NewClient(t, "02:00:00:00:00:99")
+	b := newBench(t)
+	b.smallPool(t, "10.77.0.250")
+	table := Compile(onBridge(b.lab, seg.Bridge))
+	s := newServer(t, func() *Table { return table }, b.store, b.events)
+	serve(t, s)
+	for n := range 50 {
+		addr, start := fmt.Sprint("10.77.0.", 201+n), s.deps.Now().Add(-time.Minute)
+		if n < 2 {
+			user.Run(t, "ip", "addr", "add", addr+"/24", "dev", "eth0")
+			start = start.Add(-time.Minute) // these are probed first
+		}
+		c := &leases.Change{Lease: leases.Lease{Addr: ip(addr), MAC: madeUp(n), State: leases.Declined, Start: start, Expiry: start.Add(quarantineTime)}}
+		if s.deps.Book.Commit(t.Context(), []*leases.Change{c}); c.Err != nil {
+			t.Fatal(c.Err)
+		}
+	}
+	return s, seg, b.events
+}
+
+// TestDeclinersThatDoNotExist: a new machine of a pool that made-up machines declined gets an address at which nobody answers ARP.
+func TestDeclinersThatDoNotExist(t *testing.T) {
+	netns.Need(t, "root", "udhcpc")
+	_, seg, recorded := fullOfDeclined(t)
+	out := seg.NewClient(t, other).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
+	if !strings.Contains(out, "ip=10.77.0.2") || strings.Contains(out, "ip=10.77.0.201") || strings.Contains(out, "ip=10.77.0.202") {
+		t.Errorf("a new machine gets no address, or one in use:\n%s", out)
+	}
+	for _, e := range recorded.take() {
+		if e.Kind == event.DHCPRefused {
+			t.Errorf("a new machine is refused: %s", e.Err)
+		}
+	}
+}
+
+// TestFloodOfDeclines: a pool that made-up machines declined does not stay full, also while no new machine asks, and the flood is
+// reported once.
+func TestFloodOfDeclines(t *testing.T) {
+	netns.Need(t, "root")
+	s, seg, recorded := fullOfDeclined(t)
+	floods := 0
+	netns.WaitFor(t, "the flood to be reported", func() bool {
+		for _, e := range recorded.take() {
+			if e.Kind == event.DHCPFlood {
+				floods++
+			}
+		}
+		return floods > 0
+	})
+	p := s.deps.Table().byIface[seg.Bridge][0].poolFor(&lab.Client{MAC: mac(t, other)})
+	if use := s.Pools(); floods > 1 || !s.floods.on(p.Pool) || !slices.ContainsFunc(use, func(u PoolUse) bool { return u.Name == p.Name && u.Free > 0 }) {
+		t.Errorf("%d floods reported, and pools %+v; want one, free addresses, and that new machines ask twice", floods, use)
+	}
+	for _, a := range []string{"10.77.0.201", "10.77.0.202"} {
+		if s.deps.Book.EndDeclined(ip(a)) {
+			t.Errorf("%s is not in conflict, which a machine uses", a)
+		}
 	}
 }

@@ -41,6 +41,8 @@ func (s *Server) offerFromPool(x *exchange) dropReason {
 		InUse: func(a netip.Addr) bool { return s.prober.Known(a).Blocks(mac) },
 	})
 	switch {
+	case err != nil && s.probeDeclinedThenOffer(x):
+		return dropNone
 	case err != nil:
 		s.noticeFull(x)
 		return s.refuse(x, event.PoolFull, s.poolFull(x))

@@ -153,15 +153,37 @@ func (s *Server) silentLoop(ctx context.Context) {
 	}
 }
 
+// endDeclined ends the quarantine of addresses of a full pool that were declined, but at which nobody answers. Many are a flood.
+func (s *Server) endDeclined(f fullPool) {
+	declined := s.deps.Book.Declined(f.addrs, silentProbes)
+	unused := s.silent(f.path, declined)
+	for _, a := range unused {
+		s.deps.Book.EndDeclined(a)
+	}
+	for _, a := range declined {
+		if r := s.prober.Known(a); r.State == segment.InUse {
+			s.addressConflict(f.pool, r)
+		}
+	}
+	if len(unused) < f.evidence() || !s.floods.begin(f.Pool) {
+		return
+	}
+	s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, Detail: "pool " + f.Name + " of network " + f.Network.Name, Err: fmt.Sprintf(
+		"the pool is full, and %d of its addresses were declined though no machine answers %s there: they are given again; until %s passes without more "+
+			"of them, a new machine gets an address at its second DHCPDISCOVER", len(unused), probeName(f.path), floodLasts)})
+}
+
+// evidence is how many silent addresses are a flood.
+func (f *fullPool) evidence() int { return max(1, min(silentEvidence, f.addrs.Usable()/silentShare)) }
+
 // endSilent ends the leases of a full pool whose machines do not exist.
 func (s *Server) endSilent(ctx context.Context, f fullPool) {
-	evidence := max(1, min(silentEvidence, f.addrs.Usable()/silentShare))
 	found := s.deps.Book.AskedOnce(f.addrs, s.deps.Now().Add(-silentAge), maxSilent)
 	for i := range silentRounds {
 		if i > 0 && pause.For(ctx, silentPause) != nil {
 			return
 		}
-		if found = s.silent(f.path, found); len(found) < evidence {
+		if found = s.silent(f.path, found); len(found) < f.evidence() {
 			return
 		}
 	}
@@ -192,10 +214,7 @@ func (s *Server) silent(path segment.Path, addrs []netip.Addr) (silent []netip.A
 	for batch := range slices.Chunk(addrs, silentProbes) {
 		results := make(chan segment.Result, len(batch))
 		for _, a := range batch {
-			if s.prober.Known(a).State != segment.InUse {
-				s.prober.Forget(a) // it was free before it was leased
-			}
-			s.prober.Probe(path, a, lab.MAC{}, func(r segment.Result) { results <- r })
+			s.probeAgain(path, a, func(r segment.Result) { results <- r })
 		}
 		for range batch {
 			if r := <-results; r.State == segment.Free {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -72,6 +73,43 @@ func (s *Server) probeDeclined(x *exchange, addr netip.Addr) {
 	}
 	s.prober.Forget(addr) // it was free before it was given
 	s.probeForConflict(x, addr, func() {})
+}
+
+// probeDeclinedThenOffer probes the address that was declined longest ago, for a client that gets no other one: the decliner may
+// be made up. It is offered if nobody answers there. False: there is none to probe.
+func (s *Server) probeDeclinedThenOffer(x *exchange) bool {
+	if !x.mayProbe() || x.tries >= maxTries {
+		return false
+	}
+	declined := s.deps.Book.Declined(x.pool.addrs, 1)
+	if len(declined) == 0 {
+		return false
+	}
+	out := segment.NewSender(1, s.sendFailed)
+	x = x.keep(out)
+	x.tries++
+	s.probeAgain(x.path(), declined[0], func(r segment.Result) {
+		defer s.contain()
+		defer out.Flush()
+		switch r.State {
+		case segment.Free:
+			s.deps.Book.EndDeclined(r.Addr)
+		case segment.InUse:
+			s.addressConflict(x.pool, r)
+		default:
+			x.tries = maxTries // too many probes at a time, or frames were lost
+		}
+		s.dropped(s.offerFromPool(x))
+	})
+	return true
+}
+
+// probeAgain probes an address that may have been found free before it was given.
+func (s *Server) probeAgain(path segment.Path, a netip.Addr, done func(segment.Result)) {
+	if s.prober.Known(a).State != segment.InUse {
+		s.prober.Forget(a)
+	}
+	s.prober.Probe(path, a, lab.MAC{}, done)
 }
 
 // mayProbe reports whether the client has an address of a pool that is probed.
@@ -174,6 +212,9 @@ func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 		}
 		for _, p := range sc.pools {
 			free := s.deps.Book.FreeAddrs(p.addrs, most-len(all[path]))
+			if len(free) == 0 && s.useOf(sc, p).Free == 0 {
+				s.endDeclined(fullPool{p, path})
+			}
 			s.recordConflicts(p, free)
 			all[path] = append(all[path], free...)
 		}

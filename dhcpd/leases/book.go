@@ -58,6 +58,7 @@ const (
 	hasRelayPort                   // its texts have a relay port
 	onPortCount                    // it is in the count of its relay port
 	askedOnce                      // its machine had no address before, and has sent nothing since it got this one
+	foundUnused                    // it was declined, but no machine answers there
 )
 
 func (e *entry) stamp() stamp {

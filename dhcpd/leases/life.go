@@ -16,7 +16,7 @@ import (
 //	offered      Offer, Decide                                      Commit, Withdraw, the end of offerHold  no
 //	live         Commit of Active: the DHCPACK                      Commit, EndSilent, the timer wheel      yes, Active
 //	expired      the timer wheel at Expiry; Commit of Released      Offer, Decide, Reclaim after remembered yes, Active or Released
-//	quarantined  Commit of Declined: the DHCPDECLINE                the timer wheel, Forget                 yes, Declined
+//	quarantined  Commit of Declined: the DHCPDECLINE                the timer wheel, EndDeclined, Forget    yes, Declined
 //	quarantined  Conflict: a probe found another machine            its time, Commit of Active, Forget      no
 //	blocked      Serve: a reservation, a router or the appliance    Serve                                   no
 //
@@ -37,7 +37,7 @@ const (
 	// same address again.
 	Released
 	// Declined is an address that a client found in use by an unknown machine (RFC 2131 section 4.3.3). MAC is the client that
-	// declined it, and does not have it. No machine gets it until Expiry.
+	// declined it, and does not have it. No machine gets it until Expiry, or EndDeclined.
 	Declined
 	// Conflict is an address that our probe found in use. MAC is the machine that answered, zero if the probe cannot tell. No
 	// other machine gets it until Expiry. It is not stored, see [Book.Conflict].
@@ -149,7 +149,9 @@ func (b *Book) freeForLocked(p *Pool, a, entry uint32, v *view) bool {
 // hasMachine reports whether the machine has or had the address, and is indexed by it.
 func (e *entry) hasMachine() bool { return e.state == Active || e.state == Released }
 
-func (e *entry) ended(now uint32) bool { return now >= e.expiry || e.state == Released }
+func (e *entry) ended(now uint32) bool {
+	return now >= e.expiry || e.state == Released || e.flags&foundUnused != 0
+}
 
 func (e *entry) live(now uint32) bool { return e.state == Active && now < e.expiry }
 

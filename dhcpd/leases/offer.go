@@ -148,7 +148,7 @@ func (b *Book) longestExpiredLocked(x *search) (uint32, bool) {
 	for n := 0; i != 0 && n < maxTries; n++ {
 		e := b.entries.at(i)
 		next := e.next
-		if e.state != Released && x.sec < e.expiry { // it ended before the clock was set back
+		if !e.ended(x.sec) { // it ended before the clock was set back
 			b.unexpireLocked(i)
 		} else if !x.seen(e.addr) {
 			return e.addr, true

@@ -16,6 +16,9 @@ type poolState struct {
 
 	holders   []Lease // what Holders last found
 	holdersAt time.Time
+
+	declined   []uint32 // what Declined has to return yet
+	declinedAt uint32   // when it last looked, in Unix seconds
 }
 
 const stateChunk = 4096

@@ -115,7 +115,7 @@ func (b *Book) endingFirst(p *Pool, n int, now uint32) []Lease {
 	order := func(x, y end) int { return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.addr, y.addr)) }
 	var ends []end
 	b.walk(func(i uint32, e *entry) {
-		if e.state == Released || now >= e.expiry || !p.gives(e.addr) {
+		if e.ended(now) || !p.gives(e.addr) {
 			return
 		}
 		x := end{e.expiry, e.addr, i}
