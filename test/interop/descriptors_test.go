@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -108,4 +109,22 @@ func floodFrom(sources []net.IP, network, to, say string) (conns []net.Conn) {
 		conns = append(conns, c)
 	}
 	return conns
+}
+
+// TestDescriptorLimit: the limit of file descriptors is raised as far as it may be at start, by the Go runtime, which leaves one. The
+// servers' shares follow it.
+func TestDescriptorLimit(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root", "prlimit")
+	d := start(t, newLab(t, "10.103.57"), "prlimit", "--nofile=256:4096")
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", d.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^Max open files +409[56] +4096 `).Match(limits) {
+		t.Errorf("the limits are\n%s", limits)
+	}
+	if n := d.metric("bootlab_lbproxy_connections_limit"); n <= 256 {
+		t.Errorf("balancers may have %g connections", n)
+	}
 }
