@@ -494,3 +494,12 @@ func TestClusterLog(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
+
+// TestClusterHosts: the hosts of a cluster are in the order of their names, whatever the order of the file.
+func TestClusterHosts(t *testing.T) {
+	t.Parallel()
+	l := parse(t, "clusters: {c: {kind: plain}}\nhosts: {b: {ip6: 'fd00::2', cluster: c}, a: {ip6: 'fd00::1', cluster: c}}\n")
+	if hosts := l.Clusters[0].Hosts; len(hosts) != 2 || hosts[0].Name != "a" || hosts[1].Name != "b" {
+		t.Errorf("hosts %v", hosts)
+	}
+}

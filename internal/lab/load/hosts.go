@@ -51,6 +51,11 @@ func (r *resolver) hostList() {
 		r.hostRest(e, h)
 		r.hostNames(e, h)
 	}
+	for _, h := range r.lab.Hosts {
+		if h.Cluster != nil {
+			h.Cluster.Hosts = append(h.Cluster.Hosts, h)
+		}
+	}
 }
 
 // roleSynonyms are other words for roles, in lower case: those of OpenShift, kubeadm and Talos.
@@ -109,9 +114,6 @@ func (r *resolver) hostReferences(e *entry[rawHost], h *lab.Host) {
 	if v := &e.V.Cluster; v.ok() {
 		if h.Cluster = r.clusters[string(v.V)]; h.Cluster == nil {
 			h.Cluster = r.clusters[r.unknownName(v.spot, hostKey(e, "cluster"), "cluster", string(v.V), r.raw.Clusters.names())]
-		}
-		if h.Cluster != nil {
-			h.Cluster.Hosts = append(h.Cluster.Hosts, h)
 		}
 	}
 	if v := &e.V.Profile; v.ok() {
