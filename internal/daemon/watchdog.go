@@ -96,7 +96,7 @@ func (w *watchdog) evaluate(missed []int, errs []error) bool {
 		server := w.tests[i].server
 		switch {
 		case err == nil && missed[i] >= missedTests:
-			w.log.Info("server answers itself again", "server", server)
+			w.log.Info("server passes its self-test again", "server", server)
 			missed[i] = 0
 		case err == nil:
 			missed[i] = 0

@@ -49,7 +49,7 @@ func TestWatchdog(t *testing.T) {
 					log: slog.New(slog.NewTextHandler(&log, nil)),
 					alive: func() {
 						pings++
-						if strings.Contains(log.String(), "does not answer itself") && !strings.Contains(log.String(), "answers itself again") {
+						if strings.Contains(log.String(), "failed its self-test") && !strings.Contains(log.String(), "passes its self-test again") {
 							after++
 						}
 					},
@@ -66,7 +66,7 @@ func TestWatchdog(t *testing.T) {
 				if got := strings.Contains(text, "level=ERROR msg=\"server failed its self-test"); got != tt.stops || got && !strings.Contains(text, "server=dnsd err=\"no answer from 10.0.0.1:53\"") {
 					t.Errorf("log: %s", text)
 				}
-				if got := strings.Contains(text, "server answers itself again"); got != tt.again {
+				if got := strings.Contains(text, "server passes its self-test again"); got != tt.again {
 					t.Errorf("log: %s", text)
 				}
 			})
