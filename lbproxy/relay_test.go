@@ -113,16 +113,16 @@ func TestSilentClient(t *testing.T) {
 	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
 	r := newTestServer(t, Config{}, b)
 	readLine(t, dial(t, b.Listen))
-	for _, ses := range r.sessions.all() {
-		h := &ses.relay.loop.handshakes
-		h.mu.Lock()
-		if h.timer == nil {
-			t.Error("nothing ends the handshake")
-		}
-		h.mu.Unlock()
-		return
+	all := r.sessions.all()
+	if len(all) != 1 {
+		t.Fatalf("%d connections, want one", len(all))
 	}
-	t.Error("no connection")
+	h := &all[0].relay.loop.handshakes
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.timer == nil {
+		t.Error("nothing ends the handshake")
+	}
 }
 
 // TestUrgentData: a read ends at urgent data, and what follows it arrives as well.
