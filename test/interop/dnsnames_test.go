@@ -80,7 +80,7 @@ func lines(text string) string {
 func TestNamesFollowMembers(t *testing.T) {
 	netns.Need(t, "dig", "udhcpc")
 	t.Parallel()
-	l := newLab(t, "10.124.1")
+	l := newLab(t, "10.124.31")
 	var members [3]*member
 	for i := range members {
 		members[i] = newMember(t, fmt.Sprintf("127.0.124.%d:8101", i+1))
@@ -159,7 +159,7 @@ func (m *machine) leaseAs(t *testing.T, name string) string {
 func TestNameOfFirstClient(t *testing.T) {
 	netns.Need(t, "dig", "udhcpc")
 	t.Parallel()
-	l := newLab(t, "10.124.2")
+	l := newLab(t, "10.124.32")
 	l.write()
 	d := start(t, l)
 	first, later := d.machine(t, "02:00:7c:00:00:11"), d.machine(t, "02:00:7c:00:00:12")

@@ -161,7 +161,7 @@ func TestReloadUnderLoad(t *testing.T) {
 // logs so.
 func (d *daemon) refusedWhole(t *testing.T, err error) {
 	t.Helper()
-	if !strings.Contains(err.Error(), "balancer taken: listen on 10.91.1.1:82") || !strings.Contains(err.Error(), "ss -lptun") {
+	if !strings.Contains(err.Error(), "balancer taken: listen on 10.91.1.1:82") || !strings.Contains(err.Error(), "sudo bootlab doctor names it") {
 		t.Errorf("error %v, want the balancer, its port and how to learn who holds it", err)
 	}
 	if c, err := net.Dial("tcp", "10.91.1.1:83"); err == nil {

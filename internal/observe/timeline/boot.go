@@ -63,8 +63,6 @@ type bootSummary struct {
 	Loading    bool `json:"loading,omitempty"`    // its firmware or boot loader is at work, and may load by TFTP
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
-	Armed      bool `json:"armed,omitempty"`      // before it asked: what its own system does is no boot
-	System     bool `json:"system,omitempty"`     // it started from its own disk, without a request for a file
 	Created    bool `json:"created,omitempty"`    // its virtual machine
 	Deleted    bool `json:"deleted,omitempty"`    // likewise: what comes is about another of that name
 }
@@ -108,9 +106,9 @@ func (s *bootSummary) startsByDiscover(e event.Event) bool {
 	silent := e.At.Sub(s.Last)
 	switch e.Client {
 	case event.ClientPXE, event.ClientHTTP:
-		return s.Fetched || s.Installed || s.System || s.Asked && silent > firmwarePause
+		return s.Fetched || s.Installed || s.Asked && silent > firmwarePause
 	case event.ClientIPXE:
-		return s.Scripted || s.Installed || s.System || s.Asked && silent > firmwarePause
+		return s.Scripted || s.Installed || s.Asked && silent > firmwarePause
 	}
 	return s.Installed || s.Asked && silent > systemPause
 }
@@ -206,10 +204,6 @@ func (s *bootSummary) updateProgress(e event.Event) {
 		s.Fetched, s.Scripted, s.Loaded = true, true, false
 	case event.FileServed, event.FileAborted, event.ConfigServed:
 		s.Fetched, s.Loaded = true, s.Scripted
-	case event.InstallArmed:
-		s.Armed = true
-	case event.DHCPAck:
-		s.System = s.System || s.fromDisk(e)
 	case event.InstallBooting, event.InstallStarted:
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:
@@ -260,14 +254,9 @@ func finishes(e event.Event, s *bootSummary) bool {
 	case event.BackendUp: // its system serves, if it has loaded one
 		return s.Loaded
 	case event.DHCPAck:
-		return s.Loaded && !s.Installing && e.Client == event.ClientOS || s.fromDisk(e)
+		return s.Loaded && !s.Installing && e.Client == event.ClientOS
 	}
 	return false
-}
-
-// fromDisk reports whether e, an acknowledged lease, shows a system that was started from the machine's own disk.
-func (s *bootSummary) fromDisk(e event.Event) bool {
-	return e.Client == event.ClientOS && !s.Fetched && !s.Installing && !s.Armed
 }
 
 // failure reports whether a boot whose last event is e has failed.

@@ -146,12 +146,8 @@ func TestGrouping(t *testing.T) {
 	}{
 		{"an installation", [][]step{install}, []string{"17 install done"}},
 		{"an installation, then its disk", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}},
-			[]string{"17 install done", "2 address done"}},
-		{"its disk, then the network at once", [][]step{{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}, {{30 * time.Second, event.DHCPDiscover, "pxe arch 7"}}},
-			[]string{"2 address done", "1 address booting"}},
+			[]string{"17 install done", "2 address booting"}},
 		{"armed, and its system renews its lease", [][]step{{{0, event.InstallArmed, ""}, {0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}}, []string{"3 address booting"}},
-		{"its system requests files", [][]step{{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}, {time.Minute, event.FileMissing, "files/nosuch"},
-			{0, event.FileServed, "files/k"}, {0, event.ScriptRefused, "boot.ipxe"}, {0, event.TFTPRefused, "f"}, {0, event.ConfigRefused, "c"}}}, []string{"7 address done"}},
 		{"installed, and its system requests files", [][]step{install, {{time.Minute, event.ScriptRefused, "boot.ipxe"}, {0, event.FileMissing, "files/nosuch"}}}, []string{"19 install done"}},
 		{"marked as installed, and its system requests a file", [][]step{{{0, event.InstallDone, "marked by an admin"}, {time.Minute, event.FileMissing, "files/nosuch"}}}, []string{"2  none"}},
 		{"an installation, then local boot", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"},
@@ -247,7 +243,7 @@ func TestSystemIsNoBoot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, timeline.Config{}, storetest.Memory())
 	r.record(0, "master-0", event.DHCPDiscover, "os")
-	r.record(time.Second, "master-0", event.DHCPAck, "os")
+	r.record(time.Second, "master-0", event.InstallDone, "")
 	for _, k := range []event.Kind{event.BackendUp, event.DHCPAck, event.FileMissing} {
 		r.record(time.Minute, "master-0", k, "os")
 	}
