@@ -80,7 +80,7 @@ func lines(text string) string {
 func TestNamesFollowMembers(t *testing.T) {
 	netns.Need(t, "dig", "udhcpc")
 	t.Parallel()
-	l := newLab(t, "10.124.31")
+	l := newLab(t, "10.124.1")
 	var members [3]*member
 	for i := range members {
 		members[i] = newMember(t, fmt.Sprintf("127.0.124.%d:8101", i+1))
