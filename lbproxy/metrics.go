@@ -139,27 +139,29 @@ func (m *metrics) frontend(name string, mode lab.BalanceMode) frontendMetrics {
 	return of
 }
 
+// A family has series with labels, of which some can be dropped.
+type family interface {
+	DeletePartialMatch(prometheus.Labels) int
+}
+
+// ofBackends are the families by backend that end with the backend; that of backend_up does not.
+func (m *metrics) ofBackends() []family {
+	return []family{m.memberRequests, m.memberErrors, m.memberConns, m.latency, m.memberDial}
+}
+
 // forget drops every series of a balancer.
 func (m *metrics) forget(balancer string) {
-	of := prometheus.Labels{"balancer": balancer}
-	for _, c := range []*prometheus.CounterVec{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.memberRequests, m.memberErrors, m.memberConns} {
-		c.DeletePartialMatch(of)
+	own := []family{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.active, m.queued, m.up}
+	for _, f := range append(own, m.ofBackends()...) {
+		f.DeletePartialMatch(prometheus.Labels{"balancer": balancer})
 	}
-	m.active.DeletePartialMatch(of)
-	m.queued.DeletePartialMatch(of)
-	m.up.DeletePartialMatch(of)
-	m.latency.DeletePartialMatch(of)
-	m.memberDial.DeletePartialMatch(of)
 }
 
 // forgetBackend drops every series of a backend but backend_up.
 func (m *metrics) forgetBackend(balancer, backend string) {
-	of := prometheus.Labels{"balancer": balancer, "backend": backend}
-	for _, c := range []*prometheus.CounterVec{m.memberRequests, m.memberErrors, m.memberConns} {
-		c.DeletePartialMatch(of)
+	for _, f := range m.ofBackends() {
+		f.DeletePartialMatch(prometheus.Labels{"balancer": balancer, "backend": backend})
 	}
-	m.latency.DeletePartialMatch(of)
-	m.memberDial.DeletePartialMatch(of)
 }
 
 // tcpMetrics are the handles of one backend of a balancer in mode tcp.

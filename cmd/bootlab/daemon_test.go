@@ -313,7 +313,7 @@ func TestReloadArms(t *testing.T) {
 	)
 }
 
-// TestPowerSaysOverwritten: who switches an armed host on is told which disk its next network boot overwrites.
+// TestPowerSaysOverwritten: the commands that switch an armed host on name the disk that its next network boot overwrites.
 func TestPowerSaysOverwritten(t *testing.T) {
 	const says = "a: overwrites /dev/vda at the next network boot"
 	h := serve(t)
