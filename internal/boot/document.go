@@ -62,11 +62,11 @@ func (s *Service) Config(ctx context.Context, mac lab.MAC, token, name string, f
 func (s *Service) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*Document, error) {
 	t := s.deps.Table()
 	for _, mac := range macs {
-		a, err := s.owner(t, mac, from)
-		if err != nil || !a.recipe.Answers() {
+		c, err := s.owner(t, mac, from)
+		if err != nil || !c.recipe.Answers() {
 			continue
 		}
-		doc, err := s.answer(ctx, t, a)
+		doc, err := s.answer(ctx, t, c)
 		if err != nil {
 			s.refused(t, mac, from, lab.PathAnswer, err, "")
 		}
@@ -81,64 +81,69 @@ func (s *Service) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (
 	return nil, err
 }
 
-func (s *Service) answer(ctx context.Context, t *Table, a asker) (*Document, error) {
-	token, err := s.deps.Installs.Token(ctx, a.host)
+func (s *Service) answer(ctx context.Context, t *Table, c client) (*Document, error) {
+	token, err := s.deps.Installs.Token(ctx, c.host)
 	if err != nil {
-		return nil, forbidden(notThisBoot(err), "not for "+a.host.Name+" now", err)
+		return nil, forbidden(notThisBoot(err), "not for "+c.host.Name+" now", err)
 	}
-	from, err := s.renderingOf(t, a, token, "")
+	from, err := s.renderingOf(t, c, token, "")
 	if err != nil {
-		return nil, unrendered("the config document of "+a.host.Name, err)
+		return nil, unrendered("the config document of "+c.host.Name, err)
 	}
 	name, err := from.recipe.ConfigName(from.data)
 	if err != nil {
-		return nil, unrendered("the config document of "+a.host.Name, err)
+		return nil, unrendered("the config document of "+c.host.Name, err)
 	}
-	return s.document(ctx, t, a, token, name)
+	return s.document(ctx, t, c, token, name)
 }
 
 func (s *Service) config(ctx context.Context, t *Table, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
-	a, err := s.owner(t, mac, from)
+	c, err := s.owner(t, mac, from)
 	if err != nil {
 		return nil, err
 	}
-	return s.document(ctx, t, a, token, name)
+	return s.document(ctx, t, c, token, name)
 }
 
 // document renders a config document for a machine that has shown that it is there: an installer answers ARP, unlike some firmware. Else a
 // neighbour could put the machine's MAC into the kernel's table while the machine is off.
-func (s *Service) document(ctx context.Context, t *Table, a asker, token, name string) (*Document, error) {
-	h := a.host
-	if a.silent {
-		return nil, unavailable(event.Silent, "asked from "+a.addr.String()+", where "+h.Name+" does not answer ARP", nil)
+func (s *Service) document(ctx context.Context, t *Table, c client, token, name string) (*Document, error) {
+	h := c.host
+	if c.silent {
+		return nil, unavailable(event.Silent, "asked from "+c.addr.String()+", where "+h.Name+" does not answer ARP", nil)
 	}
 	stores, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
 	if err := s.deps.Installs.Confirm(stores, h, token); err != nil {
 		return nil, notStored("keep the state of this boot", err)
 	}
-	from, err := s.renderingOf(t, a, token, name)
+	from, err := s.renderingOf(t, c, token, name)
 	if err != nil {
-		if _, wrong := s.authorize(h, a.recipe, token, false); wrong != nil {
-			return nil, wrong
+		if wrong := s.deps.Installs.Authorize(h, token, 0); wrong != nil {
+			return nil, readRefusal(h, wrong)
 		}
 		return nil, unrendered("the config document of "+h.Name, err)
 	}
-	counts := from.recipe.Counts(from.data, name)
-	release, err := s.authorize(h, from.recipe, token, counts)
+	// The other documents of a boot may be read any number of times, before and after.
+	counts, release := from.recipe.Counts(from.data, name), func() {}
+	if counts {
+		release, err = s.deps.Installs.Read(h, token, from.recipe.Reads())
+	} else {
+		err = s.deps.Installs.Authorize(h, token, 0)
+	}
 	if err != nil {
-		return nil, err
+		return nil, readRefusal(h, err)
 	}
 	doc, err := render(from.recipe, from.data, name)
 	if err != nil && from.profile != h.Profile {
-		doc, err = t.repaired(a, token, name, counts, err)
+		doc, err = t.repaired(c, token, name, counts, err)
 	}
 	if err != nil {
 		release()
 		return nil, err
 	}
 	record := func(ctx context.Context, dur time.Duration) error {
-		s.deps.Events.Record(event.Event{Kind: event.ConfigServed, MAC: a.mac, Addr: a.addr, Host: h.Name, Detail: name, Bytes: int64(len(doc.Body)), Dur: dur})
+		s.deps.Events.Record(event.Event{Kind: event.ConfigServed, MAC: c.mac, Addr: c.addr, Host: h.Name, Detail: name, Bytes: int64(len(doc.Body)), Dur: dur})
 		if !counts {
 			return nil
 		}
@@ -147,21 +152,12 @@ func (s *Service) document(ctx context.Context, t *Table, a asker, token, name s
 	return NewDocument(doc.ContentType, doc.Body, record, release), nil
 }
 
-// authorize reserves a read of the config document, which release ends. The other documents of a boot may be read any number of times,
-// before and after.
-func (s *Service) authorize(h *lab.Host, r *recipe.Recipe, token string, counts bool) (release func(), err error) {
-	if counts {
-		release, err = s.deps.Installs.Read(h, token, r.Reads())
-	} else {
-		release, err = func() {}, s.deps.Installs.Authorize(h, token, 0)
+// readRefusal returns the refusal of a read that the install state of h does not allow.
+func readRefusal(h *lab.Host, err error) error {
+	if errors.Is(err, install.ErrBusy) {
+		return unavailable(notThisBoot(err), "not for this boot of "+h.Name+" yet", err)
 	}
-	switch {
-	case errors.Is(err, install.ErrBusy):
-		return nil, unavailable(notThisBoot(err), "not for this boot of "+h.Name+" yet", err)
-	case err != nil:
-		return nil, forbidden(notThisBoot(err), "not for this boot of "+h.Name, err)
-	}
-	return release, nil
+	return forbidden(notThisBoot(err), "not for this boot of "+h.Name, err)
 }
 
 // render renders one document. One of the profile that does not exist yet may be created: 503.

@@ -17,8 +17,8 @@ var errConflict = errors.New("two machines use this address, or one took it on p
 // errOther is the cause of a refusal: another machine asks, from an address of its own.
 var errOther = errors.New("another machine asks")
 
-// An asker is a machine whose own request this is.
-type asker struct {
+// A client is a machine whose own request this is.
+type client struct {
 	host   *lab.Host
 	recipe *recipe.Recipe
 	mac    lab.MAC // of the NIC that asks
@@ -27,35 +27,35 @@ type asker struct {
 }
 
 // owner returns the machine with that MAC if the request is the machine's own.
-func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (asker, error) {
+func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (client, error) {
 	h := s.machine(t, mac, from)
 	if h == nil || h.Profile == nil {
-		return asker{}, forbidden(event.UnknownMachine, "no machine of the lab has this MAC", nil)
+		return client{}, forbidden(event.UnknownMachine, "no machine of the lab has this MAC", nil)
 	}
-	silent, err := s.mayAsk(t, h, mac, from)
+	silent, err := s.verifyRequest(t, h, mac, from)
 	if err != nil {
-		return asker{}, err
+		return client{}, err
 	}
-	return asker{h, t.recipes[h.Profile], mac, from, silent}, nil
+	return client{h, t.recipes[h.Profile], mac, from, silent}, nil
 }
 
-// mayAsk returns an error unless a request from that address is the machine's own, as far as can be known. It applies to scripts too, as
+// verifyRequest returns an error unless a request from that address is the machine's own, as far as can be known. It applies to scripts too, as
 // they carry the token of the boot.
-func (s *Service) mayAsk(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) (silent bool, err error) {
-	if err := s.fromOwnAddress(t, h, mac, from); err != nil {
+func (s *Service) verifyRequest(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) (silent bool, err error) {
+	if err := s.verifyAddress(t, h, mac, from); err != nil {
 		return false, err
 	}
-	found, err := s.sentBy(h.Name, h.AllMACs(), from, conflictOf(h))
+	found, err := s.verifySender(h.Name, h.AllMACs(), from, conflictOf(h))
 	return found.Silent, err
 }
 
-// stillOwn is mayAsk once a script of h was received; h may be nil. The machine is not asked again: it starts its system and is silent, for a
+// verifyReceived is verifyRequest once a script of h was received; h may be nil. The machine is not asked again: it starts its system and is silent, for a
 // second or for long. To whom the script went, the kernel's entry shows.
-func (s *Service) stillOwn(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
+func (s *Service) verifyReceived(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
 	if h == nil {
 		return nil
 	}
-	if err := s.fromOwnAddress(t, h, mac, from); err != nil {
+	if err := s.verifyAddress(t, h, mac, from); err != nil {
 		return err
 	}
 	found, err := s.deps.Neighbours.Entry(from, h.AllMACs())
@@ -76,9 +76,9 @@ func conflictOf(h *lab.Host) error {
 // leasedHere reports whether the addresses of a network are leased by this lab, so that the holder of one is known.
 func leasedHere(n *lab.Network) bool { return n == nil || n.DHCP == lab.DHCPServer }
 
-// fromOwnAddress returns an error unless that address is one of the machine's. In a network whose addresses another DHCP server leases,
+// verifyAddress returns an error unless that address is one of the machine's. In a network whose addresses another DHCP server leases,
 // any may be.
-func (s *Service) fromOwnAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
+func (s *Service) verifyAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
 	if !leasedHere(h.Network) {
 		return nil
 	}
@@ -93,9 +93,9 @@ func (s *Service) fromOwnAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.
 	}
 }
 
-// sentBy returns an error if another machine than the one with these MACs sends from an address, where that can be known: on a segment of
+// verifySender returns an error if another machine than the one with these MACs sends from an address, where that can be known: on a segment of
 // this machine. Its cause is then conflict.
-func (s *Service) sentBy(name string, own []lab.MAC, from netip.Addr, conflict error) (neighbour.Found, error) {
+func (s *Service) verifySender(name string, own []lab.MAC, from netip.Addr, conflict error) (neighbour.Found, error) {
 	found, err := s.deps.Neighbours.Find(from, own)
 	return found, refusalOf(found, err, name, from, conflict)
 }
@@ -116,20 +116,20 @@ func refusalOf(found neighbour.Found, err error, name string, from netip.Addr, c
 	return nil
 }
 
-// mayReport returns an error unless a report in the name of a machine that the lab may not have can be the machine's own.
-func (s *Service) mayReport(t *Table, mac lab.MAC, from netip.Addr) error {
-	if err := s.fromReportedAddress(t, mac, from); err != nil {
+// verifyReport returns an error unless a report in the name of a machine that the lab may not have can be the machine's own.
+func (s *Service) verifyReport(t *Table, mac lab.MAC, from netip.Addr) error {
+	if err := s.verifyReportAddress(t, mac, from); err != nil {
 		return err
 	}
 	own := []lab.MAC{mac}
 	if h := t.lab.HostByMAC(mac); h != nil {
 		own = h.MACs
 	}
-	_, err := s.sentBy(mac.String(), own, from, errOther)
+	_, err := s.verifySender(mac.String(), own, from, errOther)
 	return err
 }
 
-func (s *Service) fromReportedAddress(t *Table, mac lab.MAC, from netip.Addr) error {
+func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, from netip.Addr) error {
 	n := t.lab.NetworkOf(from)
 	if n == nil {
 		return forbidden(event.Outside, "asked from "+from.String()+", which is in no network of the lab", nil)
@@ -169,9 +169,9 @@ func (s *Service) MarkClaimed(e *event.Event) {
 // claimed reports whether a request in the name of the machine mac comes from an address that is not known to be that machine's.
 func (s *Service) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
 	if h := s.machine(t, mac, from); h != nil {
-		return s.fromOwnAddress(t, h, mac, from) != nil
+		return s.verifyAddress(t, h, mac, from) != nil
 	}
-	return s.fromReportedAddress(t, mac, from) != nil
+	return s.verifyReportAddress(t, mac, from) != nil
 }
 
 // recordRefusal records that a request was refused with err, and whether another machine may have made it. Without e.Err it is err's text.

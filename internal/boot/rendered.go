@@ -55,18 +55,18 @@ func (r *renderings) of(mac lab.MAC, token string, now *lab.Profile) (from rende
 
 // renderingOf returns what a document of a boot is rendered from: the lab that its script is from, or the one in force if that has not changed
 // or only it has a document of this name.
-func (s *Service) renderingOf(t *Table, a asker, token, name string) (rendering, error) {
-	from, ok := s.rendered.of(a.mac, token, a.host.Profile)
+func (s *Service) renderingOf(t *Table, c client, token, name string) (rendering, error) {
+	from, ok := s.rendered.of(c.mac, token, c.host.Profile)
 	if ok && from.has(name) {
 		return from, nil
 	}
-	return t.rendering(a, token)
+	return t.rendering(c, token)
 }
 
 // rendering returns what the documents of a boot are rendered from by the lab of t.
-func (t *Table) rendering(a asker, token string) (rendering, error) {
-	data, err := a.recipe.Data(t.lab, a.host, a.mac, token)
-	return rendering{a.host.Profile, a.recipe, data}, err
+func (t *Table) rendering(c client, token string) (rendering, error) {
+	data, err := c.recipe.Data(t.lab, c.host, c.mac, token)
+	return rendering{c.host.Profile, c.recipe, data}, err
 }
 
 // has reports whether there is a document of that name; empty: the config document.
@@ -74,8 +74,8 @@ func (r rendering) has(name string) bool { return r.recipe.Knows(r.data, name) }
 
 // repaired renders by the lab of t what the lab of the boot could not, for the reason that is returned if t has no such document, or one
 // whose reads are counted otherwise.
-func (t *Table) repaired(a asker, token, name string, counts bool, why error) (recipe.Document, error) {
-	now, err := t.rendering(a, token)
+func (t *Table) repaired(c client, token, name string, counts bool, why error) (recipe.Document, error) {
+	now, err := t.rendering(c, token)
 	if err != nil || !now.has(name) || now.recipe.Counts(now.data, name) != counts {
 		return recipe.Document{}, why
 	}

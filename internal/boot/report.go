@@ -44,7 +44,7 @@ func (s *Service) done(ctx context.Context, h *lab.Host, token string) error {
 // holds only; in a network whose addresses another DHCP server leases, from any. A changed report is recorded as an event.
 func (s *Service) Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error {
 	t := s.deps.Table()
-	if err := s.mayReport(t, mac, from); err != nil {
+	if err := s.verifyReport(t, mac, from); err != nil {
 		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report"}, err)
 		return err
 	}

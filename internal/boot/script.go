@@ -67,7 +67,7 @@ func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, na
 	}
 	return NewScript(d.body, func(ctx context.Context) error {
 		// By TFTP the script may have gone to a machine that took the address since.
-		if err := s.stillOwn(t, d.host, mac, from); err != nil {
+		if err := s.verifyReceived(t, d.host, mac, from); err != nil {
 			s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name}, err)
 			return err
 		}
@@ -99,7 +99,7 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 	case !h.Profile.NetBoots():
 		return decision{body: l.local(h, "has nothing to boot from the network"), what: "local boot"}, nil
 	}
-	if _, err := s.mayAsk(t, h, mac, from); err != nil {
+	if _, err := s.verifyRequest(t, h, mac, from); err != nil {
 		return decision{}, err
 	}
 	// Where DHCP is off, the requests of an operating system are not seen here, and every reboot would look like a loop.

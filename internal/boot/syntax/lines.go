@@ -6,7 +6,7 @@ import (
 )
 
 // debconfTypes are the types of questions (debconf-devel(7)), and seen, which marks one.
-var debconfTypes = "string boolean select multiselect note text password title error seen"
+const debconfTypes = "string boolean select multiselect note text password title error seen"
 
 // preseed checks what debconf-set-selections reads: owner, question, type and value, in lines that a backslash continues. It
 // skips a line that it cannot read, and the installer then stops and asks.
