@@ -57,14 +57,19 @@ type download struct {
 	at       int64     // bytes written
 	reserved int64     // bytes reserved in the disk cache
 
-	file    *os.File
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when n, done or broken change
-	n       int64         // bytes that may be read
-	done    bool          // n is the whole file
-	broken  error         // why no more bytes follow
-	users   int           // of file: readers, and the download itself
-	entry   *entry        // the cached file; nil: it was not cached
+	file     *os.File
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced when progress changes
+	progress progress
+	users    int    // of file: readers, and the download itself
+	entry    *entry // the cached file; nil: it was not cached
+}
+
+// A progress is how far a download is.
+type progress struct {
+	n      int64 // bytes that may be read
+	done   bool  // n is the whole file
+	broken error // why no more bytes follow
 }
 
 func (d *download) tell(o outcome, err error) {
@@ -72,20 +77,20 @@ func (d *download) tell(o outcome, err error) {
 	close(d.answered)
 }
 
-// publish lets readers read up to n.
-func (d *download) publish(n int64, done bool, broken error) {
+// publish lets readers read as far as p.
+func (d *download) publish(p progress) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.n, d.done, d.broken = n, done, broken
+	d.progress = p
 	close(d.changed)
 	d.changed = make(chan struct{})
 }
 
 // state returns the progress, and a channel that is closed when it changes.
-func (d *download) state() (n int64, done bool, changed <-chan struct{}, broken error) {
+func (d *download) state() (p progress, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.n, d.done, d.changed, d.broken
+	return d.progress, d.changed
 }
 
 func (d *download) use() {
@@ -295,7 +300,7 @@ func (d *download) write(p []byte) error {
 	if d.at < d.head.Size || d.head.Size < 0 {
 		last = d.at
 	}
-	d.publish(last, false, nil)
+	d.publish(progress{n: last})
 	return nil
 }
 
@@ -376,7 +381,7 @@ func (d *download) keep() error {
 	}
 	d.unreserve() // the entry has its own size
 	d.leave()
-	d.publish(d.at, true, nil) // the file is right, cached or not
+	d.publish(progress{n: d.at, done: true}) // the file is right, cached or not
 	if err != nil {
 		d.cache.bypass(d.disk, d.path, err)
 	}
@@ -418,8 +423,9 @@ func (d *download) fail(err error) {
 	_ = os.Remove(d.file.Name())
 	d.unreserve()
 	d.leave()
-	n, _, _, _ := d.state()
-	d.publish(n, false, err)
+	p, _ := d.state()
+	p.broken = err
+	d.publish(p)
 	switch {
 	case errors.Is(err, errBypass):
 		d.cache.bypass(s, d.path, err)

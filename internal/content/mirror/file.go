@@ -73,12 +73,12 @@ func (c *Cache) follow(ctx context.Context, q *request, fl *download, how Result
 // whole waits until the download is complete and returns its size.
 func (f *download) whole(ctx context.Context) (int64, error) {
 	for {
-		n, done, changed, broken := f.state()
+		p, changed := f.state()
 		switch {
-		case broken != nil:
-			return 0, fmt.Errorf("%s: %w", f.path, broken)
-		case done:
-			return n, nil
+		case p.broken != nil:
+			return 0, fmt.Errorf("%s: %w", f.path, p.broken)
+		case p.done:
+			return p.n, nil
 		}
 		select {
 		case <-changed:
@@ -129,21 +129,21 @@ func (s *follower) Seek(offset int64, whence int) (int64, error) {
 // Read implements io.Reader. It waits for bytes.
 func (s *follower) Read(p []byte) (int, error) {
 	for {
-		n, done, changed, broken := s.download.state()
+		d, changed := s.download.state()
 		switch {
 		case s.at >= s.size:
 			return 0, io.EOF
 		case s.passing:
 			return s.pass(p)
-		case s.at < n:
-			got, err := s.download.file.ReadAt(p[:min(int64(len(p)), n-s.at)], s.at)
+		case s.at < d.n:
+			got, err := s.download.file.ReadAt(p[:min(int64(len(p)), d.n-s.at)], s.at)
 			s.at += int64(got)
 			return got, err
-		case done:
+		case d.done:
 			return 0, io.ErrUnexpectedEOF // upstream sent a wrong size
-		case broken != nil && !errors.Is(broken, errBypass):
-			return 0, fmt.Errorf("upstream: %w", broken)
-		case broken != nil, s.at-n > maxWait:
+		case d.broken != nil && !errors.Is(d.broken, errBypass):
+			return 0, fmt.Errorf("upstream: %w", d.broken)
+		case d.broken != nil, s.at-d.n > maxWait:
 			s.passing = true
 			continue
 		}

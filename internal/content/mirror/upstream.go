@@ -181,15 +181,13 @@ func (u *upstreams) one(ctx context.Context, base string, q query) (*http.Respon
 		return nil, fmt.Errorf("%s %s: %w", q.method, target.Redacted(), bare(err))
 	}
 	resp.Body = &watched{ReadCloser: resp.Body, cancel: cancel, idle: u.idle, timer: time.AfterFunc(u.idle, cancel)}
-	switch s := resp.StatusCode; {
-	case s == http.StatusOK, s == http.StatusPartialContent, s == http.StatusNotModified, absent(s):
-		u.mark(base, true)
+	s := resp.StatusCode
+	u.mark(base, s < http.StatusInternalServerError && s != http.StatusTooManyRequests)
+	if s == http.StatusOK || s == http.StatusPartialContent || s == http.StatusNotModified || absent(s) {
 		return resp, nil
-	default:
-		_ = resp.Body.Close()
-		u.mark(base, s < http.StatusInternalServerError && s != http.StatusTooManyRequests)
-		return nil, fmt.Errorf("%s %s: %s", q.method, target.Redacted(), resp.Status)
 	}
+	_ = resp.Body.Close()
+	return nil, fmt.Errorf("%s %s: %s", q.method, target.Redacted(), resp.Status)
 }
 
 // bare removes the method and URL that net/http adds.
