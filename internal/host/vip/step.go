@@ -48,8 +48,11 @@ func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time 
 			return h.taken(a, a.MAC, now)
 		}
 	}
-	if others || a.added {
-		return h.keep(a, on, others, now)
+	if others {
+		return h.keep(a, on, Present, now)
+	}
+	if a.added {
+		return h.keep(a, on, Held, now)
 	}
 	if a.here() {
 		h.deps.Log.Warn("address was removed by something else, or with its interface", "addr", a.Addr)
@@ -135,7 +138,7 @@ func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) ti
 		if a.Addr.Is6() && on.carrier {
 			return now.Add(h.cfg.Interval)
 		}
-		return h.keep(a, on, false, now)
+		return h.keep(a, on, Held, now)
 	case errors.Is(err, unix.EEXIST): // by something else, just now
 		h.forget(ctx, a.Addr)
 		h.wake()
@@ -149,14 +152,10 @@ func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) ti
 	}
 }
 
-// keep announces an address that an interface has, and checks whether another machine claims it.
-func (h *Holder) keep(a *address, on link, others bool, now time.Time) time.Time {
+// keep announces an address that an interface has, in a phase that is Held or Present, and checks whether another machine claims it.
+func (h *Holder) keep(a *address, on link, phase Phase, now time.Time) time.Time {
 	if !a.here() || a.carrier != on.carrier { // neighbours do not know it yet, or may have removed it
 		a.carrier, a.announced, a.announce, a.probed, a.next = on.carrier, announcements, now, 0, now.Add(h.cfg.Interval)
-	}
-	phase := Held
-	if others {
-		phase = Present
 	}
 	reason := ""
 	if h.noRaw != nil {
