@@ -25,11 +25,11 @@ func (s *Server) request(x *exchange) dropReason {
 		if !addr.IsValid() {
 			addr = r.CIAddr // RENEWING, with an option too many
 		}
-		return s.grant(x, addr, true)
+		return s.grant(x, addr)
 	case r.CIAddr.IsValid(): // RENEWING, REBINDING
-		return s.grant(x, r.CIAddr, false)
+		return s.grant(x, r.CIAddr)
 	case r.Requested.IsValid(): // INIT-REBOOT
-		return s.grant(x, r.Requested, false)
+		return s.grant(x, r.Requested)
 	}
 	return dropMalformed
 }
@@ -45,10 +45,10 @@ func (s *Server) otherServerChosen(x *exchange) dropReason {
 	return dropNotOurs
 }
 
-// grant leases addr to the machine, or refuses it. selecting says that the client names this server; else the address is
-// ours if the machine has a lease of it. A client without host or pool that asks for another server's address gets no answer
-// (RFC 2131 section 4.3.2), unless the address is of another network, where no server could grant it.
-func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason {
+// grant leases addr to the machine, or refuses it. The address is ours if the client names this server, or has a lease of it.
+// A client without host or pool that asks for another server's address gets no answer (RFC 2131 section 4.3.2), unless the
+// address is of another network, where no server could grant it.
+func (s *Server) grant(x *exchange, addr netip.Addr) dropReason {
 	mac, book := x.req.MAC, s.deps.Book
 	var pool *leases.Pool // that must be able to give the address
 	if x.pool != nil && !x.host.reserved() {
@@ -62,7 +62,7 @@ func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason 
 		if addr != x.host.IP {
 			return s.nak(x, addr, event.OtherReservation, "address reserved for this machine is "+x.host.IP.String())
 		}
-	case pool == nil && !selecting && !found.Leased:
+	case pool == nil && !x.req.ServerID.IsValid() && !found.Leased:
 		return s.refuseNoAddress(x)
 	case pool == nil:
 		reason, why := x.noAddress()

@@ -48,20 +48,28 @@ type Reply struct {
 func (a *Reply) Append(b []byte) []byte {
 	w := writer{b: slices.Grow(b, maxMessage)}
 	start := len(b)
-	a.write(&w, start, false)
+	a.write(&w, start, fieldsClosed)
 	if w.omitted != (Codes{}) && !a.Req.Booting() && a.Type != Nak {
 		// EDK2 and other firmware read a boot file name in these fields, so only systems get options there.
 		closed := w
-		if a.write(&w, start, true); !w.better(&closed) { // option 52 itself takes space
-			a.write(&w, start, false)
+		if a.write(&w, start, fieldsOpen); !w.better(&closed) { // option 52 itself takes space
+			a.write(&w, start, fieldsClosed)
 		}
 	}
 	a.Omitted = w.omitted
 	return w.b
 }
 
+// A fieldUse says whether the fields sname and file have options, too (option 52).
+type fieldUse int
+
+const (
+	fieldsClosed fieldUse = iota
+	fieldsOpen
+)
+
 // write writes the message at start, and overwrites an earlier try.
-func (a *Reply) write(w *writer, start int, overload bool) {
+func (a *Reply) write(w *writer, start int, fields fieldUse) {
 	*w = writer{b: a.appendHeader(w.b[:start])}
 	total, agent := a.limits()
 	w.end = start + total - agent - 1
@@ -69,7 +77,7 @@ func (a *Reply) write(w *writer, start int, overload bool) {
 		w.omit(optAgentInfo)
 	}
 	a.fixed(w)
-	if overload {
+	if fields == fieldsOpen {
 		w.openFields(start, a.File() == "")
 	}
 	a.options(w)
