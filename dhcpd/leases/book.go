@@ -94,7 +94,7 @@ func (b *Book) storeLocked(a uint32, s stamp, blob string, now uint32) uint32 {
 		b.entries.at(i).addr = a
 		b.byAddr[a] = i
 	} else {
-		b.unfileLocked(i)
+		b.removeFromListsLocked(i)
 		b.unnameLocked(i)
 		b.unbindLocked(i)
 	}
@@ -143,8 +143,8 @@ func (b *Book) unbindLocked(i uint32) {
 	e.sameMAC = 0
 }
 
-// unfileLocked takes an entry off the wheel or its list, before it changes.
-func (b *Book) unfileLocked(i uint32) {
+// removeFromListsLocked takes an entry off the wheel or its list, before it changes.
+func (b *Book) removeFromListsLocked(i uint32) {
 	b.countPortLocked(b.poolOfLocked(b.entries.at(i).addr), i, false)
 	switch e := b.entries.at(i); {
 	case e.flags&onExpired != 0:

@@ -412,7 +412,7 @@ func (b *Book) expireLocked(i uint32) {
 
 // unexpireLocked is for a lease that ended before the clock was set back: its time runs again.
 func (b *Book) unexpireLocked(i uint32) {
-	b.unfileLocked(i)
+	b.removeFromListsLocked(i)
 	e := b.entries.at(i)
 	e.flags &^= hasEnded
 	b.wheelPutLocked(i)
@@ -556,7 +556,7 @@ func (b *Book) dropLocked(a uint32) {
 	if i == 0 {
 		return
 	}
-	b.unfileLocked(i)
+	b.removeFromListsLocked(i)
 	b.unnameLocked(i)
 	b.unbindLocked(i)
 	delete(b.byAddr, a)
