@@ -31,9 +31,9 @@ type arpSender struct{ sock *Socket }
 // send refreshes the interface's MAC first, since the reply goes to it.
 func (w arpSender) send(addr netip.Addr) error {
 	_ = w.sock.arp.sys.Control(func(fd uintptr) { _ = w.sock.readMAC(fd) }) // else it stays
-	f := arp.Request(w.sock.MAC(), netip.Addr{}, broadcastMAC, addr)
+	f := arp.Request(w.sock.MAC(), netip.Addr{}, arp.Broadcast, addr)
 	to := &unix.SockaddrLinklayer{Ifindex: w.sock.index, Halen: uint8(len(lab.MAC{}))}
-	copy(to.Addr[:], broadcastMAC[:])
+	copy(to.Addr[:], arp.Broadcast[:])
 	return w.sock.arp.write(f[:], to)
 }
 

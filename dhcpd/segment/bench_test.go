@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -29,7 +30,7 @@ func BenchmarkReceive(b *testing.B) {
 	b.Cleanup(func() { _ = client.conn.Close() })
 	sender := &Socket{iface: "bench0", index: ifi.Index, server: s.server, raw: client}
 	sender.setMAC(alice) // a bridge drops frames without a source
-	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.MustParseAddrPort("255.255.255.255:67"), MAC: broadcastMAC}
+	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.MustParseAddrPort("255.255.255.255:67"), MAC: arp.Broadcast}
 	frame := append(make([]byte, FrameHeadroom), make([]byte, 300)...)
 	for _, size := range batches {
 		b.Run(fmt.Sprint("batch=", size), func(b *testing.B) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func Discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue
 	}
 	me := randomMAC()
 	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: uint8(len(me))}
-	copy(to.Addr[:], broadcastMAC[:])
+	copy(to.Addr[:], arp.Broadcast[:])
 	if err := t.write(discoverFrame(me), to); err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func discoverFrame(me lab.MAC) []byte {
 	copy(m[28:], me[:])
 	copy(m[bootpFixed:], options)
 	putHeaders(frame, me, &Dest{
-		Source: netip.IPv4Unspecified(), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: broadcastMAC,
+		Source: netip.IPv4Unspecified(), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: arp.Broadcast,
 	})
 	return frame
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"
@@ -24,10 +25,7 @@ const (
 	FrameHeadroom = ethernetHeader + ipv4Header + udpHeader
 )
 
-var (
-	broadcastIP  = netip.AddrFrom4([4]byte{255, 255, 255, 255})
-	broadcastMAC = lab.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-)
+var broadcastIP = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // A Dest is where a message is sent to, and from which address.
 type Dest struct {
@@ -40,7 +38,7 @@ type Dest struct {
 // Broadcast makes d the broadcast address of the segment (RFC 2131 section 4.1).
 func (d *Dest) Broadcast() {
 	d.To = netip.AddrPortFrom(broadcastIP, PortClient)
-	d.MAC = broadcastMAC
+	d.MAC = arp.Broadcast
 }
 
 // putHeaders writes Ethernet, IPv4 and UDP headers into the headroom of a frame.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/ipv4"
@@ -36,7 +37,7 @@ func FuzzHeaders(f *testing.F) {
 		binary.BigEndian.PutUint32(a[:], src)
 		binary.BigEndian.PutUint32(b[:], dst)
 		frame := append(make([]byte, FrameHeadroom), message...)
-		d := Dest{Source: netip.AddrFrom4(a), Port: PortServer, To: netip.AddrPortFrom(netip.AddrFrom4(b), PortClient), MAC: broadcastMAC}
+		d := Dest{Source: netip.AddrFrom4(a), Port: PortServer, To: netip.AddrPortFrom(netip.AddrFrom4(b), PortClient), MAC: arp.Broadcast}
 		putHeaders(frame, lab.MAC{2}, &d)
 		h, err := ipv4.ParseHeader(frame[ethernetHeader:])
 		if err != nil || h.TotalLen != len(frame)-ethernetHeader || slowSum(frame[ethernetHeader:][:ipv4Header]) != 0xffff {

@@ -51,7 +51,7 @@ func TestParseARP(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	f := arp.Request(lab.MAC{2, 0, 0, 0, 0, 2}, netip.Addr{}, broadcastMAC, ip("10.77.0.9"))
+	f := arp.Request(lab.MAC{2, 0, 0, 0, 0, 2}, netip.Addr{}, arp.Broadcast, ip("10.77.0.9"))
 	if want := unhex(t, arpProbeHex); !bytes.Equal(f[:], want) {
 		t.Errorf("probe % x, want % x", f, want)
 	}

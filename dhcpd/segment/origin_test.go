@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -20,7 +21,7 @@ func ending(sender lab.MAC, xid byte, options ...byte) []byte {
 	copy(m[28:], alice[:])
 	f := append(make([]byte, FrameHeadroom), m...)
 	f = append(append(f, 0x63, 0x82, 0x53, 0x63), options...)
-	putHeaders(f, sender, &Dest{Source: ip("10.77.0.20"), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: broadcastMAC})
+	putHeaders(f, sender, &Dest{Source: ip("10.77.0.20"), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: arp.Broadcast})
 	return f
 }
 

@@ -125,7 +125,7 @@ func slowStack(listener *packetSocket, index int) {
 		}
 		target := netip.AddrFrom4([4]byte(buf[38:]))
 		asked[target]++
-		f := arp.Request(bob, netip.Addr{}, broadcastMAC, netip.AddrFrom4([4]byte{}))
+		f := arp.Request(bob, netip.Addr{}, arp.Broadcast, netip.AddrFrom4([4]byte{}))
 		copy(f[0:], buf[6:12])
 		f[21] = 2
 		copy(f[28:], buf[38:42])
@@ -257,7 +257,7 @@ func flood(ctx context.Context, t *testing.T, iface string) (sent int) {
 	defer gun.conn.Close()
 	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}
 	for ; ctx.Err() == nil; sent++ {
-		f := arp.Request(bob, netip.Addr{}, broadcastMAC, ip("10.77.0.1"))
+		f := arp.Request(bob, netip.Addr{}, arp.Broadcast, ip("10.77.0.1"))
 		copy(f[28:], []byte{10, 64 + byte(sent>>16&7), byte(sent >> 8), byte(sent)})
 		_ = gun.write(f[:], to)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 
@@ -145,7 +146,7 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}
 	ours, theirs := reply(53, 1, 2, 54, 4, 10, 77, 0, 1, 255), reply(53, 1, 2, 54, 4, 10, 77, 0, 254, 255)
 	for _, f := range [][]byte{ours, theirs} {
-		d := Dest{Source: ip("10.77.0.253"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient), MAC: broadcastMAC}
+		d := Dest{Source: ip("10.77.0.253"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient), MAC: arp.Broadcast}
 		out := NewSender(1, func(_ *Socket, _ Dest, err error) { t.Error(err) })
 		out.Queue(s, d, append([]byte{}, f...)) // our own, also with another server's identifier
 		out.Flush()
@@ -180,7 +181,7 @@ func TestReflectedAnswersAreNoRogue(t *testing.T) {
 	background(t, func(ctx context.Context) { Watch(ctx, s, func(netip.Addr) bool { return false }, seen.add) })
 	for _, from := range []lab.MAC{s.MAC(), bob} {
 		f := reply(53, 1, 2, 255)
-		d := Dest{Source: ip("10.77.0.253"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient), MAC: broadcastMAC}
+		d := Dest{Source: ip("10.77.0.253"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient), MAC: arp.Broadcast}
 		putHeaders(f, from, &d)
 		if err := mirror.write(f, &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}); err != nil {
 			t.Fatal(err)

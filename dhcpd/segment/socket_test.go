@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -341,7 +342,7 @@ func TestBroadcastOnAnyInterface(t *testing.T) {
 	}
 	defer tap.conn.Close()
 	frame := append(make([]byte, FrameHeadroom), "hello"...)
-	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: broadcastMAC}
+	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: arp.Broadcast}
 	putHeaders(frame, alice, &d)
 	if err := tap.write(frame, &unix.SockaddrLinklayer{Ifindex: client.Index, Halen: 6}); err != nil {
 		t.Fatal(err)
@@ -367,7 +368,7 @@ func TestFailuresStaySingle(t *testing.T) {
 	out := NewSender(8, func(s *Socket, d Dest, err error) {
 		failed = append(failed, fmt.Sprintf("%s %s: %s", s.Interface(), d.To, err))
 	})
-	raw := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.MustParseAddrPort("10.77.0.9:68"), MAC: broadcastMAC}
+	raw := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.MustParseAddrPort("10.77.0.9:68"), MAC: arp.Broadcast}
 	loud := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient)}
 	moved, lost := loud, loud
 	moved.Source = ip("10.99.0.1")                   // not ours any more: sent from another address
