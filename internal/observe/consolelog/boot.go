@@ -87,10 +87,7 @@ func readBoots(folder string) (boots []*boot) {
 }
 
 func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare)
 }
 
 // size returns the bytes that are kept.

@@ -234,10 +234,7 @@ func (c *boot) silent(last event.Event) Diagnosis {
 }
 
 func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
+	return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare)
 }
 
 func (c *boot) silenceAfter(last event.Event) silence {

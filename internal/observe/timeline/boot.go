@@ -194,7 +194,7 @@ func (s *bootSummary) advance(e event.Event) {
 
 // updateProgress updates what the meaning of later events depends on.
 func (s *bootSummary) updateProgress(e event.Event) {
-	s.Loading = loading(s.Loading, e)
+	s.updateLoading(e)
 	switch e.Kind {
 	case event.DHCPDiscover:
 		s.Asked = true
@@ -216,19 +216,18 @@ func (s *bootSummary) updateProgress(e event.Event) {
 	}
 }
 
-// loading reports whether a machine that sent e may load by TFTP next: its firmware or iPXE has an address, or it has just loaded by TFTP. A
-// script may name files of either protocol; what it loads by HTTP, its disk and its system end that. now is what was known before e.
-func loading(now bool, e event.Event) bool {
+// updateLoading updates whether the machine may load by TFTP next: its firmware or iPXE has an address, or it has just loaded by TFTP. A
+// script may name files of either protocol; what it loads by HTTP, its disk and its system end that.
+func (s *bootSummary) updateLoading(e event.Event) {
 	switch e.Kind {
 	case event.DHCPAck, event.DHCPProxyOffer:
-		return e.Client != event.ClientOS && e.Client != ""
+		s.Loading = e.Client != event.ClientOS && e.Client != ""
 	case event.TFTPServed:
-		return now || !e.Unproven
+		s.Loading = s.Loading || !e.Unproven
 	case event.FileServed, event.FileAborted, event.FileMissing, event.ConfigServed, event.ConfigRefused,
 		event.InstallLocalBoot, event.InstallStarted, event.InstallDone, event.InstallTimeout:
-		return false
+		s.Loading = false
 	}
-	return now
 }
 
 // updateOutcome updates the outcome by e. Done stays done, whatever fails later. A refused machine that asks again is still refused until
