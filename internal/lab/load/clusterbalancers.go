@@ -57,8 +57,8 @@ func (r *resolver) memberAddr(c *lab.Cluster, h *lab.Host) netip.Addr {
 	return h.AddrIn(subnet)
 }
 
-// members returns the backends of c with a role; backup marks them as used only while no other is up.
-func (r *resolver) members(c *lab.Cluster, role string, port uint16, backup bool) []lab.Backend {
+// members returns the backends of c with a role. Bootstrap machines are used only while no other is up.
+func (r *resolver) members(c *lab.Cluster, role string, port uint16) []lab.Backend {
 	n := 0
 	for _, h := range c.Hosts {
 		if h.Role == role {
@@ -71,7 +71,7 @@ func (r *resolver) members(c *lab.Cluster, role string, port uint16, backup bool
 			continue
 		}
 		if a := r.memberAddr(c, h); a.IsValid() {
-			out = append(out, lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, port), Backup: backup})
+			out = append(out, lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, port), Backup: role == lab.RoleBootstrap})
 		}
 	}
 	return out
@@ -106,7 +106,7 @@ func (r *resolver) deriveAPI(c *lab.Cluster) {
 	r.derive(c, lab.ServiceAPI, c.API, portAPI, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: expect},
-		Backends: append(r.members(c, lab.RoleControlPlane, portAPI, false), r.members(c, lab.RoleBootstrap, portAPI, true)...),
+		Backends: append(r.members(c, lab.RoleControlPlane, portAPI), r.members(c, lab.RoleBootstrap, portAPI)...),
 	})
 }
 
@@ -114,7 +114,7 @@ func (r *resolver) deriveAPI(c *lab.Cluster) {
 func (r *resolver) deriveTalos(c *lab.Cluster) {
 	r.derive(c, "talos", c.API, portTalos, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api"), Check: lab.Check{Kind: lab.CheckTCP},
-		Backends: r.members(c, lab.RoleControlPlane, portTalos, false),
+		Backends: r.members(c, lab.RoleControlPlane, portTalos),
 	})
 }
 
@@ -124,14 +124,14 @@ func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
 	if c.Health {
 		return // api-int follows the API
 	}
-	bootstraps := r.members(c, lab.RoleBootstrap, portMachineConfig, true)
+	bootstraps := r.members(c, lab.RoleBootstrap, portMachineConfig)
 	for i := range bootstraps {
 		bootstraps[i].NotFor = r.workers(c)
 	}
 	r.derive(c, "machine-config", c.API, portMachineConfig, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api-int", "api"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/healthz", Expect: "200"},
-		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig, false), bootstraps...),
+		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig), bootstraps...),
 	})
 }
 
@@ -155,12 +155,12 @@ func (r *resolver) deriveIngress(c *lab.Cluster) {
 	}
 	check := lab.Check{Kind: lab.CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: "200"}
 	r.derive(c, lab.ServiceIngress, c.Ingress, portHTTPS, lab.Balancer{
-		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.members(c, role, portHTTPS, false),
+		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.members(c, role, portHTTPS),
 	})
 	if c.Health {
 		return // *.apps follows the balancer above
 	}
-	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: r.members(c, role, portHTTP, false)}
+	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: r.members(c, role, portHTTP)}
 	if c.SNI {
 		plain.Mode, plain.Match.Host = lab.ModeHTTP, []string{"*.apps." + c.Domain}
 	}

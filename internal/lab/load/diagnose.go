@@ -250,7 +250,8 @@ func closed(body, end string) (all []repair) {
 	return unmatched(body, end, open, quote)
 }
 
-var closer = map[byte]string{'[': "]", '{': "}"}
+// closer returns the bracket that closes an opening one.
+func closer(open byte) string { return string(open + 2) }
 
 func unmatched(body, end string, open []int, quote int) (all []repair) {
 	if quote >= 0 {
@@ -267,11 +268,11 @@ func unmatched(body, end string, open []int, quote int) (all []repair) {
 	}
 	tail := ""
 	for _, at := range slices.Backward(open) {
-		tail += closer[body[at]]
+		tail += closer(body[at])
 	}
 	last := open[len(open)-1]
 	comma := strings.TrimRight(body, ", ")
-	reason := fmt.Sprintf("%c is not closed: want %s at the end of the list", body[last], closer[body[last]])
+	reason := fmt.Sprintf("%c is not closed: want %s at the end of the list", body[last], closer(body[last]))
 	if body[last] == '{' {
 		reason = "{ is not closed: want } behind the last value"
 	}

@@ -48,9 +48,6 @@ const (
 	idleTimeout = 4 * time.Hour // logs, exec and watches may be silent for long
 )
 
-// defaultAdmin is where the admin API listens: not on the lab's own addresses, since a client that reaches it needs only the token.
-var defaultAdmin = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9680)
-
 // maxName is the length of the longest DNS name as text without its final dot (RFC 1035 section 2.3.4).
 const maxName = 253
 
@@ -285,7 +282,8 @@ func (r *resolver) appliance() {
 	a.TFTPSingle = bool(raw.TFTPSingle.or(false))
 	a.TFTPAllow = values(raw.TFTPAllow, func(s source) netip.Prefix { return s.Prefix })
 	a.DNS = listens(r, &raw.DNS, "appliance.dns", own(53))
-	a.Admin = listens(r, &raw.Admin, "appliance.admin", defaultAdmin)
+	// Not on the lab's own addresses, since a client that reaches it needs only the token.
+	a.Admin = listens(r, &raw.Admin, "appliance.admin", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9680))
 	a.Addresses = raw.Addresses.or(lab.AddressHold)
 	a.AdminHosts = values(raw.AdminHosts, func(h webHost) string { return string(h) })
 	r.store(&raw.Store, &a.Store)

@@ -206,6 +206,7 @@ var otherKeys = map[string]string{
 // reported that follows from the same mistake.
 type guessed struct{ reason string }
 
+// Error implements error.
 func (g *guessed) Error() string { return g.reason }
 
 // A balanceMode is a word, of which HAProxy and nginx have made people expect another.
