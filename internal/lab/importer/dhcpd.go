@@ -188,11 +188,11 @@ func readDHCPD(d *draft, s *sources, names []string) error {
 }
 
 // dhcpdSilent are statements that bootlab does by itself, that do not matter, or that other functions read.
-var dhcpdSilent = strings.Fields(`authoritative ddns-update-style ddns-updates log-facility max-lease-time min-lease-time one-lease-per-client get-lease-hostnames
+const dhcpdSilent = `authoritative ddns-update-style ddns-updates log-facility max-lease-time min-lease-time one-lease-per-client get-lease-hostnames
 	use-host-decl-names ping-check ping-timeout update-static-leases local-address local-port omapi-port omapi-key lease-file-name pid-file-name db-time-format
 	adaptive-lease-time-threshold infinite-is-reserved stash-agent-options ignore-client-uids server-identifier server-name always-broadcast always-reply-rfc1048
 	dhcp-cache-threshold delayed-ack max-ack-delay deny allow ignore option range default-lease-time next-server filename hardware fixed-address not
-	update-optimization update-conflict-detection boot-unknown-clients dynamic-bootp-lease-length vendor-option-space min-secs interface shared-network`)
+	update-optimization update-conflict-detection boot-unknown-clients dynamic-bootp-lease-length vendor-option-space min-secs interface shared-network`
 
 // scope reads the statements of a block. of are the settings of subnets in it, with those around it; group are those of the groups that
 // hosts in it are in; n is the network that it is in.
@@ -233,7 +233,7 @@ func (r *dhcpd) unread(all []*clause) {
 			r.note(c.at, "there are no failover pairs: it is left out")
 		case w == "zone" || w == "key":
 			r.note(c.at, "names of clients are served here, and not sent to another DNS server")
-		case c.has || !slices.Contains(dhcpdSilent, w):
+		case c.has || !listed(dhcpdSilent, w):
 			r.note(c.at, "there is no equivalent: it is left out")
 		}
 	}

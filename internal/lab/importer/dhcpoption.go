@@ -118,7 +118,7 @@ func (d *draft) option(at place, t target, code uint8, words []string, force boo
 		d.note(at, "option %d is left out: %v", code, err)
 		return
 	}
-	t.scope.set(at, code, value, force)
+	t.scope.set(code, option{at, value, force})
 }
 
 // networkOption sets an option that has a key of its own.

@@ -39,8 +39,8 @@ func (q *dnsmasq) dhcpOptions() {
 			continue
 		}
 		for _, t := range q.targets(st, need) {
-			t.scope.set(st.at, 66, "text:"+rest[2], false)
-			t.scope.set(st.at, 67, "text:"+rest[0], false)
+			t.scope.set(66, option{at: st.at, value: "text:" + rest[2]})
+			t.scope.set(67, option{at: st.at, value: "text:" + rest[0]})
 		}
 	}
 	if len(kept) > 0 {

@@ -106,6 +106,9 @@ func (d *draft) note(at place, format string, args ...any) {
 	d.notes = append(d.notes, Note{File: at.file, Line: at.line, Statement: clip(at.text), Text: fmt.Sprintf(format, args...)})
 }
 
+// listed reports whether a word is in a list with blanks between.
+func listed(list, word string) bool { return slices.Contains(strings.Fields(list), word) }
+
 // clip shortens a statement for a note, and removes what would move a terminal's cursor.
 func clip(s string) string {
 	s = strings.Map(func(r rune) rune {
@@ -244,10 +247,10 @@ func (d *draft) reach() {
 }
 
 func (n *network) tree() *mapping {
-	n.options.write(&n.mapping, true)
+	n.options.write(&n.mapping)
 	for _, p := range n.pools {
 		p.options.inherit(n.options)
-		p.options.write(&p.mapping, false)
+		p.options.write(&p.mapping)
 		n.under("pools", p.at).add(&entry{key: p.name, at: p.at, sub: &p.mapping})
 	}
 	return &n.mapping
@@ -257,23 +260,20 @@ func (n *network) tree() *mapping {
 func (s *scope) inherit(n scope) {
 	if len(s.options) > 0 {
 		for code, o := range n.options {
-			if _, own := s.options[code]; !own && networkKeys[code] == "" {
+			if _, own := s.options[code]; !own {
 				s.options[code] = o
 			}
 		}
 	}
 }
 
-// networkKeys are options that have keys of their own in networks.
+// networkKeys are options that have keys of their own in networks. They are not among the options of a network.
 var networkKeys = map[uint8]string{3: "router", 6: "dns", 26: "mtu", 42: "ntp", 119: "search"}
 
 // write puts options and routes into a network, a pool or a host.
-func (s *scope) write(m *mapping, ofNetwork bool) {
+func (s *scope) write(m *mapping) {
 	for _, code := range slices.Sorted(maps.Keys(s.options)) {
 		o := s.options[code]
-		if ofNetwork && networkKeys[code] != "" {
-			continue // draft.option has set the key
-		}
 		e := m.under("options", o.at).set(fmt.Sprint(code), o.at, o.value)
 		if o.force {
 			e.text, e.sub = "", &mapping{}
@@ -291,9 +291,9 @@ func (s *scope) write(m *mapping, ofNetwork bool) {
 }
 
 // set replaces an option.
-func (s *scope) set(at place, code uint8, value string, force bool) {
+func (s *scope) set(code uint8, o option) {
 	if s.options == nil {
 		s.options = map[uint8]option{}
 	}
-	s.options[code] = option{at, value, force}
+	s.options[code] = o
 }

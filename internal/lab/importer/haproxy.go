@@ -59,8 +59,8 @@ func readHAProxy(d *draft, s *sources, names []string) error {
 }
 
 // proxyKinds are the sections of HAProxy. Only the first line is about what bootlab has.
-var proxyKinds = strings.Fields(`global defaults frontend backend listen
-	peers resolvers userlist mailers program http-errors ring log-forward cache fcgi-app crt-store traces acme`)
+const proxyKinds = `global defaults frontend backend listen
+	peers resolvers userlist mailers program http-errors ring log-forward cache fcgi-app crt-store traces acme`
 
 func (h *haproxy) parse(name, data string) error {
 	var section, defaults *proxySection
@@ -73,7 +73,7 @@ func (h *haproxy) parse(name, data string) error {
 		}
 		at := place{name, number, strings.Join(words, " ")}
 		switch kind := words[0]; {
-		case slices.Contains(proxyKinds, kind):
+		case listed(proxyKinds, kind):
 			section = &proxySection{at: at, kind: kind, defaults: defaults, index: map[[2]string][]proxyLine{}}
 			if len(words) > 1 {
 				section.name = words[1]
@@ -194,15 +194,15 @@ func (h *haproxy) backendOf(name string) *proxySection {
 }
 
 // proxySilent are directives that bootlab does by itself, or that do not matter, and those that other functions read.
-var proxySilent = strings.Fields(`mode bind disabled enabled server default-server balance timeout maxconn default_backend use_backend acl redirect cookie
+const proxySilent = `mode bind disabled enabled server default-server balance timeout maxconn default_backend use_backend acl redirect cookie
 	description id log log-tag log-format log-format-sd unique-id-format unique-id-header retries retry-on fullconn monitor-uri hash-type
-	tcp-check http-check backlog grace rate-limit load-server-state-from-file server-state-file-name source-keepalive email-alert max-keep-alive-queue`)
+	tcp-check http-check backlog grace rate-limit load-server-state-from-file server-state-file-name source-keepalive email-alert max-keep-alive-queue`
 
 // proxyOptions are options that bootlab does by itself, or that other functions read.
-var proxyOptions = strings.Fields(`httplog tcplog dontlognull dontlog-normal log-health-checks log-separate-errors logasap httpslog
+const proxyOptions = `httplog tcplog dontlognull dontlog-normal log-health-checks log-separate-errors logasap httpslog
 	http-server-close httpclose forceclose http-keep-alive http-tunnel http-pretend-keepalive prefer-last-server redispatch forwardfor tcpka clitcpka srvtcpka
 	httpchk tcp-check ssl-hello-chk splice-auto splice-request splice-response tcp-smart-accept tcp-smart-connect contstats nolinger checkcache
-	http-buffer-request http-ignore-probes http-no-delay http-use-htx idle-close-on-response socket-stats accept-invalid-http-request abortonclose allbackups`)
+	http-buffer-request http-ignore-probes http-no-delay http-use-htx idle-close-on-response socket-stats accept-invalid-http-request abortonclose allbackups`
 
 // unread notes the lines of a section that have no equivalent.
 func (h *haproxy) unread(s *proxySection) {
@@ -244,9 +244,9 @@ func proxyReason(w []string) string {
 		second = w[1]
 	}
 	switch {
-	case slices.Contains(proxySilent, w[0]):
+	case listed(proxySilent, w[0]):
 		return ""
-	case w[0] == "option" && slices.Contains(proxyOptions, second), w[0] == "no" && second == "option":
+	case w[0] == "option" && listed(proxyOptions, second), w[0] == "no" && second == "option":
 		return ""
 	case w[0] == "option":
 		return "there is no equivalent: it is left out"

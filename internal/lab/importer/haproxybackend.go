@@ -182,17 +182,17 @@ type proxyServer struct {
 }
 
 // flags are parameters of a server without a value.
-var proxyFlags = strings.Fields(`check backup disabled enabled send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl check-ssl no-check no-backup
+const proxyFlags = `check backup disabled enabled send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl check-ssl no-check no-backup
 	check-send-proxy no-check-ssl no-ssl no-ssl-reuse no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 tfo allow-0rtt non-stick no-verifyhost stick agent-check force-tlsv12 force-tlsv13 check-via-socks4
 	no-agent-check no-send-proxy no-send-proxy-v2 no-send-proxy-v2-ssl no-send-proxy-v2-ssl-cn no-tfo force-sslv3 force-tlsv10 force-tlsv11 renegotiate no-renegotiate
-	strict-maxconn sni-auto no-sni-auto check-sni-auto no-check-sni-auto check-reuse-pool no-check-reuse-pool tls-tickets no-tls-tickets ssl-reuse`)
+	strict-maxconn sni-auto no-sni-auto check-sni-auto no-check-sni-auto check-reuse-pool no-check-reuse-pool tls-tickets no-tls-tickets ssl-reuse`
 
 // proxyValues are parameters of a server that are followed by a value.
-var proxyValues = strings.Fields(`addr agent-addr agent-inter agent-port agent-send alpn ca-file check-alpn check-proto check-sni ciphers ciphersuites client-sigalgs cookie
+const proxyValues = `addr agent-addr agent-inter agent-port agent-send alpn ca-file check-alpn check-proto check-sni ciphers ciphersuites client-sigalgs cookie
 	crl-file crt curves downinter error-limit fall fastinter guid hash-key id idle-ping init-addr init-state inter interface log-bufsize log-proto max-reuse maxconn
 	maxqueue minconn namespace observe on-error on-marked-down on-marked-up pool-conn-name pool-low-conn pool-max-conn pool-purge-delay port proto proxy-v2-options
 	redir resolve-net resolve-opts resolve-prefer resolvers rise set-proxy-v2-tlv-fmt shard sigalgs slowstart sni socks4 source ssl-max-ver ssl-min-ver tcp-ut track
-	usesrc verify verifyhost weight ws`)
+	usesrc verify verifyhost weight ws`
 
 // proxyParams adds the parameters of a server to into. It returns those of a server that HAProxy does not have; what
 // follows one is taken for its value, unless HAProxy has it.
@@ -205,7 +205,7 @@ func proxyParams(words []string, into map[string]string) (unknown []string) {
 		case "disabled":
 			delete(into, "enabled")
 		}
-		flag, valued := slices.Contains(proxyFlags, words[i]), slices.Contains(proxyValues, words[i])
+		flag, valued := listed(proxyFlags, words[i]), listed(proxyValues, words[i])
 		switch {
 		case flag || i+1 == len(words) && valued:
 			into[words[i]] = ""
@@ -286,7 +286,7 @@ func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer
 func (h *haproxy) unknownParams(l proxyLine, words []string) {
 	for _, word := range words {
 		hint := ""
-		if near := lab.Nearest(word, slices.Concat(proxyFlags, proxyValues)); near != "" {
+		if near := lab.Nearest(word, strings.Fields(proxyFlags+" "+proxyValues)); near != "" {
 			hint = ": did you mean " + near + "?"
 		}
 		h.note(l.at, "%q is not an option of a server, and is left out%s", word, hint)

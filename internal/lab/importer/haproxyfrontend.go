@@ -232,7 +232,10 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 	if words[0] != "if" {
 		return give("a rule cannot be that something is not so")
 	}
-	or := slices.Contains(words, "or") || slices.Contains(words, "||")
+	joined := allOf
+	if slices.Contains(words, "or") || slices.Contains(words, "||") {
+		joined = anyOf
+	}
 	for words = words[1:]; len(words) > 0; words = words[1:] {
 		var test []string
 		switch w := words[0]; {
@@ -244,7 +247,7 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 				return give("a brace is missing")
 			}
 			test, words = words[1:end], words[end:]
-			if why := h.test(test, match, or); why != "" {
+			if why := h.test(test, match, joined); why != "" {
 				return give(why)
 			}
 		case strings.HasPrefix(w, "!"):
@@ -253,7 +256,7 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 			found := false
 			for _, acl := range f.all("acl", w) {
 				found = true
-				if why := h.test(acl.words[2:], match, true); why != "" {
+				if why := h.test(acl.words[2:], match, anyOf); why != "" {
 					return give("acl " + w + ": " + why)
 				}
 			}
@@ -262,15 +265,23 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 			}
 		}
 	}
-	if or && len(match.entries) > 1 {
+	if joined == anyOf && len(match.entries) > 1 {
 		return give("a balancer matches one of hosts and one of paths, not one or the other")
 	}
 	return len(match.entries) > 0 || give("there is no condition")
 }
 
-// test adds one test of an acl to match. Another test of the same key is an alternative, which or allows. It returns what cannot be
-// carried; "" if all is.
-func (h *haproxy) test(w []string, match *mapping, or bool) string {
+// A junction says which of several tests must hold.
+type junction int
+
+const (
+	allOf junction = iota
+	anyOf
+)
+
+// test adds one test of an acl to match. Another test of the same key is an alternative, for which joined must be anyOf. It returns
+// what cannot be carried; "" if all is.
+func (h *haproxy) test(w []string, match *mapping, joined junction) string {
 	if len(w) == 0 {
 		return "a test is missing"
 	}
@@ -296,7 +307,7 @@ func (h *haproxy) test(w []string, match *mapping, or bool) string {
 		return fetch + ", the whole path, is not supported, only path_beg"
 	case key == "path" && form != "beg" || key != "path" && form != "str" && form != "end":
 		return "-m " + clip(form) + " of " + fetch + " is not supported"
-	case match.get(key) != nil && !or:
+	case match.get(key) != nil && joined == allOf:
 		return "two tests of the " + key + " that must both hold are not supported"
 	}
 	for _, v := range values {

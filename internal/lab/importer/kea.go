@@ -185,19 +185,19 @@ func withoutComments(data []byte) []byte {
 }
 
 // keaSilent are members that bootlab does by itself, that do not matter, or that other functions read.
-var keaSilent = strings.Fields(`interfaces-config subnet4 shared-networks option-data option-def client-classes reservations valid-lifetime min-valid-lifetime
+const keaSilent = `interfaces-config subnet4 shared-networks option-data option-def client-classes reservations valid-lifetime min-valid-lifetime
 	max-valid-lifetime renew-timer rebind-timer calculate-tee-times t1-percent t2-percent lease-database authoritative match-client-id echo-client-id next-server
 	boot-file-name server-hostname control-socket control-sockets loggers expired-leases-processing multi-threading sanity-checks reservations-global reservations-in-subnet
 	reservations-out-of-pool reservations-lookup-first host-reservation-identifiers reservation-mode dhcp-queue-control dhcp4o6-port parked-packet-limit decline-probation-period
 	statistic-default-sample-count statistic-default-sample-age server-tag store-extended-info cache-threshold cache-max-age ip-reservations-unique early-global-reservations-lookup
 	hostname-char-set hostname-char-replacement compatibility user-context comment id subnet interface pools relay name pool pool-id client-class test
-	allocator offer-lifetime hw-address ip-address hostname client-classes 4o6-interface 4o6-interface-id 4o6-subnet hosts-databases hosts-database config-control ddns-use-conflict-resolution`)
+	allocator offer-lifetime hw-address ip-address hostname client-classes 4o6-interface 4o6-interface-id 4o6-subnet hosts-databases hosts-database config-control ddns-use-conflict-resolution`
 
 // unread notes members that have no equivalent.
 func (k *kea) unread(n *node) {
 	for _, m := range n.members {
 		switch {
-		case slices.Contains(keaSilent, m.name):
+		case listed(keaSilent, m.name):
 		case strings.HasPrefix(m.name, "ddns-") || m.name == "dhcp-ddns":
 			if m.name == "ddns-send-updates" && m.node.text == "true" {
 				k.note(m.node.at, "names of clients are served here, and not sent to another DNS server")

@@ -3,11 +3,10 @@ package importer
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // deviceIgnored are devices that every machine of bootlab has, that libvirt adds by itself, or that have no content.
-var deviceIgnored = strings.Fields("emulator serial console rng memballoon input audio")
+const deviceIgnored = "emulator serial console rng memballoon input audio"
 
 // devices adds the devices of a domain. What has no equivalent is a note.
 func (g *guest) devices() {
@@ -33,7 +32,7 @@ func (g *guest) devices() {
 				video++
 				g.video(e, video)
 			default:
-				if !slices.Contains(deviceIgnored, e.name) {
+				if !listed(deviceIgnored, e.name) {
 					g.note(e.at, noEquivalent)
 				}
 			}
@@ -59,7 +58,7 @@ func (g *guest) nic(e *element) {
 	}
 	g.nics = append(g.nics, n)
 	for _, c := range e.children {
-		if !slices.Contains(strings.Fields("mac source model target boot alias address virtualport vlan rom"), c.name) {
+		if !listed("mac source model target boot alias address virtualport vlan rom", c.name) {
 			g.note(c.at, noEquivalent)
 		}
 	}
@@ -161,7 +160,7 @@ func (g *guest) addDisk(e *element, v Volume) {
 		disk.set("cache", e.at, cache)
 	}
 	for _, c := range e.children {
-		if !slices.Contains(strings.Fields("driver source target boot alias address backingStore"), c.name) {
+		if !listed("driver source target boot alias address backingStore", c.name) {
 			g.note(c.at, noEquivalent)
 		}
 	}

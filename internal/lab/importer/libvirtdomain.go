@@ -10,8 +10,8 @@ import (
 const noEquivalent = "there is no equivalent: it is left out"
 
 // domainIgnored are elements of a domain that bootlab or libvirt sets by itself, or that say what the machine is called.
-var domainIgnored = strings.Fields(`name uuid genid title description metadata os features cpu vcpu memory currentMemory memoryBacking
-	devices on_poweroff on_reboot on_crash resource seclabel clock pm`)
+const domainIgnored = `name uuid genid title description metadata os features cpu vcpu memory currentMemory memoryBacking
+	devices on_poweroff on_reboot on_crash resource seclabel clock pm`
 
 // A guest is the host that a domain becomes.
 type guest struct {
@@ -58,7 +58,7 @@ func (m *machines) domain(d Domain) error {
 	g.memory()
 	g.devices()
 	for _, c := range e.children {
-		if !slices.Contains(domainIgnored, c.name) {
+		if !listed(domainIgnored, c.name) {
 			m.note(c.at, noEquivalent)
 		}
 	}
@@ -135,7 +135,7 @@ func (g *guest) platform() {
 			g.vm.setIf("machine", t.at, t.attrs["machine"])
 		}
 		for _, c := range os.children {
-			if !slices.Contains(strings.Fields("type boot bootmenu bios smbios loader nvram firmware"), c.name) {
+			if !listed("type boot bootmenu bios smbios loader nvram firmware", c.name) {
 				g.note(c.at, noEquivalent+"; what a machine boots is in its profile")
 			}
 		}
@@ -143,7 +143,7 @@ func (g *guest) platform() {
 	}
 	for _, features := range g.root.all("features") {
 		for _, c := range features.children {
-			if !slices.Contains(strings.Fields("acpi apic pae smm vmport gic"), c.name) {
+			if !listed("acpi apic pae smm vmport gic", c.name) {
 				g.note(c.at, noEquivalent)
 			}
 		}

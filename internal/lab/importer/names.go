@@ -199,7 +199,7 @@ func (h *host) write(d *draft, hosts, clusters *mapping) {
 	} else if len(d.networks) == 1 {
 		h.options.inherit(d.networks[0].options)
 	}
-	h.options.write(&h.mapping, false)
+	h.options.write(&h.mapping)
 	hosts.add(&entry{key: name, at: h.at, sub: &h.mapping})
 }
 

@@ -68,8 +68,8 @@ func (d *draft) bootFile(s settings, t target) {
 		d.note(s.file.at, "%s", profileHint)
 		return
 	}
-	t.scope.set(s.next.at, 66, "text:"+server, false)
-	t.scope.set(s.file.at, 67, "text:"+s.file.words[0], false)
+	t.scope.set(66, option{at: s.next.at, value: "text:" + server})
+	t.scope.set(67, option{at: s.file.at, value: "text:" + s.file.words[0]})
 }
 
 // routeBytes reads the bytes of option 121 (RFC 3442) as pairs of destination and gateway.

@@ -63,8 +63,13 @@ func (d *draft) leaveOut(root *mapping, lines []*entry, problems lab.Problems) e
 
 // prune removes entries, and mappings and lists that become empty by it.
 func (m *mapping) prune(removed map[*entry]bool) {
-	m.byKey = nil
-	m.entries = slices.DeleteFunc(m.entries, func(e *entry) bool { return e.prune(removed) })
+	m.entries = slices.DeleteFunc(m.entries, func(e *entry) bool {
+		gone := e.prune(removed)
+		if gone {
+			delete(m.byKey, e.key)
+		}
+		return gone
+	})
 }
 
 // prune reports whether nothing is left of e.

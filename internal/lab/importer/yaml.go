@@ -17,7 +17,7 @@ type place struct {
 // A mapping is a mapping of the lab file. Its keys are in the order of keyOrder, then in that of insertion.
 type mapping struct {
 	entries []*entry
-	byKey   map[string]*entry // of entries, once they are many
+	byKey   map[string]*entry // of entries
 }
 
 // An entry is a key with its value: text, a list of texts or mappings, or a mapping.
@@ -32,18 +32,18 @@ type entry struct {
 	needed bool
 	// isList tells an empty list from a text.
 	isList bool
-	texts  map[string]bool // of list, once it is long
+	texts  map[string]bool // of list, once append has added one
 	parent *entry          // of the mapping or list that the entry is in
 }
 
 // keyOrder is the order of keys within a mapping, as docs/lab-file.md has it; topOrder that of the whole file.
-var (
-	topOrder = strings.Fields("version domain appliance networks profiles hosts clusters dns balancers hypervisors")
-	keyOrder = strings.Fields(`subnet interface address router dns search ntp mtu lease dhcp range mac arch vendor_class user_class
+const (
+	topOrder = "version domain appliance networks profiles hosts clusters dns balancers hypervisors"
+	keyOrder = `subnet interface address router dns search ntp mtu lease dhcp range mac arch vendor_class user_class
 		circuit_id remote_id ip ip6 network cluster aliases listen mode balance kind path port expect interval timeout rise fall
 		weight backup forward forward_zones uri bridges hypervisor cpus memory disks firmware machine cpu model boot size volume pool
 		bus format cache domain routes options pools zones backends match check send_proxy accept_proxy
-		max_connections timeouts nics vm`)
+		max_connections timeouts nics vm`
 )
 
 // set puts a text, and replaces one of that key.
@@ -66,31 +66,16 @@ func (m *mapping) append(key string, at place, text string) {
 	if e == nil {
 		e = m.add(&entry{key: key, at: at, isList: true})
 	}
-	if !e.lists(text) {
-		e.list = append(e.list, &entry{at: at, text: text})
-		if e.texts != nil {
-			e.texts[text] = true
-		}
-	}
-}
-
-// many is the length from which mappings and lists are searched by an index.
-const many = 16
-
-// lists reports whether a text is in a list.
-func (e *entry) lists(text string) bool {
-	if e.texts == nil && len(e.list) >= many {
+	if e.texts == nil {
 		e.texts = map[string]bool{}
 		for _, i := range e.list {
-			if i.sub == nil {
-				e.texts[i.text] = true
-			}
+			e.texts[i.text] = true
 		}
 	}
-	if e.texts != nil {
-		return e.texts[text]
+	if !e.texts[text] {
+		e.texts[text] = true
+		e.list = append(e.list, &entry{at: at, text: text})
 	}
-	return slices.ContainsFunc(e.list, func(i *entry) bool { return i.text == text && i.sub == nil })
 }
 
 // appendMap adds a mapping to a list.
@@ -124,29 +109,14 @@ func (m *mapping) add(e *entry) *entry {
 	} else {
 		m.entries = append(m.entries, e)
 	}
-	if m.byKey != nil {
-		m.byKey[e.key] = e
+	if m.byKey == nil {
+		m.byKey = map[string]*entry{}
 	}
+	m.byKey[e.key] = e
 	return e
 }
 
-func (m *mapping) get(key string) *entry {
-	if m.byKey == nil && len(m.entries) >= many {
-		m.byKey = make(map[string]*entry, len(m.entries))
-		for _, e := range m.entries {
-			m.byKey[e.key] = e
-		}
-	}
-	if m.byKey != nil {
-		return m.byKey[key]
-	}
-	for _, e := range m.entries {
-		if e.key == key {
-			return e
-		}
-	}
-	return nil
-}
+func (m *mapping) get(key string) *entry { return m.byKey[key] }
 
 // value returns the text of a key, or "".
 func (m *mapping) value(key string) string {
@@ -190,12 +160,13 @@ func (w *writer) mapping(m *mapping, parent *entry, indent int) {
 }
 
 // sort puts the keys of m, and of what is in it, in order.
-func (m *mapping) sort(order []string) {
+func (m *mapping) sort(order string) {
+	keys := strings.Fields(order)
 	rank := func(e *entry) int {
-		if i := slices.Index(order, e.key); i >= 0 {
+		if i := slices.Index(keys, e.key); i >= 0 {
 			return i
 		}
-		return len(order)
+		return len(keys)
 	}
 	slices.SortStableFunc(m.entries, func(a, b *entry) int { return rank(a) - rank(b) })
 	for _, e := range m.entries {
