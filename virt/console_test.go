@@ -45,7 +45,7 @@ func newConsoleRig(t *testing.T, text string) *consoleRig {
 	r := &consoleRig{libvirt: d}
 	var err error
 	r.log, err = consolelog.Open(consolelog.Config{Dir: t.TempDir()}, consolelog.Deps{
-		Log: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: prometheus.NewRegistry(), Found: func(f consolelog.Finding) {
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, Registerer: prometheus.NewRegistry(), Found: func(f consolelog.Finding) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.found = append(r.found, f)

@@ -84,20 +84,25 @@ func (c *libvirtConn) domains() ([]Domain, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	domains := make([]Domain, 0, len(list))
+	return describeAll(list, describe, (*libvirt.Domain).Free, libvirt.ERR_NO_DOMAIN)
+}
+
+// describeAll describes what is in a list, and frees it. gone is the error of what was undefined since the list was made.
+func describeAll[L, T any](list []L, describe func(*L) (T, error), free func(*L) error, gone libvirt.ErrorNumber) ([]T, error) {
+	all := make([]T, 0, len(list))
 	var failed error
 	for i := range list {
-		d, err := describe(&list[i])
-		_ = list[i].Free()
+		v, err := describe(&list[i])
+		_ = free(&list[i])
 		switch {
-		case code(err) == libvirt.ERR_NO_DOMAIN: // undefined since the list was made
+		case code(err) == gone:
 		case err != nil:
 			failed = plain(err)
 		default:
-			domains = append(domains, d)
+			all = append(all, v)
 		}
 	}
-	return domains, failed
+	return all, failed
 }
 
 // find is Hypervisor.Find.

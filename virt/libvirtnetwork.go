@@ -20,20 +20,7 @@ func (c *libvirtConn) networks() ([]Network, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	var networks []Network
-	var failed error
-	for i := range list {
-		n, err := describeNetwork(&list[i])
-		_ = list[i].Free()
-		switch {
-		case code(err) == libvirt.ERR_NO_NETWORK: // undefined since the list was made
-		case err != nil:
-			failed = plain(err)
-		default:
-			networks = append(networks, n)
-		}
-	}
-	return networks, failed
+	return describeAll(list, describeNetwork, (*libvirt.Network).Free, libvirt.ERR_NO_NETWORK)
 }
 
 func describeNetwork(n *libvirt.Network) (Network, error) {

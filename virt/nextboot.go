@@ -53,9 +53,17 @@ func (s *Server) changeNextBoot(ctx context.Context, host string, fn func(*NextB
 // NextBoot returns what changes the next start of a host's machine.
 func (s *Server) NextBoot(host string) NextBoot { return s.nextBoots.of(host) }
 
+// BootStarts says at which starts a machine boots from a device.
+type BootStarts bool
+
+const (
+	NextStart BootStarts = false
+	EachStart BootStarts = true
+)
+
 // SetBoot sets what a machine boots from at its next start, or at each; BootDefault: as the lab file says. A machine that runs
 // goes on, and its own reboots are no start. It is an error if the machine has no such device.
-func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, always bool) error {
+func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, starts BootStarts) error {
 	m, err := s.placedMachine(ctx, host, s.where)
 	if err != nil {
 		return err
@@ -69,7 +77,7 @@ func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, al
 	case device == BootDisk && len(m.disksOf()) == 0:
 		return fmt.Errorf("VM %s has no disk to boot from", host)
 	}
-	return s.changeNextBoot(ctx, host, func(n *NextBoot) { n.Device, n.Always = device, always && device != BootDefault })
+	return s.changeNextBoot(ctx, host, func(n *NextBoot) { n.Device, n.Always = device, starts == EachStart && device != BootDefault })
 }
 
 // powerOn starts a machine that is off, and the networks that it needs.

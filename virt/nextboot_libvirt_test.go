@@ -118,7 +118,7 @@ func TestAMachineBootsFromItsCDOnce(t *testing.T) {
 	plain := netns.Run(t, "virsh", "-c", d.URI, "dumpxml", "--inactive", "master-0")
 	iso := bootableISO("bootlab CD\r\n")
 	check(t, b.InsertMedia(ctx, "master-0", "http://x/boot.iso", bytes.NewReader(iso), uint64(len(iso))))
-	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, false))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, virt.NextStart))
 	check(t, b.Start(ctx, "master-0"))
 	console := readSerial(t, d, "master-0")
 	waitDiscovers(t, seen, l.Hosts)

@@ -36,7 +36,7 @@ func TestABootDeviceOfOneBoot(t *testing.T) {
 	f, store := newFake(), &memory[virt.NextBoot]{byHost: map[string]virt.NextBoot{}}
 	b := newTestServerWith(t, oneHost(), virt.Config{}, virt.Deps{Driver: f, NextBoots: store})
 	check(t, b.Create(ctx, "master-0"))
-	check(t, b.SetBoot(ctx, "master-0", virt.BootDisk, false))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootDisk, virt.NextStart))
 	f.takeCalls()
 
 	b = newTestServerWith(t, oneHost(), virt.Config{}, virt.Deps{Driver: f, NextBoots: store})
@@ -48,15 +48,15 @@ func TestABootDeviceOfOneBoot(t *testing.T) {
 	check(t, b.Restart(ctx, "master-0"))
 	wantCalls(t, f, "destroy master-0", "start master-0")
 
-	check(t, b.SetBoot(ctx, "master-0", virt.BootDisk, true))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootDisk, virt.EachStart))
 	for range 2 {
 		check(t, b.Restart(ctx, "master-0"))
 		wantCalls(t, f, "destroy master-0", "start-with master-0")
 	}
-	check(t, b.SetBoot(ctx, "master-0", virt.BootDefault, false))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootDefault, virt.NextStart))
 	check(t, b.Restart(ctx, "master-0"))
 	wantCalls(t, f, "destroy master-0", "start master-0")
-	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, false))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, virt.NextStart))
 	wantErr(t, b.Restart(ctx, "master-0"), "boot from its cd, and has none: insert a medium")
 }
 
@@ -72,7 +72,7 @@ func TestNextBootKeepsUnknownElements(t *testing.T) {
 	)), f, virt.Config{})
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.InsertMedia(ctx, "master-0", "http://x/a.iso", strings.NewReader("iso"), 3))
-	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, false))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, virt.NextStart))
 	check(t, b.Start(ctx, "master-0"))
 	for _, part := range []string{`<future kind="device"/>`, `<future kind="disk"/>`, `<x:arg value="1"/>`, "master-0-cd.iso"} {
 		if text := f.startedXML[0]; strings.Count(text, part) != 1 {
@@ -94,7 +94,7 @@ func TestAVirtualMedium(t *testing.T) {
 	check(t, b.Create(ctx, "master-0"))
 	b.events.take()
 	check(t, b.InsertMedia(ctx, "master-0", "http://x/a.iso", strings.NewReader("iso"), 3))
-	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, false))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, virt.NextStart))
 	f.takeCalls()
 	check(t, b.Start(ctx, "master-0"))
 	wantCalls(t, f, "start-with master-0", "boot-order master-0 map[52:54:00:00:02:01:1 sda:0 vda:2]")

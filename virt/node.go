@@ -25,20 +25,7 @@ func (c *libvirtConn) pools() ([]Pool, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	var pools []Pool
-	var failed error
-	for i := range list {
-		p, err := describePool(&list[i])
-		_ = list[i].Free()
-		switch {
-		case code(err) == libvirt.ERR_NO_STORAGE_POOL: // undefined since the list was made
-		case err != nil:
-			failed = plain(err)
-		default:
-			pools = append(pools, p)
-		}
-	}
-	return pools, failed
+	return describeAll(list, describePool, (*libvirt.StoragePool).Free, libvirt.ERR_NO_STORAGE_POOL)
 }
 
 func describePool(p *libvirt.StoragePool) (Pool, error) {

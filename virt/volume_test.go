@@ -144,7 +144,7 @@ func TestSeedOfCloudInit(t *testing.T) {
 	if drives := netns.Run(t, "virsh", "-c", d.URI, "domblklist", "master-0", "--details"); !strings.Contains(drives, seed) || !strings.Contains(drives, "cdrom") {
 		t.Errorf("drives %s", drives)
 	}
-	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, false))
+	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, virt.NextStart))
 	wantErr(t, b.Restart(ctx, "master-0"), "it is to boot from its cd, and has none: insert a medium")
 	check(t, b.Delete(ctx, "master-0", virt.KeepDisks))
 	if _, err := os.Stat(seed); err == nil {

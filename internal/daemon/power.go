@@ -27,7 +27,7 @@ func (d *Daemon) switchPower(ctx context.Context, h *lab.Host, a power.Action, m
 	case power.Off:
 		return "", v.Stop(ctx, h.Name, mode, 0)
 	case power.NetBoot: // over what was set for its boots
-		if err := v.SetBoot(ctx, h.Name, virt.BootDefault, false); err != nil {
+		if err := v.SetBoot(ctx, h.Name, virt.BootDefault, virt.NextStart); err != nil {
 			return "", err
 		}
 		return "", v.Restart(ctx, h.Name)
@@ -96,7 +96,7 @@ func (c *adminBackend) SetBoot(ctx context.Context, name string, device api.Boot
 		return n, errNoHost(l, name)
 	case h.VM != nil:
 		n.By = strings.TrimSpace("libvirt " + c.servers.virt.HypervisorOf(name))
-		err = c.servers.virt.SetBoot(ctx, name, bootDevices[device], always)
+		err = c.servers.virt.SetBoot(ctx, name, bootDevices[device], virt.BootStarts(always))
 	case h.BMC != nil:
 		n.By = controllerOf(h.BMC)
 		how := power.Once

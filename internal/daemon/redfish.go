@@ -140,7 +140,7 @@ func (m *metal) SetBoot(ctx context.Context, name string, b redfish.Boot) error 
 	device := map[redfish.Target]virt.BootDevice{
 		redfish.TargetPxe: virt.BootNetwork, redfish.TargetUEFIHTTP: virt.BootNetwork, redfish.TargetHdd: virt.BootDisk, redfish.TargetCd: virt.BootCD,
 	}[b.Target]
-	return forRedfish(m.virt.SetBoot(ctx, name, device, b.Continuous))
+	return forRedfish(m.virt.SetBoot(ctx, name, device, virt.BootStarts(b.Continuous)))
 }
 
 // Insert implements redfish.Machines.
