@@ -212,8 +212,8 @@ func (s *Server) matchFirstBytes(ctx context.Context, l *activeListener, c *clie
 	if err != nil && !errors.Is(err, errUnknownProtocol) {
 		return nil, rejectTimeout, err
 	}
-	if why := l.unnamed(hello, err); why != "" {
-		s.metrics.unnamed.WithLabelValues(why).Inc()
+	if why := l.reasonWithoutSNI(hello, err); why != "" {
+		s.metrics.withoutSNI.WithLabelValues(why).Inc()
 	}
 	f := l.byName(hello.name)
 	if f == nil {
@@ -222,9 +222,9 @@ func (s *Server) matchFirstBytes(ctx context.Context, l *activeListener, c *clie
 	return l.frontend(f), "", nil
 }
 
-// unnamed returns why the server name of a connection is not known; empty: it is. err is of clientHello. Browsers send an extension
+// reasonWithoutSNI returns why the server name of a connection is not known; empty: it is. err is of clientHello. Browsers send an extension
 // for ECH to every server, so it means nothing if a balancer matches the outer name.
-func (l *listener) unnamed(hello clientHello, err error) string {
+func (l *listener) reasonWithoutSNI(hello clientHello, err error) string {
 	switch {
 	case errors.Is(err, errHelloTooLong):
 		return "too_long"

@@ -23,7 +23,7 @@ const (
 	MetricRequests    = "bootlab_lbproxy_requests_total"
 	MetricRetries     = "bootlab_lbproxy_retries_total"
 	MetricRejected    = "bootlab_lbproxy_rejected_total"
-	MetricUnnamed     = "bootlab_lbproxy_connections_unnamed_total"
+	MetricWithoutSNI  = "bootlab_lbproxy_connections_without_sni_total"
 	MetricBackendUp   = "bootlab_lbproxy_backend_up"
 	MetricMember      = "bootlab_lbproxy_backend_requests_total"
 	MetricMemberErr   = "bootlab_lbproxy_backend_errors_total"
@@ -63,13 +63,13 @@ const (
 )
 
 type metrics struct {
-	connections, bytes, requests, retries, rejected, unnamed *prometheus.CounterVec
-	datagrams                                                *prometheus.CounterVec
-	memberRequests, memberErrors, memberConns                *prometheus.CounterVec
-	active, up, queued                                       *prometheus.GaugeVec
-	checks, latency, memberDial                              *prometheus.HistogramVec
-	limit                                                    prometheus.Gauge
-	delayed, evicted                                         prometheus.Counter
+	connections, bytes, requests, retries, rejected, withoutSNI *prometheus.CounterVec
+	datagrams                                                   *prometheus.CounterVec
+	memberRequests, memberErrors, memberConns                   *prometheus.CounterVec
+	active, up, queued                                          *prometheus.GaugeVec
+	checks, latency, memberDial                                 *prometheus.HistogramVec
+	limit                                                       prometheus.Gauge
+	delayed, evicted                                            prometheus.Counter
 }
 
 // frontendMetrics are the handles of one balancer.
@@ -97,7 +97,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		requests:       counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
 		retries:        counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
 		rejected:       counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
-		unnamed:        counter(MetricUnnamed, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
+		withoutSNI:     counter(MetricWithoutSNI, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
 		memberRequests: counter(MetricMember, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
 		memberErrors:   counter(MetricMemberErr, "Requests in HTTP mode that ended early, and in mode tcp failed connects and connections that the backend reset, by backend and reason.", "balancer", "backend", "reason"),
 		memberConns:    counter(MetricMemberConns, "Connections to backends in mode tcp, by backend.", "balancer", "backend"),
@@ -116,7 +116,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.unnamed, m.active, m.queued, m.up, m.checks, m.memberRequests, m.memberErrors, m.memberConns, m.memberDial, m.latency, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.withoutSNI, m.active, m.queued, m.up, m.checks, m.memberRequests, m.memberErrors, m.memberConns, m.memberDial, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

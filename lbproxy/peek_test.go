@@ -342,7 +342,7 @@ func TestEncryptedClientHello(t *testing.T) {
 		if !strings.HasPrefix(string(got), test.want+" ") || err != nil || !c.ConnectionState().ECHAccepted || c.ConnectionState().ServerName != "inner.lab" {
 			t.Errorf("outer name %s: %q, %v, want the balancer %s", test.outer, got, err, test.want)
 		}
-		if got := testutil.ToFloat64(r.metrics.unnamed.WithLabelValues("ech")); got != test.count {
+		if got := testutil.ToFloat64(r.metrics.withoutSNI.WithLabelValues("ech")); got != test.count {
 			t.Errorf("outer name %s: %v connections counted, want %v", test.outer, got, test.count)
 		}
 	}

@@ -125,7 +125,7 @@ func TestRouteByServerName(t *testing.T) {
 			t.Errorf("%q for a hello of %d bytes, want rest", got, len(long))
 		}
 		for reason, want := range map[string]float64{"no_name": 2, "no_tls": 1, "too_long": 1} {
-			if got := testutil.ToFloat64(r.metrics.unnamed.WithLabelValues(reason)); got != want {
+			if got := testutil.ToFloat64(r.metrics.withoutSNI.WithLabelValues(reason)); got != want {
 				t.Errorf("%v connections counted as %s, want %v", got, reason, want)
 			}
 		}
