@@ -161,12 +161,12 @@ type AdminConfig struct {
 // AdminDeps is what Admin needs. All fields are required. An error of any of them may be an
 // *api.Error, or carry a status in a method HTTPStatus() int; otherwise it is answered with 500.
 type AdminDeps struct {
-	Backend  Backend
-	Gatherer prometheus.Gatherer // what /metrics shows
-	Metrics  prometheus.Registerer
-	Log      *slog.Logger
-	Now      func() time.Time
-	Panics   *panics.Server // counts contained panics; nil: they are only logged
+	Backend    Backend
+	Gatherer   prometheus.Gatherer // what /metrics shows
+	Registerer prometheus.Registerer
+	Log        *slog.Logger
+	Now        func() time.Time
+	Panics     *panics.Server // counts contained panics; nil: they are only logged
 
 	// Own reports whether a Host header means this appliance: a name in lower case, or an address, and a port; 0: none.
 	Own func(host string, port uint16) bool
@@ -193,9 +193,9 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	if len(cfg.Token) < minToken {
 		return nil, fmt.Errorf("new admin server: a token of %d characters is too short: want %d or more", len(cfg.Token), minToken)
 	}
-	m, err := newMetrics(deps.Metrics, "admin", areaNames())
+	m, err := newMetrics(deps.Registerer, "admin", areaNames())
 	if err == nil {
-		err = m.registerLogins(deps.Metrics)
+		err = m.registerLogins(deps.Registerer)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("new admin server: %w", err)

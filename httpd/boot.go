@@ -88,16 +88,16 @@ type BootConfig struct {
 
 // BootDeps is what Boot needs. All fields are required.
 type BootDeps struct {
-	Table    func() *Table // never returns nil
-	Boot     BootService
-	Firmware fs.FS // network boot programs, by file name
-	Leases   Leases
-	Mirrors  Mirrors
-	Events   event.Recorder
-	Metrics  prometheus.Registerer
-	Log      *slog.Logger
-	Now      func() time.Time
-	Panics   *panics.Server // counts contained panics; nil: they are only logged
+	Table      func() *Table // never returns nil
+	Boot       BootService
+	Firmware   fs.FS // network boot programs, by file name
+	Leases     Leases
+	Mirrors    Mirrors
+	Events     event.Recorder
+	Registerer prometheus.Registerer
+	Log        *slog.Logger
+	Now        func() time.Time
+	Panics     *panics.Server // counts contained panics; nil: they are only logged
 }
 
 // Boot is the HTTP server for machines.
@@ -111,7 +111,7 @@ type Boot struct {
 // NewBoot returns a server. The error is that its metrics are registered already.
 func NewBoot(cfg BootConfig, deps BootDeps) (*Boot, error) {
 	required.Fields(deps, "Panics")
-	m, err := newMetrics(deps.Metrics, "http", routeNames())
+	m, err := newMetrics(deps.Registerer, "http", routeNames())
 	if err != nil {
 		return nil, fmt.Errorf("new http server: %w", err)
 	}

@@ -240,7 +240,7 @@ func newBootServer(t testing.TB, limits httpd.Limits, files map[string][]byte) *
 	}
 	w.serve(t)
 	mirrors, err := mirror.New(mirror.Config{Dir: t.TempDir()}, mirror.Deps{
-		Mirrors: func() []*lab.Mirror { return nil }, Events: w.events, Metrics: w.reg, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Mirrors: func() []*lab.Mirror { return nil }, Events: w.events, Registerer: w.reg, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func newBootServer(t testing.TB, limits httpd.Limits, files map[string][]byte) *
 		level = slog.LevelInfo
 	}
 	b, err := httpd.NewBoot(httpd.BootConfig{Limits: limits}, httpd.BootDeps{
-		Table: w.table.Load, Boot: w.service, Leases: leases{}, Mirrors: mirrors, Events: w.events, Metrics: w.reg,
+		Table: w.table.Load, Boot: w.service, Leases: leases{}, Mirrors: mirrors, Events: w.events, Registerer: w.reg,
 		Firmware: firmware(), Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: level})),
 	})

@@ -37,7 +37,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 		*clusters
 	}{&adminBackend{Daemon: d, servers: s}, d.clusters}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
-		Backend: backend, Gatherer: d.registry, Metrics: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own, Panics: d.panics.Server(serverAdmin),
+		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own, Panics: d.panics.Server(serverAdmin),
 	})
 }
 

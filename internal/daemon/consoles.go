@@ -19,7 +19,7 @@ func (d *Daemon) openConsoles() (*consolelog.Log, error) {
 		consolelog.Panic: event.ConsolePanic, consolelog.Emergency: event.ConsoleEmergency, consolelog.NoBootDevice: event.ConsoleNoBootDevice,
 	}
 	return consolelog.Open(consolelog.Config{Dir: d.inState(consolesFolder)}, consolelog.Deps{
-		Log: d.serverLog, Now: time.Now, Metrics: d.registry, Found: func(f consolelog.Finding) {
+		Log: d.serverLog, Now: time.Now, Registerer: d.registry, Found: func(f consolelog.Finding) {
 			d.bus.Record(event.Event{Kind: kinds[f.Meaning], Host: f.Host, Detail: f.Line})
 		},
 	})

@@ -110,7 +110,7 @@ func (d *Daemon) newDNS() (*dnsd.Server, error) {
 func (d *Daemon) newMirrors() (*mirror.Cache, error) {
 	return mirror.New(mirror.Config{Dir: d.inState("mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
-		Events:  d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
+		Events:  d.bus, Registerer: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 }
 
@@ -118,7 +118,7 @@ func (d *Daemon) newHTTP(nbps fs.FS, mirrors *mirror.Cache) (*httpd.Boot, error)
 	return httpd.NewBoot(httpd.BootConfig{Limits: httpd.Limits{Connections: d.shares.HTTPRequests}}, httpd.BootDeps{
 		Panics: d.panics.Server(serverHTTP),
 		Table:  table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Boot:   d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
+		Boot:   d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: mirrors, Events: d.bus, Registerer: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 }
 

@@ -147,7 +147,7 @@ func newBootServer(t *testing.T, l *lab.Lab, table *boot.Table) *bootServer {
 	}
 	w.http, err = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: func() *httpd.Table { return files }, Boot: bootService, Firmware: fstest.MapFS{}, Leases: w, Mirrors: noMirrors{}, Events: w,
-		Metrics: prometheus.NewRegistry(), Log: quiet, Now: clock,
+		Registerer: prometheus.NewRegistry(), Log: quiet, Now: clock,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@
 // file share one download and read the file while it is written. The last bytes of a file are held back until it is complete
 // and its checksum, if one is known, is verified: an incomplete file is never served as complete, and never cached.
 //
-//	c, err := mirror.New(mirror.Config{Dir: "/var/lib/bootlab/mirrors"}, mirror.Deps{Events: bus, Metrics: registry, Log: log, Now: time.Now})
+//	c, err := mirror.New(mirror.Config{Dir: "/var/lib/bootlab/mirrors"}, mirror.Deps{Events: bus, Registerer: registry, Log: log, Now: time.Now})
 //	go c.Run(ctx)                                                     // until ctx ends; downloads end with it
 //	f, err := c.Open(r.Context(), lab.Mirror("debian"), "dists/stable/InRelease", http.MethodGet)
 //	if err != nil { … }                                               // its HTTPStatus() is the status to answer

@@ -157,7 +157,7 @@ func newPatientWorld(t testing.TB, dir string, idle time.Duration, m lab.Mirror)
 	}
 	w := &world{dir: dir, clock: clock.New(time.Now()), events: &tape{}, reg: prometheus.NewRegistry(), mirror: &m}
 	c, err := mirror.New(mirror.Config{Dir: dir, Idle: idle}, mirror.Deps{
-		Mirrors: func() []*lab.Mirror { return []*lab.Mirror{&m} }, Events: w.events, Metrics: w.reg,
+		Mirrors: func() []*lab.Mirror { return []*lab.Mirror{&m} }, Events: w.events, Registerer: w.reg,
 		Log: slog.New(slog.DiscardHandler), Now: w.clock.Now,
 	})
 	if err != nil {

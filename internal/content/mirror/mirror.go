@@ -27,11 +27,11 @@ type Config struct {
 
 // Deps is what a Cache needs. All fields are required.
 type Deps struct {
-	Mirrors func() []*lab.Mirror // of the current lab; their caches are loaded at the start
-	Events  event.Recorder
-	Metrics prometheus.Registerer
-	Log     *slog.Logger
-	Now     func() time.Time
+	Mirrors    func() []*lab.Mirror // of the current lab; their caches are loaded at the start
+	Events     event.Recorder
+	Registerer prometheus.Registerer
+	Log        *slog.Logger
+	Now        func() time.Time
 }
 
 // defaultIdle is longer than a mirror takes to spin up a disk, and shorter than apt's timeout.
@@ -54,7 +54,7 @@ type Cache struct {
 // New returns a cache. It touches no disk yet. The error is that its metrics are registered already.
 func New(cfg Config, deps Deps) (*Cache, error) {
 	required.Fields(deps)
-	m, err := newMetrics(deps.Metrics)
+	m, err := newMetrics(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("new mirror cache: %w", err)
 	}

@@ -25,10 +25,10 @@ type Config struct {
 
 // Deps are what a Log needs. All but Found are required.
 type Deps struct {
-	Log     *slog.Logger
-	Now     func() time.Time
-	Metrics prometheus.Registerer
-	Found   func(Finding) // called for lines that matter, from Run; once for each meaning and boot
+	Log        *slog.Logger
+	Now        func() time.Time
+	Registerer prometheus.Registerer
+	Found      func(Finding) // called for lines that matter, from Run; once for each meaning and boot
 }
 
 // A Finding is a line that matters.
@@ -79,7 +79,7 @@ func Open(cfg Config, deps Deps) (*Log, error) {
 		cfg: cfg, deps: deps, queue: make(chan part, cfg.Queue), hosts: map[string]*host{}, boots: map[string][]Boot{},
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricDropped, Help: "Bytes of serial consoles that were not kept, because the disk was too slow or failed."}),
 	}
-	if err := deps.Metrics.Register(l.dropped); err != nil {
+	if err := deps.Registerer.Register(l.dropped); err != nil {
 		return nil, fmt.Errorf("register metrics of consoles: %w", err)
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {

@@ -30,7 +30,7 @@ func check(t *testing.T, err error) {
 // open runs a Log until the test ends or stop is called.
 func open(t *testing.T, cfg consolelog.Config, found func(consolelog.Finding)) (l *consolelog.Log, stop func()) {
 	t.Helper()
-	l, err := consolelog.Open(cfg, consolelog.Deps{Log: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: prometheus.NewRegistry(), Found: found})
+	l, err := consolelog.Open(cfg, consolelog.Deps{Log: slog.New(slog.DiscardHandler), Now: time.Now, Registerer: prometheus.NewRegistry(), Found: found})
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -4,7 +4,7 @@
 // others, and nothing correct depends on it. A machine with ten boots takes 2 KiB of memory; the events themselves are in the store and
 // are read on request. A writer behind a bounded queue saves them once a second, so that a crash loses the last second at most.
 //
-//	tl, err := timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: log, Metrics: registry})
+//	tl, err := timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: log, Registerer: registry})
 //	bus := event.NewBus(event.BusConfig{Recorders: []event.Recorder{tl}})
 //	go tl.Run(ctx)                             // saves; returns once the last event is saved
 //	boots, err := tl.Boots(ctx, "master-0")    // by host, or by MAC with colons; the oldest first

@@ -50,9 +50,9 @@ func (c Config) withDefaults() Config {
 
 // Deps are what a Recorder needs. All are required.
 type Deps struct {
-	Store   store.Store
-	Log     *slog.Logger
-	Metrics prometheus.Registerer
+	Store      store.Store
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
 }
 
 // A Recorder keeps the boots of all machines. It is safe for concurrent use.
@@ -159,7 +159,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
 	for _, queue := range []string{dropSave, dropFollow, dropBoot} {
 		r.dropped[queue] = dropped.WithLabelValues(queue)
 	}
-	deps.Metrics.MustRegister(dropped)
+	deps.Registerer.MustRegister(dropped)
 	return r, r.load(ctx)
 }
 

@@ -49,7 +49,7 @@ func newRig(t testing.TB, cfg timeline.Config, s store.Store) *rig {
 	t.Helper()
 	r := &rig{store: s, registry: prometheus.NewRegistry(), now: epoch}
 	var err error
-	r.Recorder, err = timeline.Open(t.Context(), cfg, timeline.Deps{Store: s, Log: slog.New(slog.DiscardHandler), Metrics: r.registry})
+	r.Recorder, err = timeline.Open(t.Context(), cfg, timeline.Deps{Store: s, Log: slog.New(slog.DiscardHandler), Registerer: r.registry})
 	if err != nil {
 		t.Fatal(err)
 	}
