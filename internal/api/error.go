@@ -15,8 +15,10 @@ var ErrInterrupted error = interruption{}
 
 type interruption struct{}
 
+// Error implements error.
 func (interruption) Error() string { return "interrupted" }
 
+// Unwrap returns the cause.
 func (interruption) Unwrap() error { return context.Canceled }
 
 // interrupted returns err, and ErrInterrupted for an error of a cancelled context.
@@ -30,6 +32,7 @@ func interrupted(err error) error {
 // A body is the body of an answer, whose errors say whether reading it was interrupted.
 type body struct{ io.ReadCloser }
 
+// Read implements io.Reader.
 func (b body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	return n, interrupted(err)
