@@ -37,7 +37,7 @@ type doctorResult struct {
 
 func examine(cmd *cobra.Command, o *options) error {
 	r := doctorResult{}
-	l, found, err := daemon.Check(o.lab, false)
+	l, found, err := daemon.Check(o.lab, daemon.Lenient)
 	for _, p := range slices.Concat(problemsOf(err), found.Faults) {
 		text := p.Message
 		if p.Key != "" {

@@ -38,7 +38,7 @@ type checkResult struct {
 }
 
 func check(cmd *cobra.Command, o *options, strict, live bool) error {
-	l, found, err := daemon.Check(o.lab, strict)
+	l, found, err := daemon.Check(o.lab, daemon.Strictness(strict))
 	if err == nil && (live || daemon.HasInterface(l)) {
 		found.Warnings = append(found.Warnings, daemon.InterfaceWarnings(l)...)
 	}

@@ -56,9 +56,17 @@ type Findings struct {
 	Warnings lab.Problems
 }
 
-// add adds a warning, or what strict makes an error of it.
-func (f *Findings) add(p *lab.Problem, fault bool) {
-	if fault {
+// A Strictness says what missing files and unreadable zones are.
+type Strictness bool
+
+const (
+	Lenient Strictness = false // warnings
+	Strict  Strictness = true  // errors
+)
+
+// add adds a missing file or an unreadable zone.
+func (f *Findings) add(p *lab.Problem, s Strictness) {
+	if s == Strict {
 		f.Faults = append(f.Faults, p)
 		return
 	}
@@ -66,8 +74,8 @@ func (f *Findings) add(p *lab.Problem, fault bool) {
 }
 
 // Check finds what a start of the daemon, or a reload, would find. The error is why the lab would be refused; the lab is nil if it cannot be
-// read. Strict makes missing files and unreadable zones errors.
-func Check(path string, strict bool) (*lab.Lab, Findings, error) {
+// read.
+func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 	l, warnings, err := load.Check(path, load.Options{InterfaceAddr: InterfaceAddr})
 	var found Findings
 	for _, p := range warnings {

@@ -78,7 +78,7 @@ redfish:
   certificate: text.pem
   accounts: {admin: {password_file: password}}
 `})
-	_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), false)
+	_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Lenient)
 	if err != nil {
 		t.Fatal(err)
 	}

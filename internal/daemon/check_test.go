@@ -30,12 +30,12 @@ dns:
 		"dns.keys.ns.secret_file: requests with the key ns. are refused: open " + dir + "/gone.key: no such file or directory",
 		"dns.zones.gone.example.file: zone gone.example. answers SERVFAIL: open " + dir + "/gone.zone: no such file or directory",
 	}
-	_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), false)
+	_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Lenient)
 	if err != nil || len(found.Faults) > 0 {
 		t.Fatal(err, found.Faults)
 	}
 	wantEach(t, "warnings", found.Warnings.Error(), want)
-	if _, found, err = daemon.Check(filepath.Join(dir, "lab.yaml"), true); err != nil || len(found.Warnings) > 0 {
+	if _, found, err = daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Strict); err != nil || len(found.Warnings) > 0 {
 		t.Errorf("strict: %v, warnings %v", err, found.Warnings)
 	}
 	wantEach(t, "errors", found.Faults.Error(), want)
@@ -85,7 +85,7 @@ clusters: {k: {kind: kubernetes, address: 10.0.0.10}}
 			t.Parallel()
 			dir := t.TempDir()
 			writeFiles(t, dir, map[string]string{"lab.yaml": strings.Replace(text, "OS", tt.os, 1)})
-			_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), tt.strict)
+			_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Strictness(tt.strict))
 			if errs := errors.Join(err, found.Faults.Err()); errs == nil || !strings.Contains(errs.Error(), tt.err) {
 				t.Errorf("%v, want %q", errs, tt.err)
 			}
@@ -103,7 +103,7 @@ func TestForgottenInterface(t *testing.T) {
 	r := newRig(t, "10.78.0.1")
 	r.write(strings.Replace(r.read(), ", interface: "+r.seg.Bridge, "", 1))
 	want := "networks.n.interface: is missing, and " + r.seg.Bridge + " has the network's address 10.78.0.1: want interface: " + r.seg.Bridge + "; without it machines are served only through a relay agent"
-	_, found, err := daemon.Check(r.lab, false)
+	_, found, err := daemon.Check(r.lab, daemon.Lenient)
 	if err != nil || !strings.Contains(found.Warnings.Error(), want) {
 		t.Errorf("check: %v, warnings %v", err, found.Warnings)
 	}
