@@ -11,7 +11,7 @@ import (
 )
 
 // onWall gives a lease of the book the times of the wall clock. The zero Expiry is that of one that never ends.
-func (l *learned) onWall(lease *leases.Lease) {
+func (l *persistentState) onWall(lease *leases.Lease) {
 	if lease.Start = l.clock.Wall(lease.Start); lease.Expiry.Equal(leases.Forever) {
 		lease.Expiry = time.Time{}
 		return

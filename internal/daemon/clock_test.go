@@ -43,12 +43,12 @@ func TestClockNote(t *testing.T) {
 		}
 	}
 	l := leases.Lease{Start: c.Now(), Expiry: end}
-	(&learned{clock: c}).onWall(&l)
+	(&persistentState{clock: c}).onWall(&l)
 	if !l.Start.Equal(wall) || !l.Expiry.Equal(wall.Add(12*time.Hour)) {
 		t.Errorf("a lease is shown from %v to %v", l.Start, l.Expiry)
 	}
 	never := leases.Lease{State: leases.Active, Start: c.Now(), Expiry: leases.Forever}
-	(&learned{clock: c}).onWall(&never)
+	(&persistentState{clock: c}).onWall(&never)
 	if shown := leaseOf(&lab.Lab{}, &never, wall); !shown.Expires.IsZero() || shown.State != api.LeaseActive {
 		t.Errorf("a lease that never ends is %s and ends %v", shown.State, shown.Expires)
 	}
@@ -97,7 +97,7 @@ func TestInstallOverAJump(t *testing.T) {
 
 			quiet := slog.New(slog.DiscardHandler)
 			d := &Daemon{log: quiet, serverLog: quiet, bus: bus}
-			l, err := d.openLearned(ctx, s, leases.NewReader())
+			l, err := d.openPersistentState(ctx, s, leases.NewReader())
 			if err != nil {
 				t.Fatal(err)
 			}

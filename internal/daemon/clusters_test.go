@@ -21,7 +21,7 @@ import (
 func newClusters(t *testing.T) *clusters {
 	t.Helper()
 	mem := storetest.Memory()
-	d := &Daemon{log: slog.New(slog.DiscardHandler), learned: &learned{store: mem, saver: newSaver(mem)}}
+	d := &Daemon{log: slog.New(slog.DiscardHandler), persistentState: &persistentState{store: mem, saver: newSaver(mem)}}
 	c, err := d.openClusters(t.Context())
 	if err != nil {
 		t.Fatal(err)

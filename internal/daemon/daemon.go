@@ -63,7 +63,7 @@ type Daemon struct {
 	reloads   reloads
 	warned    loggedWarnings
 
-	*learned
+	*persistentState
 	*servers
 	sockets       *sockets
 	health        *health
@@ -78,7 +78,7 @@ type Daemon struct {
 	panics        *panics.All
 	neighbours    *neighbour.Resolver
 	vips          *vip.Holder
-	file          *logfile.Store // of learned
+	file          *logfile.Store // of persistentState
 	served        *served
 	installWatch  *installWatch
 	clusters      *clusters
@@ -208,7 +208,7 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 	return user, err
 }
 
-// readStore opens the store and reads what was learned.
+// readStore opens the store and reads the persistent state.
 func (d *Daemon) readStore(ctx context.Context) (err error) {
 	appliance := d.current.Load().Lab.Appliance
 	read := leases.NewReader()
@@ -221,7 +221,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	if err := d.newBus(ctx, d.file); err != nil {
 		return err
 	}
-	if d.learned, err = d.openLearned(ctx, d.file, read, d.current.Load().DHCP.Pools()...); err != nil {
+	if d.persistentState, err = d.openPersistentState(ctx, d.file, read, d.current.Load().DHCP.Pools()...); err != nil {
 		return err
 	}
 	defer d.saver.flush()
@@ -296,7 +296,7 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	if d.reloadMetrics, err = metrics.NewLab(d.registry, d.cfg.Version, d.current.Load().Lab.Name); err != nil {
 		return err
 	}
-	d.timeline, err = timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: d.serverLog, Metrics: d.registry})
+	d.timeline, err = timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: d.serverLog, Registerer: d.registry})
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func readState(t *testing.T, dir string) (known, store.Store) {
 	bus := event.NewBus(event.BusConfig{Now: time.Now})
 	quiet := slog.New(slog.DiscardHandler)
 	d := &Daemon{log: quiet, serverLog: quiet, bus: bus}
-	l, err := d.openLearned(t.Context(), s, read)
+	l, err := d.openPersistentState(t.Context(), s, read)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ hosts:
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &adminBackend{Daemon: &Daemon{learned: &learned{book: book, clock: clock}}}
+			c := &adminBackend{Daemon: &Daemon{persistentState: &persistentState{book: book, clock: clock}}}
 			if got := c.nextFree(l, l.Networks[0]); got.String() != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}

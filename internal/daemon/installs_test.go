@@ -52,7 +52,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{log: slog.New(slog.DiscardHandler), installWatch: newInstallWatch(), learned: &learned{store: store, clock: clock, book: book, installs: installs}}
+	d := &Daemon{log: slog.New(slog.DiscardHandler), installWatch: newInstallWatch(), persistentState: &persistentState{store: store, clock: clock, book: book, installs: installs}}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	h := l.Host("a")
 	ticket, err := installs.Boot(t.Context(), h, install.Request{Prepare: func() (install.Signals, error) { return install.NextBoot | install.SystemLease, nil }})
@@ -121,7 +121,7 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{learned: &learned{installs: installs}, bus: bus, loops: bootloop.New(time.Now)}
+	d := &Daemon{persistentState: &persistentState{installs: installs}, bus: bus, loops: bootloop.New(time.Now)}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	c := &adminBackend{Daemon: d}
 	for _, tt := range []struct {

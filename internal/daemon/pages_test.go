@@ -49,7 +49,7 @@ func backendOf(t *testing.T, n int) *adminBackend {
 		}
 		addr = addr.Next()
 	}
-	times, err := timeline.Open(t.Context(), timeline.Config{}, timeline.Deps{Store: s, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	times, err := timeline.Open(t.Context(), timeline.Config{}, timeline.Deps{Store: s, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func backendOf(t *testing.T, n int) *adminBackend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{learned: &learned{clock: clock, book: book, discovered: found}, timeline: times}
+	d := &Daemon{persistentState: &persistentState{clock: clock, book: book, discovered: found}, timeline: times}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	return &adminBackend{Daemon: d}
 }

@@ -314,7 +314,7 @@ func openSockets(ctx context.Context, h *health, l *lab.Lab, path string) (*sock
 	return s, nil
 }
 
-// makeFolders makes the folders of learned state and of the admin socket.
+// makeFolders makes the folders of persistent state and of the admin socket.
 func makeFolders(a lab.Appliance) error {
 	if err := stateFolder(a, makeFolder); err != nil {
 		return err

@@ -27,8 +27,8 @@ import (
 // stateFile is the embedded store, below appliance.state.
 const stateFile = "state.db"
 
-// learned is the state that is kept over restarts.
-type learned struct {
+// persistentState is the state that is kept over restarts.
+type persistentState struct {
 	store      store.Store
 	saver      *saver        // for what no request waits for
 	clock      *leases.Clock // all times of book are its
@@ -79,8 +79,8 @@ func openStore(a lab.Appliance, log *slog.Logger, followers ...logfile.Follower)
 	return s, nil
 }
 
-// openLearned makes the lease book of what was read, which serves the pools, and reads install states and discovered machines from the store.
-func (d *Daemon) openLearned(ctx context.Context, s store.Store, read *leases.Reader, pools ...*leases.Pool) (*learned, error) {
+// openPersistentState makes the lease book of what was read, which serves the pools, and reads install states and discovered machines from the store.
+func (d *Daemon) openPersistentState(ctx context.Context, s store.Store, read *leases.Reader, pools ...*leases.Pool) (*persistentState, error) {
 	clock, err := leases.OpenClock(ctx, s, leases.SystemHost())
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store, read *leases.Re
 	}
 	save := newSaver(s)
 	serials, err := openSerials(ctx, s, save, d.log)
-	return &learned{store: s, saver: save, clock: clock, book: book, installs: installs, discovered: found, serials: serials, updates: updates}, err
+	return &persistentState{store: s, saver: save, clock: clock, book: book, installs: installs, discovered: found, serials: serials, updates: updates}, err
 }
 
 // damageOf returns what losses of the store mean for install states; nil: nothing.
