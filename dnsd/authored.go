@@ -211,9 +211,8 @@ func roundTrips(b []byte, owner int) bool {
 	if err != nil || again == nil {
 		return false
 	}
-	buf := make([]byte, dns.Len(again)+16)
-	end, err := dns.PackRR(again, buf, 0, nil, false)
-	return err == nil && bytes.HasSuffix(buf[:end], rdata)
+	wire, err := packRecord(again)
+	return err == nil && bytes.HasSuffix(wire, rdata)
 }
 
 // isMeta reports whether a type is for questions and transactions only (RFC 6895 section 3.1).

@@ -154,10 +154,8 @@ func (d *difference) addRecords(list *[]string, z *zone, nd *node, other *zone, 
 		if set.rtype == typeSOA || bytes.Equal(z.setData(set), there) {
 			continue
 		}
-		off := set.data
-		for range set.n {
-			var rdata []byte
-			if rdata, off = z.next(off); !hasData(there, rdata) {
+		for rdata := range z.data(set) {
+			if !hasData(there, rdata) {
 				rr := string(appendRecord(nil, z.nameOf(nd), set, rdata))
 				*list = append(*list, rr)
 				d.size += len(rr)

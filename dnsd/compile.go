@@ -469,10 +469,7 @@ func (t *Table) appendDelegations(b []byte, z *zone) []byte {
 		b = append(b, z.nameOf(nd)...)
 		set := z.set(nd, typeNS)
 		b = append(b, z.setData(set)...)
-		off := set.data
-		for range set.n {
-			var rdata []byte
-			rdata, off = z.next(off)
+		for rdata := range z.data(set) {
 			var host name
 			if _, err := host.parse(rdata); err != nil {
 				continue

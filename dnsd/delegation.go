@@ -35,10 +35,7 @@ func (t *Table) delegationOf(n *name) *delegation {
 	origin := n.suffix(m.cut)
 	d := &delegation{zone: nameText(origin)}
 	set := m.zone.set(m.zone.node(n, m.cut), typeNS)
-	off := set.data
-	for range set.n {
-		var rdata []byte
-		rdata, off = m.zone.next(off)
+	for rdata := range m.zone.data(set) {
 		var host name
 		if _, err := host.parse(rdata); err == nil {
 			d.servers = append(d.servers, nameServer{bytes.Clone(host.bytes()), t.addressesOf(&host)})
@@ -62,10 +59,7 @@ func (t *Table) addressesOf(n *name) (addrs []netip.Addr) {
 		if set == nil {
 			continue
 		}
-		off := set.data
-		for range set.n {
-			var rdata []byte
-			rdata, off = z.next(off)
+		for rdata := range z.data(set) {
 			if a, ok := netip.AddrFromSlice(rdata); ok {
 				addrs = append(addrs, a)
 			}

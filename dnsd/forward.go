@@ -86,13 +86,8 @@ func (f *forwarder) cached(r *request) bool {
 
 // askForRefresh lets a question be asked again in the background. If many wait already, the answer just expires.
 func (f *forwarder) askForRefresh(r *request) {
-	n := *r.cur
-	q := upstreamQuery{table: r.t, name: &n, qtype: r.q.qtype, do: r.q.do, cd: r.q.flags&flagCD != 0, refresh: true}
-	if r.delegated {
-		q.cut = r.t.delegationOf(r.cur)
-	} else {
-		q.servers, _ = r.t.upstreams(r.cur)
-	}
+	n, q := *r.cur, r.upstreamQuery()
+	q.name, q.refresh = &n, true
 	select {
 	case f.refreshes <- q:
 	default:
@@ -114,13 +109,18 @@ func (f *forwarder) refresh(ctx context.Context) {
 
 // resolve returns the answer about r.cur, from the cache or from other servers. A question that is pending is not sent again.
 func (f *forwarder) resolve(ctx context.Context, r *request) (*cacheEntry, error) {
+	return f.resolveShared(ctx, r.upstreamQuery())
+}
+
+// upstreamQuery returns the question about r.cur for other servers.
+func (r *request) upstreamQuery() upstreamQuery {
 	q := upstreamQuery{table: r.t, name: r.cur, qtype: r.q.qtype, do: r.q.do, cd: r.q.flags&flagCD != 0}
 	if r.delegated {
 		q.cut = r.t.delegationOf(r.cur)
 	} else {
 		q.servers, _ = r.t.upstreams(r.cur)
 	}
-	return f.resolveShared(ctx, q)
+	return q
 }
 
 func (f *forwarder) resolveShared(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
@@ -346,12 +346,11 @@ func (e *cacheEntry) setTargets(m *dns.Msg, qtype uint16) {
 	}
 	for _, rr := range m.Answer {
 		if cname, ok := rr.(*dns.CNAME); ok {
-			wire := make([]byte, maxName)
-			n, err := dns.PackDomainName(dns.CanonicalName(cname.Target), wire, 0, nil, false)
+			wire, err := packName(dns.CanonicalName(cname.Target))
 			if err != nil {
 				return // the rest cannot be followed
 			}
-			e.targets = append(e.targets, slices.Clone(wire[:n]))
+			e.targets = append(e.targets, slices.Clone(wire))
 		}
 	}
 	e.endless = len(e.targets) > 0 && m.Rcode != dns.RcodeNameError && len(m.Ns) == 0 && endsInCNAME(m.Answer, qtype)
@@ -435,16 +434,15 @@ func (r *request) appendCached(e *cacheEntry, now time.Time) error {
 
 // raw adds a record without compression.
 func (w *writer) raw(s section, rr dns.RR) error {
-	buf := make([]byte, dns.Len(rr)+16)
-	n, err := dns.PackRR(rr, buf, 0, nil, false)
+	wire, err := packRecord(rr)
 	if err != nil {
 		return fmt.Errorf("pack %s: %w", rr.Header().Name, err)
 	}
-	if w.full || len(w.b)+n > w.limit {
+	if w.full || len(w.b)+len(wire) > w.limit {
 		w.full = true
 		return nil
 	}
-	w.b = append(w.b, buf[:n]...)
+	w.b = append(w.b, wire...)
 	w.count[s]++
 	return nil
 }

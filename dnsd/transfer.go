@@ -124,10 +124,7 @@ type transferWriter struct {
 
 // set adds an RRset.
 func (t *transferWriter) set(owner []byte, set *rrset) {
-	off := set.data
-	for range set.n {
-		var rdata []byte
-		rdata, off = t.zone.next(off)
+	for rdata := range t.zone.data(set) {
 		t.buf = appendRecord(t.buf[:0], owner, set, rdata)
 		t.record(t.buf)
 	}

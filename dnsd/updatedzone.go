@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
-
-	"github.com/miekg/dns"
 )
 
 // An updateSize is how much dynamic updates have made.
@@ -152,16 +150,15 @@ func (z *zone) withUpdates(t *Table, sets []RRSet) *zone {
 // A zoneUpdater adds to a copy of a zone what dynamic updates made.
 type zoneUpdater struct {
 	*zone
-	t    *Table
-	n    name
-	wire [maxName + 1]byte
+	t *Table
+	n name
 }
 
 // addName adds all RRsets of one name.
 func (u *zoneUpdater) addName(sets []RRSet) {
-	end, err := dns.PackDomainName(sets[0].Name, u.wire[:], 0, nil, false)
+	wire, err := packName(sets[0].Name)
 	if err == nil {
-		_, err = u.n.parse(u.wire[:end])
+		_, err = u.n.parse(wire)
 	}
 	if in, _ := u.t.zoneOf(&u.n, 0); err != nil || in == nil || in.index != u.index || u.plain.mayAdd(u.t, &u.n) != nil {
 		return

@@ -57,10 +57,9 @@ func (t *Table) planUpdate(m *dns.Msg, r *request, now time.Time) ([]RRSet, erro
 
 // owner parses the owner of a record, which must be in the zone and in none below it.
 func (e *zoneEdit) owner(rr dns.RR) error {
-	var b [maxName + 1]byte
-	n, err := dns.PackDomainName(rr.Header().Name, b[:], 0, nil, false)
+	wire, err := packName(rr.Header().Name)
 	if err == nil {
-		_, err = e.n.parse(b[:n])
+		_, err = e.n.parse(wire)
 	}
 	if err != nil {
 		return refuse(formErr, "%q is not a domain name", rr.Header().Name)
@@ -248,14 +247,7 @@ func (e *zoneEdit) get(rtype uint16) *editSet {
 	if set == nil {
 		return nil
 	}
-	s := &editSet{ttl: set.ttl}
-	off := set.data
-	for range set.n {
-		var rdata []byte
-		rdata, off = e.zone.next(off)
-		s.data = append(s.data, rdata)
-	}
-	return s
+	return &editSet{set.ttl, slices.Collect(e.zone.data(set))}
 }
 
 func (e *zoneEdit) put(rtype uint16, set editSet) {

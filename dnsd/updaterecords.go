@@ -30,8 +30,7 @@ func (s RRSet) Compare(o RRSet) int {
 // Check returns an error if an RRset that was stored is none that a dynamic update makes: it could not be answered.
 func (s RRSet) Check() error {
 	rtype, known := typeNumber(s.Type)
-	var wire [maxName + 1]byte
-	n, err := dns.PackDomainName(s.Name, wire[:], 0, nil, false)
+	wire, err := packName(s.Name)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%q is not a domain name", s.Name)
@@ -41,25 +40,38 @@ func (s RRSet) Check() error {
 		return fmt.Errorf("%s %s has no data, or a TTL of more than %d", s.Name, s.Type, maxUpdateTTL)
 	}
 	for _, rdata := range s.Data {
-		if _, err := recordText(wire[:n], rtype, s.TTL, rdata); err != nil || len(rdata) > maxSetOctets {
+		if _, err := recordText(wire, rtype, s.TTL, rdata); err != nil || len(rdata) > maxSetOctets {
 			return fmt.Errorf("the data of %s %s is malformed", s.Name, s.Type)
 		}
 	}
 	return nil
 }
 
+// packName returns a name, which may have escapes, in wire form. Letters keep their case.
+func packName(text string) ([]byte, error) {
+	wire := make([]byte, maxName+1)
+	n, err := dns.PackDomainName(text, wire, 0, nil, false)
+	return wire[:n], err
+}
+
+// packRecord returns a record in wire form, without compression.
+func packRecord(rr dns.RR) ([]byte, error) {
+	wire := make([]byte, dns.Len(rr)+16)
+	n, err := dns.PackRR(rr, wire, 0, nil, false)
+	return wire[:n], err
+}
+
 // rdataOf returns the data of a record without compression.
 func rdataOf(rr dns.RR) ([]byte, error) {
-	buf := make([]byte, dns.Len(rr)+16)
-	end, err := dns.PackRR(rr, buf, 0, nil, false)
+	wire, err := packRecord(rr)
 	if err != nil {
 		return nil, refuse(formErr, "%s: %v", rr.Header().Name, err)
 	}
-	owner, err := nameEnd(buf, 0)
-	if err != nil || owner+10 > end {
+	owner, err := nameEnd(wire, 0)
+	if err != nil || owner+10 > len(wire) {
 		return nil, refuse(formErr, "%s: malformed record", rr.Header().Name)
 	}
-	return bytes.Clone(buf[owner+10 : end]), nil
+	return bytes.Clone(wire[owner+10:]), nil
 }
 
 // length returns the octets of some data.
@@ -98,13 +110,12 @@ func typeNumber(text string) (uint16, bool) {
 // Records returns the records as zone-file lines.
 func (s RRSet) Records() (lines []string) {
 	rtype, _ := typeNumber(s.Type)
-	var wire [maxName + 1]byte
-	n, err := dns.PackDomainName(s.Name, wire[:], 0, nil, false)
+	wire, err := packName(s.Name)
 	if err != nil {
 		return nil
 	}
 	for _, data := range s.Data {
-		if text, err := recordText(wire[:n], rtype, s.TTL, data); err == nil {
+		if text, err := recordText(wire, rtype, s.TTL, data); err == nil {
 			lines = append(lines, strings.ReplaceAll(text, "\t", " "))
 		}
 	}
@@ -142,8 +153,7 @@ func (t *Table) Updates() []RRSet {
 // Serves reports whether the table has an RRset of a dynamic update, and not only the store.
 func (t *Table) Serves(s RRSet) bool {
 	rtype, known := typeNumber(s.Type)
-	var wire [maxName + 1]byte
-	n, err := dns.PackDomainName(s.Name, wire[:], 0, nil, false)
+	wire, err := packName(s.Name)
 	z := t.zoneNamed(s.Zone)
-	return err == nil && known && z != nil && z.updated[setKey{string(wire[:n]), rtype}] != nil
+	return err == nil && known && z != nil && z.updated[setKey{string(wire), rtype}] != nil
 }

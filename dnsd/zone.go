@@ -3,6 +3,7 @@ package dnsd
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 	"slices"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -120,6 +121,20 @@ func (z *zone) next(off uint32) (rdata []byte, behind uint32) {
 	return z.blob[off+2 : off+2+n], off + 2 + n
 }
 
+// data returns the data of each record of a set.
+func (z *zone) data(set *rrset) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		off := set.data
+		for range set.n {
+			rdata, behind := z.next(off)
+			if !yield(rdata) {
+				return
+			}
+			off = behind
+		}
+	}
+}
+
 // nameOf returns the name of a node in wire form.
 func (z *zone) nameOf(nd *node) []byte {
 	b := z.blob[nd.name:]
@@ -191,10 +206,7 @@ func (z *zone) eachRecord(fn func(rr []byte, soa bool)) {
 	for i := range z.nodes {
 		nd := &z.nodes[i]
 		for _, set := range z.setsOf(nd) {
-			off := set.data
-			for range set.n {
-				var rdata []byte
-				rdata, off = z.next(off)
+			for rdata := range z.data(&set) {
 				b = appendRecord(b[:0], z.nameOf(nd), &set, rdata)
 				fn(b, set.rtype == typeSOA)
 			}

@@ -53,10 +53,7 @@ func (z *zone) write(b *bytes.Buffer) {
 
 func (z *zone) writeSet(b *bytes.Buffer, nd *node, set *rrset, sources map[sourceKey]string) {
 	owner := z.nameOf(nd)
-	off := set.data
-	for range set.n {
-		var rdata []byte
-		rdata, off = z.next(off)
+	for rdata := range z.data(set) {
 		source := sources[sourceKey{string(owner), set.rtype, string(rdata)}]
 		line, err := recordText(owner, set.rtype, set.ttl, rdata)
 		if err != nil {
