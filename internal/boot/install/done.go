@@ -49,38 +49,30 @@ func (m *Machine) timeoutReason(h *lab.Host, s Status) string {
 
 // Done is called when the installer calls back. A second call is no error.
 func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
-	end, err := m.locks.take(ctx, h.Name)
-	if err != nil {
-		return err
-	}
-	defer end()
-	s := m.status(h)
-	switch {
-	case len(s.Tokens) == 0:
-		return ErrState
-	case !s.knows(token):
-		return ErrToken
-	case s.State == Installed && !s.Assumed, s.State == Live:
-		return nil
-	}
-	return m.finish(ctx, h, s, m.installed(s, byCall, ""), byCall)
+	return m.transition(ctx, h, func(s Status) error {
+		switch {
+		case len(s.Tokens) == 0:
+			return ErrState
+		case !s.knows(token):
+			return ErrToken
+		case s.State == Installed && !s.Assumed, s.State == Live:
+			return nil
+		}
+		return m.finish(ctx, h, s, m.installed(s, byCall, ""), byCall)
+	})
 }
 
 // SystemUp is called when an operating system asks for a new lease on a NIC of h. Where SystemLease is a signal, that is the installed
 // system. Requests of the installer itself come before it reads its document, or soon after.
 func (m *Machine) SystemUp(ctx context.Context, h *lab.Host) error {
-	end, err := m.locks.take(ctx, h.Name)
-	if err != nil {
-		return err
-	}
-	defer end()
-	s := m.status(h)
-	after := m.deps.Now().Sub(s.Since)
-	if s.State != Installing || !s.Signals.Has(SystemLease) || s.Held || after < m.cfg.MinInstall {
-		return nil
-	}
-	why := fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second))
-	return m.finish(ctx, h, s, m.installed(s, bySignal, why), bySignal)
+	return m.transition(ctx, h, func(s Status) error {
+		after := m.deps.Now().Sub(s.Since)
+		if s.State != Installing || !s.Signals.Has(SystemLease) || s.Held || after < m.cfg.MinInstall {
+			return nil
+		}
+		why := fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second))
+		return m.finish(ctx, h, s, m.installed(s, bySignal, why), bySignal)
+	})
 }
 
 // MarkInstalled makes h installed, whatever its state: its next boot starts from its disk.
@@ -88,14 +80,10 @@ func (m *Machine) MarkInstalled(ctx context.Context, h *lab.Host) error {
 	if err := installs(h); err != nil {
 		return err
 	}
-	end, err := m.locks.take(ctx, h.Name)
-	if err != nil {
-		return err
-	}
-	defer end()
-	s := m.status(h)
-	s.Tokens = nil
-	return m.finish(ctx, h, s, m.installed(s, byAdmin, "marked as installed by an admin"), byAdmin)
+	return m.transition(ctx, h, func(s Status) error {
+		s.Tokens = nil
+		return m.finish(ctx, h, s, m.installed(s, byAdmin, "marked as installed by an admin"), byAdmin)
+	})
 }
 
 // maxExpiring is how many hosts Expire changes at the same time: they share a sync of the store.
@@ -149,16 +137,12 @@ func (m *Machine) forget(ctx context.Context, name string) error {
 }
 
 func (m *Machine) expire(ctx context.Context, h *lab.Host) error {
-	end, err := m.locks.take(ctx, h.Name)
-	if err != nil {
-		return err
-	}
-	defer end()
-	s := m.status(h)
-	if !s.runs(h) || s.Held || !late(s, m.deps.Now()) {
-		return nil
-	}
-	return m.finish(ctx, h, s, m.installed(s, byTimeout, m.timeoutReason(h, s)), byTimeout)
+	return m.transition(ctx, h, func(s Status) error {
+		if !s.runs(h) || s.Held || !late(s, m.deps.Now()) {
+			return nil
+		}
+		return m.finish(ctx, h, s, m.installed(s, byTimeout, m.timeoutReason(h, s)), byTimeout)
+	})
 }
 
 // installed returns the status of a host whose install has ended. Its tokens stay, so that a repeated callback is recognised, but they

@@ -96,16 +96,12 @@ func (m *Machine) Runs(ctx context.Context, h *lab.Host, evidence string) error 
 	if m.status(h).State != Unknown {
 		return nil
 	}
-	end, err := m.locks.take(ctx, h.Name)
-	if err != nil {
-		return err
-	}
-	defer end()
-	s := m.status(h)
-	if s.State != Unknown {
-		return nil
-	}
-	return m.finish(ctx, h, s, m.installed(s, bySignal, "its install state was lost, but it runs: it "+evidence), bySignal)
+	return m.transition(ctx, h, func(s Status) error {
+		if s.State != Unknown {
+			return nil
+		}
+		return m.finish(ctx, h, s, m.installed(s, bySignal, "its install state was lost, but it runs: it "+evidence), bySignal)
+	})
 }
 
 // unknownText says since when the install state of a host is unknown, and what to do; empty: it is known.

@@ -195,16 +195,23 @@ func (m *Machine) Arm(ctx context.Context, h *lab.Host) error {
 	if err := installs(h); err != nil {
 		return err
 	}
+	return m.transition(ctx, h, func(s Status) error {
+		if err := m.put(ctx, h, s, Status{State: Armed, Since: m.deps.Now()}, tokens{}); err != nil {
+			return err
+		}
+		m.emit(event.InstallArmed, h, h.Profile.Name)
+		return nil
+	})
+}
+
+// transition calls step with the status of h, while h makes no other transition.
+func (m *Machine) transition(ctx context.Context, h *lab.Host, step func(s Status) error) error {
 	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if err := m.put(ctx, h, m.status(h), Status{State: Armed, Since: m.deps.Now()}, tokens{}); err != nil {
-		return err
-	}
-	m.emit(event.InstallArmed, h, h.Profile.Name)
-	return nil
+	return step(m.status(h))
 }
 
 // installs returns an error for a host that has nothing to install.

@@ -58,29 +58,25 @@ func (m *Machine) Read(h *lab.Host, token string, reads int) (release func(), er
 
 // ConfigRead is called after a complete read of the config document: the install has begun.
 func (m *Machine) ConfigRead(ctx context.Context, h *lab.Host, token string) error {
-	end, err := m.locks.take(ctx, h.Name)
-	if err != nil {
-		return err
-	}
-	defer end()
-	s := m.status(h)
-	switch {
-	case !s.underWay():
-		return ErrState
-	case !s.knows(token):
-		return ErrToken
-	}
-	next := s
-	next.Reads++
-	if s.State == Booting {
-		next.State, next.Since = Installing, m.deps.Now()
-		next.Deadline = deadline(h, next.Since)
-	}
-	if err := m.put(ctx, h, s, next, tokens{boot: token, requested: m.plainOf(h).requested}); err != nil {
-		return err
-	}
-	if s.State == Booting {
-		m.emit(event.InstallStarted, h, h.Profile.Name)
-	}
-	return nil
+	return m.transition(ctx, h, func(s Status) error {
+		switch {
+		case !s.underWay():
+			return ErrState
+		case !s.knows(token):
+			return ErrToken
+		}
+		next := s
+		next.Reads++
+		if s.State == Booting {
+			next.State, next.Since = Installing, m.deps.Now()
+			next.Deadline = deadline(h, next.Since)
+		}
+		if err := m.put(ctx, h, s, next, tokens{boot: token, requested: m.plainOf(h).requested}); err != nil {
+			return err
+		}
+		if s.State == Booting {
+			m.emit(event.InstallStarted, h, h.Profile.Name)
+		}
+		return nil
+	})
 }
