@@ -52,13 +52,7 @@ func inMemory(f fs.File) (io.ReadSeeker, error) {
 
 // file serves what profiles name and files/public/.
 func (b *Boot) file(w *reply, q *request) {
-	f, err := q.table.files.Open(q.target.name)
-	if err != nil {
-		// Loaders of Windows and ESXi change the case of names.
-		if exact := q.table.files.Fold(q.target.name); exact != q.target.name {
-			f, err = q.table.files.Open(exact)
-		}
-	}
+	f, err := q.table.files.OpenFold(q.target.name)
 	if err != nil {
 		b.missing(w, q, err)
 		return

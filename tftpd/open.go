@@ -150,12 +150,7 @@ const cacheFrom = 16
 
 // openFile opens a file of the lab, by its exact name first.
 func (s *Server) openFile(table *Table, name string) (content, error) {
-	f, err := table.files.Open(name)
-	if err != nil {
-		if folded := table.files.Fold(name); folded != name {
-			f, err = table.files.Open(folded)
-		}
-	}
+	f, err := table.files.OpenFold(name)
 	if err != nil {
 		return content{}, err
 	}

@@ -148,8 +148,19 @@ func (f *Files) Open(name string) (*File, error) {
 	return &File{file, info}, nil
 }
 
-// Fold returns the path that may be fetched and equals name but for the case of its letters, or name where there is none:
-// loaders of Windows and ESXi change the case of names. An exact match comes first.
+// OpenFold is Open that also finds a file whose name differs from name in the case of its letters: loaders of Windows and ESXi change it.
+func (f *Files) OpenFold(name string) (*File, error) {
+	file, err := f.Open(name)
+	if err != nil {
+		if exact := f.Fold(name); exact != name {
+			return f.Open(exact)
+		}
+	}
+	return file, err
+}
+
+// Fold returns the path that may be fetched and equals name but for the case of its letters, or name where there is none. An exact match
+// comes first.
 func (f *Files) Fold(name string) string {
 	if !fs.ValidPath(name) {
 		return name

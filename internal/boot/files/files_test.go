@@ -415,7 +415,7 @@ func TestTree(t *testing.T) {
 		"media/win/unattend.xml": "permission", "media/win/ks/worker.ks": "permission", "media/win/KS/Worker.ks": "permission",
 		"media/other/x": "permission", "media/win": "permission", "media/win/gone": "exist", "media/win/../other/x": "permission",
 	} {
-		f, err := files.Open(files.Fold(ask))
+		f, err := files.OpenFold(ask)
 		if err == nil {
 			f.Close()
 		}
