@@ -157,8 +157,7 @@ func (a *Admin) postSnapshot(r *http.Request, p params) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := a.deps.Backend.Snapshot(r.Context(), r.PathValue("host"), action, r.PathValue("name"))
-	return list(all), err
+	return listOf(a.deps.Backend.Snapshot(r.Context(), r.PathValue("host"), action, r.PathValue("name")))
 }
 
 func (a *Admin) postNetwork(r *http.Request, p params) (any, error) {

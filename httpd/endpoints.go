@@ -46,30 +46,32 @@ type question struct {
 func (a *Admin) questions(why trust) map[string]question {
 	ask := func(e endpoint) question { return question{answer: a.json(e)} }
 	return map[string]question{
-		"status":               ask(func(r *http.Request) (any, error) { return a.deps.Backend.Status(r.Context()), nil }),
-		"hosts":                ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Hosts(r.Context())), nil }),
-		"hosts/{host}/why":     ask(func(r *http.Request) (any, error) { return a.deps.Backend.Why(r.Context(), r.PathValue("host")) }),
-		"leases":               {answer: a.getLeases, known: []string{"network", "pool", "host", "expiring", "limit", "cursor"}, lists: []string{"mac", "state"}},
-		"pools":                ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Pools(r.Context())), nil }),
-		"balancers":            ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Balancers(r.Context())), nil }),
-		"clusters":             ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Clusters(r.Context())), nil }),
-		"hypervisors":          ask(func(r *http.Request) (any, error) { return a.deps.Backend.Hypervisors(r.Context()) }),
-		"vms":                  ask(a.getVMs),
-		"vms/plan":             {answer: a.json(a.getVMPlan), lists: []string{"host"}},
-		"vms/{host}/console":   {answer: a.getConsole},
-		"vms/{host}/snapshots": ask(a.getSnapshots),
-		"vms/{host}/log":       {answer: a.getConsoleLog, known: []string{"boot", "raw"}},
-		"unknown":              {answer: a.getUnknown},
-		"unknown/{mac}":        ask(a.getAdoption),
-		"timeline/{host}":      {answer: a.getTimeline, known: []string{"follow"}},
-		"lab":                  {answer: a.getLab, known: []string{"host", "secrets"}},
-		"backup":               {answer: a.getBackup},
-		"sessions":             ask(func(*http.Request) (any, error) { return a.open.list(), nil }),
-		"state":                ask(func(r *http.Request) (any, error) { return a.deps.Backend.State(r.Context()), nil }),
-		"token":                ask(func(*http.Request) (any, error) { return a.getToken(why) }),
-		"dns/resolve":          {answer: a.json(a.getResolve), known: []string{"name", "type", "as", "do"}},
-		"dns/updates":          ask(func(r *http.Request) (any, error) { return a.deps.Backend.DNSUpdates(r.Context()), nil }),
-		"dns/log/{client}":     {answer: a.getQueries},
+		"status":             ask(func(r *http.Request) (any, error) { return a.deps.Backend.Status(r.Context()), nil }),
+		"hosts":              ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Hosts(r.Context())), nil }),
+		"hosts/{host}/why":   ask(func(r *http.Request) (any, error) { return a.deps.Backend.Why(r.Context(), r.PathValue("host")) }),
+		"leases":             {answer: a.getLeases, known: []string{"network", "pool", "host", "expiring", "limit", "cursor"}, lists: []string{"mac", "state"}},
+		"pools":              ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Pools(r.Context())), nil }),
+		"balancers":          ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Balancers(r.Context())), nil }),
+		"clusters":           ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Clusters(r.Context())), nil }),
+		"hypervisors":        ask(func(r *http.Request) (any, error) { return a.deps.Backend.Hypervisors(r.Context()) }),
+		"vms":                ask(func(r *http.Request) (any, error) { return listOf(a.deps.Backend.VMs(r.Context())) }),
+		"vms/plan":           {answer: a.json(a.getVMPlan), lists: []string{"host"}},
+		"vms/{host}/console": {answer: a.getConsole},
+		"vms/{host}/snapshots": ask(func(r *http.Request) (any, error) {
+			return listOf(a.deps.Backend.Snapshots(r.Context(), r.PathValue("host")))
+		}),
+		"vms/{host}/log":   {answer: a.getConsoleLog, known: []string{"boot", "raw"}},
+		"unknown":          {answer: a.getUnknown},
+		"unknown/{mac}":    ask(a.getAdoption),
+		"timeline/{host}":  {answer: a.getTimeline, known: []string{"follow"}},
+		"lab":              {answer: a.getLab, known: []string{"host", "secrets"}},
+		"backup":           {answer: a.getBackup},
+		"sessions":         ask(func(*http.Request) (any, error) { return a.open.list(), nil }),
+		"state":            ask(func(r *http.Request) (any, error) { return a.deps.Backend.State(r.Context()), nil }),
+		"token":            ask(func(*http.Request) (any, error) { return a.getToken(why) }),
+		"dns/resolve":      {answer: a.json(a.getResolve), known: []string{"name", "type", "as", "do"}},
+		"dns/updates":      ask(func(r *http.Request) (any, error) { return a.deps.Backend.DNSUpdates(r.Context()), nil }),
+		"dns/log/{client}": {answer: a.getQueries},
 	}
 }
 
@@ -96,6 +98,9 @@ func list[T any](items []T) []T {
 	}
 	return items
 }
+
+// listOf is list for what may have failed.
+func listOf[T any](items []T, err error) (any, error) { return list(items), err }
 
 func (a *Admin) only(method string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -160,18 +165,7 @@ func parseHost(s string) (string, error) {
 }
 
 func (a *Admin) getVMPlan(r *http.Request) (any, error) {
-	plan, err := a.deps.Backend.VMPlan(r.Context(), r.URL.Query()["host"])
-	return list(plan), err
-}
-
-func (a *Admin) getSnapshots(r *http.Request) (any, error) {
-	all, err := a.deps.Backend.Snapshots(r.Context(), r.PathValue("host"))
-	return list(all), err
-}
-
-func (a *Admin) getVMs(r *http.Request) (any, error) {
-	vms, err := a.deps.Backend.VMs(r.Context())
-	return list(vms), err
+	return listOf(a.deps.Backend.VMPlan(r.Context(), r.URL.Query()["host"]))
 }
 
 func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {
@@ -180,10 +174,7 @@ func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {
 		a.follow(w, r, host)
 		return
 	}
-	a.json(func(r *http.Request) (any, error) {
-		boots, err := a.deps.Backend.Boots(r.Context(), host)
-		return list(boots), err
-	})(w, r)
+	a.json(func(r *http.Request) (any, error) { return listOf(a.deps.Backend.Boots(r.Context(), host)) })(w, r)
 }
 
 // follow streams the events of a host.
