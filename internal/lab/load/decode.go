@@ -389,6 +389,24 @@ func (d *decoder) twice(n *yaml.Node, first spot) {
 	d.problem(n, "is defined here and at %s: want it in one file", d.pos(first))
 }
 
+// place sets s to the place of n. It reports false, and the error, if a value was there before.
+func (s *spot) place(d *decoder, n *yaml.Node) bool {
+	if s.set() {
+		d.twice(n, *s)
+		return false
+	}
+	*s = d.spot(n)
+	return true
+}
+
+// aliased returns the node that n is an alias of, or n.
+func aliased(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode && n.Alias != nil {
+		n = n.Alias
+	}
+	return n
+}
+
 // spot returns the place of n; below an alias, that of the alias.
 func (d *decoder) spot(n *yaml.Node) spot {
 	if d.alias != nil {

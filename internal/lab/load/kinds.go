@@ -16,11 +16,9 @@ type scalar[T any] struct {
 }
 
 func (s *scalar[T]) decode(d *decoder, n *yaml.Node) {
-	if s.set() {
-		d.twice(n, s.spot)
+	if !s.place(d, n) {
 		return
 	}
-	s.spot = d.spot(n)
 	content, ok := d.scalarText(n)
 	var err error
 	if ok {
@@ -78,11 +76,9 @@ type list[T any] struct {
 }
 
 func (l *list[T]) decode(d *decoder, n *yaml.Node) {
-	if l.set() {
-		d.twice(n, l.spot)
+	if !l.place(d, n) {
 		return
 	}
-	l.spot = d.spot(n)
 	before, n := d.enter(n)
 	defer d.leave(before)
 	if n == nil || isNull(n) {
@@ -130,10 +126,7 @@ func values[T, V any](l scalars[T], value func(T) V) []V {
 type oneOrMore[T any] struct{ scalars[T] }
 
 func (l *oneOrMore[T]) decode(d *decoder, n *yaml.Node) {
-	target := n
-	for target.Kind == yaml.AliasNode && target.Alias != nil {
-		target = target.Alias
-	}
+	target := aliased(n)
 	if target.Kind != yaml.ScalarNode || isNull(target) || l.set() {
 		l.scalars.decode(d, n)
 		return
@@ -242,11 +235,9 @@ type opt[T any] struct {
 }
 
 func (o *opt[T]) decode(d *decoder, n *yaml.Node) {
-	if o.set() {
-		d.twice(n, o.spot)
+	if !o.place(d, n) {
 		return
 	}
-	o.spot = d.spot(n)
 	o.V = new(T)
 	d.into(n, o.V)
 }
@@ -259,15 +250,10 @@ type either[S, L any] struct {
 }
 
 func (e *either[S, L]) decode(d *decoder, n *yaml.Node) {
-	if e.set() {
-		d.twice(n, e.spot)
+	if !e.place(d, n) {
 		return
 	}
-	e.spot = d.spot(n)
-	target := n
-	for target.Kind == yaml.AliasNode && target.Alias != nil {
-		target = target.Alias
-	}
+	target := aliased(n)
 	if target.Kind == yaml.MappingNode {
 		e.Long = new(L)
 		d.into(n, e.Long)
@@ -283,11 +269,9 @@ type vars struct {
 }
 
 func (v *vars) decode(d *decoder, n *yaml.Node) {
-	if v.set() {
-		d.twice(n, v.spot)
+	if !v.place(d, n) {
 		return
 	}
-	v.spot = d.spot(n)
 	switch free := d.free(n).(type) {
 	case nil:
 	case map[string]any:
