@@ -30,17 +30,12 @@ func (s *Server) Capacities(ctx context.Context) []Capacity {
 		c := &all[i]
 		c.Hypervisor = hv.Name
 		asked.Go(func() {
-			err := s.connections.use(hv, func(h Hypervisor) error {
-				return s.deps.Panics.Run(func() (err error) {
-					if err := s.look(ctx, hv, h); err != nil {
-						return err
-					}
-					if err := s.measure(ctx, hv, h); err != nil {
-						return err
-					}
-					c.Pools, err = h.Pools(ctx)
+			err := s.contained(hv, func(h Hypervisor) (err error) {
+				if err := s.measure(ctx, hv, h); err != nil {
 					return err
-				})
+				}
+				c.Pools, err = h.Pools(ctx)
+				return err
 			})
 			if err != nil {
 				c.Err = s.noAnswer(hv, err)

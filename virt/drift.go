@@ -1,7 +1,9 @@
 package virt
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -16,7 +18,7 @@ import (
 func differences(want, have *libvirtxml.Domain) (lines []string) {
 	compare := func(what, is, should string) {
 		if is != should {
-			lines = append(lines, fmt.Sprintf("%s: %s, lab file: %s", what, orNone(is), orNone(should)))
+			lines = append(lines, difference(what, is, should))
 		}
 	}
 	compare("domain type", have.Type, want.Type)
@@ -44,7 +46,9 @@ func differences(want, have *libvirtxml.Domain) (lines []string) {
 	compare("shared memory", sharedText(have), sharedText(want))
 	lines = append(lines, otherFiles(want, have)...)
 	is, should := parts(have), parts(want)
-	for _, name := range sortedNames(is, should) {
+	all := maps.Clone(is)
+	maps.Copy(all, should)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		switch {
 		case should[name] == "":
 			lines = append(lines, fmt.Sprintf("%s (%s) is not in the lab file", name, is[name]))
@@ -57,21 +61,8 @@ func differences(want, have *libvirtxml.Domain) (lines []string) {
 	return lines
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
-}
-
-func sortedNames(a, b map[string]string) (names []string) {
-	for _, m := range []map[string]string{a, b} {
-		for name := range m {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
+func difference(what, is, should string) string {
+	return fmt.Sprintf("%s: %s, lab file: %s", what, cmp.Or(is, "none"), cmp.Or(should, "none"))
 }
 
 func memoryText(m *libvirtxml.DomainMemory) string {
@@ -181,8 +172,7 @@ func parts(d *libvirtxml.Domain) map[string]string {
 			all["interface "+strings.ToLower(nic.MAC.Address)] = nicText(nic)
 		}
 	}
-	for i, dev := range d.Devices.Hostdevs {
-		_ = dev
+	for i := range d.Devices.Hostdevs {
 		all[fmt.Sprintf("host device %d", i)] = "passed through"
 	}
 	return all

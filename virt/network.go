@@ -195,7 +195,7 @@ func (n *libvirtNetwork) compare(networks map[string]*foundNetwork) Comparison {
 func (n *libvirtNetwork) differences(have *foundNetwork) (lines []string) {
 	compare := func(what, is, should string) {
 		if is != should {
-			lines = append(lines, fmt.Sprintf("%s: %s, lab file: %s", what, orNone(is), orNone(should)))
+			lines = append(lines, difference(what, is, should))
 		}
 	}
 	want, d := n.definition(), &have.definition
@@ -360,9 +360,7 @@ func (s *Server) onHypervisor(ctx context.Context, name string, fn func(context.
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	return s.connections.use(t.hypervisors[i], func(h Hypervisor) error {
-		return s.deps.Panics.Run(func() error { return fn(ctx, t, t.hypervisors[i], h) })
-	})
+	return s.contained(t.hypervisors[i], func(h Hypervisor) error { return fn(ctx, t, t.hypervisors[i], h) })
 }
 
 // ApplyNetwork makes a libvirt network as it is in the lab file: it creates and starts it if it is missing, and redefines it if it

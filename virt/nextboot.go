@@ -101,15 +101,15 @@ func (s *Server) boot(ctx context.Context, hv Hypervisor, m *machine) error {
 	if err != nil {
 		return err
 	}
-	var d libvirtxml.Domain
-	if err := d.Unmarshal(xml); err != nil {
-		return fmt.Errorf("read domain: %w", err)
-	}
-	order, err := prepareBoot(ctx, hv, m, &d, next)
+	d, err := parseDomain(xml)
 	if err != nil {
 		return err
 	}
-	if xml, err = withBootDevices(xml, &d); err != nil {
+	order, err := prepareBoot(ctx, hv, m, d, next)
+	if err != nil {
+		return err
+	}
+	if xml, err = withBootDevices(xml, d); err != nil {
 		return err
 	}
 	if err := hv.StartWith(ctx, xml); err != nil {
@@ -275,9 +275,9 @@ func addCD(d *libvirtxml.Domain, medium libvirtxml.DomainDiskSource) {
 // bootOrderCommands returns the commands of QEMU's monitor (QMP) that set the boot order of a running machine, whose definition is
 // xml. No two devices may have one place at any time, so all places are emptied first.
 func bootOrderCommands(xml string, order map[string]uint) (commands []string, err error) {
-	var d libvirtxml.Domain
-	if err := d.Unmarshal(xml); err != nil {
-		return nil, fmt.Errorf("read domain: %w", err)
+	d, err := parseDomain(xml)
+	if err != nil {
+		return nil, err
 	}
 	aliases := map[string]string{}
 	if d.Devices != nil {

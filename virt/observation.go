@@ -58,9 +58,7 @@ func (s *Server) refresh(hv *lab.Hypervisor) <-chan struct{} {
 			defer close(running)
 			ctx, cancel := context.WithTimeout(context.Background(), min(refreshWait, s.cfg.Timeout))
 			defer cancel()
-			err := s.connections.use(hv, func(h Hypervisor) error {
-				return s.deps.Panics.Run(func() error { return s.look(ctx, hv, h) })
-			})
+			err := s.contained(hv, func(h Hypervisor) error { return s.look(ctx, hv, h) })
 			if err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errClosed) { // busy: what it does says whether it answers
 				o.failed(err, s.deps.Now())
 			}
@@ -121,26 +119,31 @@ func (s *Server) look(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) err
 	return nil
 }
 
+// contained calls fn with a hypervisor. A panic in it is an error.
+func (s *Server) contained(hv *lab.Hypervisor, fn func(Hypervisor) error) error {
+	return s.connections.use(hv, func(h Hypervisor) error {
+		return s.deps.Panics.Run(func() error { return fn(h) })
+	})
+}
+
 // changed reads domains that have changed on a hypervisor. Those that this server works on are read at the end of that.
 func (s *Server) changed(hv *lab.Hypervisor, uuids []string) {
 	t := s.deps.Table()
 	ctx, cancel := context.WithTimeout(context.Background(), min(refreshWait, s.cfg.Timeout))
 	defer cancel()
-	err := s.connections.use(hv, func(h Hypervisor) error {
-		return s.deps.Panics.Run(func() error {
-			if len(uuids) > maxChanged {
-				return s.look(ctx, hv, h)
+	err := s.contained(hv, func(h Hypervisor) error {
+		if len(uuids) > maxChanged {
+			return s.look(ctx, hv, h)
+		}
+		for _, uuid := range uuids {
+			if s.worksOn(t, uuid) {
+				continue
 			}
-			for _, uuid := range uuids {
-				if s.worksOn(t, uuid) {
-					continue
-				}
-				if err := s.lookAt(ctx, hv, h, uuid, uuid); err != nil {
-					return err
-				}
+			if err := s.lookAt(ctx, hv, h, uuid, uuid); err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 	if err != nil { // the next refresh notices what this has missed
 		s.deps.Log.Debug("changed machines were not read", "hypervisor", hv.Name, "err", err)

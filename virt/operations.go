@@ -133,11 +133,15 @@ func definitionOf(ctx context.Context, hv Hypervisor, dom Domain) (*libvirtxml.D
 	if err != nil {
 		return nil, err
 	}
-	var d libvirtxml.Domain
+	return parseDomain(xml)
+}
+
+func parseDomain(xml string) (*libvirtxml.Domain, error) {
+	d := new(libvirtxml.Domain)
 	if err := d.Unmarshal(xml); err != nil {
 		return nil, fmt.Errorf("read domain: %w", err)
 	}
-	return &d, nil
+	return d, nil
 }
 
 // fits returns an error if the hypervisor has less memory than the machine is to have. libvirt defines such a machine, and its

@@ -215,14 +215,7 @@ func (s *Server) ask(ctx context.Context, m *machine) {
 			continue
 		}
 		asked.Go(func() {
-			err := s.connections.use(hv, func(h Hypervisor) error {
-				return s.deps.Panics.Run(func() error {
-					if err := s.look(ctx, hv, h); err != nil {
-						return err
-					}
-					return s.measure(ctx, hv, h)
-				})
-			})
+			err := s.contained(hv, func(h Hypervisor) error { return s.measure(ctx, hv, h) })
 			if err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errClosed) {
 				s.observe(hv).failed(err, s.deps.Now())
 			}
@@ -231,8 +224,11 @@ func (s *Server) ask(ctx context.Context, m *machine) {
 	asked.Wait()
 }
 
-// measure reads what a hypervisor has.
+// measure is look that also reads what a hypervisor has.
 func (s *Server) measure(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) error {
+	if err := s.look(ctx, hv, h); err != nil {
+		return err
+	}
 	node, err := h.Node(ctx)
 	if err == nil {
 		o := s.observe(hv)

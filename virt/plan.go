@@ -107,11 +107,9 @@ func (s *Server) unplaced(t *Table, hosts []string) (all []Comparison) {
 func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts []string) (all []Comparison) {
 	ctx, cancel := context.WithTimeout(ctx, planWait)
 	defer cancel()
-	err := s.connections.use(hv, func(h Hypervisor) error {
-		return s.deps.Panics.Run(func() (err error) {
-			all, err = s.planWith(ctx, h, t, hv, hosts)
-			return err
-		})
+	err := s.contained(hv, func(h Hypervisor) (err error) {
+		all, err = s.planWith(ctx, h, t, hv, hosts)
+		return err
 	})
 	if err != nil {
 		return unknownOn(t, hv, hosts, s.noAnswer(hv, err))
@@ -121,9 +119,6 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 
 // planWith is planOn for a hypervisor that answers; else it is an error.
 func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.Hypervisor, hosts []string) ([]Comparison, error) {
-	if err := s.look(ctx, hv, h); err != nil {
-		return nil, err
-	}
 	if err := s.measure(ctx, hv, h); err != nil {
 		return nil, err
 	}
@@ -226,21 +221,20 @@ func compareMachine(t *Table, st Status, xml string, volumes []Volume) Compariso
 		c.Details = t.byHost[st.Host].diskChanges(volumes)
 		return c
 	}
-	var have libvirtxml.Domain
-	if err := have.Unmarshal(xml); err != nil {
-		c.Condition, c.Details = ConditionUnknown, []string{"read domain: " + err.Error()}
+	have, err := parseDomain(xml)
+	if err != nil {
+		c.Condition, c.Details = ConditionUnknown, []string{err.Error()}
 		return c
 	}
 	m := t.byHost[st.Host]
 	want := m.definition()
 	setDiskPaths(want, volumes[:len(m.disksOf())])
-	want, err := m.changed(want)
-	if err != nil {
+	if want, err = m.changed(want); err != nil {
 		c.Condition, c.Details = ConditionUnknown, []string{err.Error()}
 		return c
 	}
-	c.Details = differences(want, &have)
-	gone := m.gone(&have, volumes)
+	c.Details = differences(want, have)
+	gone := m.gone(have, volumes)
 	later := len(c.Details) > 0 || st.Redefined || st.Restart
 	if st.Autostart != m.vm.Autostart {
 		c.Details = append(c.Details, fmt.Sprintf("autostart: %s, lab file: %s: bootlab vm apply changes it at once", yesNo(st.Autostart), yesNo(m.vm.Autostart)))
@@ -381,15 +375,15 @@ func redefine(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Doma
 	if err != nil {
 		return err
 	}
-	var have libvirtxml.Domain
-	if err := have.Unmarshal(xml); err != nil {
-		return fmt.Errorf("read domain: %w", err)
+	have, err := parseDomain(xml)
+	if err != nil {
+		return err
 	}
 	want, err := m.changed(d)
 	if err != nil {
 		return err
 	}
-	is, should := firmwareOf(&have), firmwareOf(want)
+	is, should := firmwareOf(have), firmwareOf(want)
 	if is == should {
 		return define(ctx, hv, m, d)
 	}

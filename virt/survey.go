@@ -3,6 +3,7 @@ package virt
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -115,7 +116,7 @@ func (s *survey) askPools(ctx context.Context, h Hypervisor) error {
 			is, exists := active[id.Pool]
 			switch {
 			case !exists:
-				s.machineLacks(m, "disks", "hypervisor %s has no storage pool %s: want one of %s, or create it there (virsh pool-create-as)", s.hv.Name, id.Pool, orNone(strings.Join(names, ", ")))
+				s.machineLacks(m, "disks", "hypervisor %s has no storage pool %s: want one of %s, or create it there (virsh pool-create-as)", s.hv.Name, id.Pool, cmp.Or(strings.Join(names, ", "), "none"))
 			case !is:
 				s.machineLacks(m, "disks", "storage pool %s of hypervisor %s is not active: start it (virsh pool-start %[1]s)", id.Pool, s.hv.Name)
 			}
@@ -171,7 +172,7 @@ func (s *survey) askInterfaces(ctx context.Context, h Hypervisor) error {
 		return nil
 	}
 	slices.Sort(names)
-	for _, network := range sortedNames(wanted, nil) {
+	for _, network := range slices.Sorted(maps.Keys(wanted)) {
 		if name := wanted[network]; !slices.Contains(names, name) {
 			s.lacks(places[network], ".bridges."+network, "there is no interface %s: want one of %s, or create it there", name, strings.Join(names, ", "))
 		}
