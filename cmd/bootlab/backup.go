@@ -102,6 +102,7 @@ type checkedWriter struct {
 	err error
 }
 
+// Write implements io.Writer.
 func (w *checkedWriter) Write(b []byte) (n int, err error) {
 	n, err = w.to.Write(b)
 	w.err = err
