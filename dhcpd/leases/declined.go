@@ -13,19 +13,17 @@ import (
 // only; whether it is in use is for the caller to find out. Addresses at which a probe found a machine are not among them.
 func (b *Book) Declined(p *Pool, n int) (found []netip.Addr) {
 	now := seconds(b.now())
+	var all []uint32
+	if b.mustSearch(p, now) {
+		all = b.declinedIn(p, now)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.useLocked(p)
-	if s == nil || s.count[quarantined] == 0 {
+	if s == nil {
 		return nil
 	}
-	if len(s.declined) == 0 && s.declinedAt != now { // to find them means to look at every lease
-		s.declinedAt = now
-		b.mu.Unlock()
-		all := b.declinedIn(p, now)
-		b.mu.Lock()
-		s.declined = all
-	}
+	s.declined = append(s.declined, all...)
 	for len(s.declined) > 0 && len(found) < n {
 		a := s.declined[0]
 		s.declined = s.declined[1:]
@@ -34,6 +32,19 @@ func (b *Book) Declined(p *Pool, n int) (found []netip.Addr) {
 		}
 	}
 	return found
+}
+
+// mustSearch reports, once a second, whether a pool has declined addresses of which none is left to return. To find them means to look at
+// every lease, which the caller does without the lock.
+func (b *Book) mustSearch(p *Pool, now uint32) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.useLocked(p)
+	if s == nil || s.count[quarantined] == 0 || len(s.declined) > 0 || s.declinedAt == now {
+		return false
+	}
+	s.declinedAt = now
+	return true
 }
 
 func (b *Book) declinedIn(p *Pool, now uint32) []uint32 {
