@@ -249,3 +249,55 @@ func TestFloodOfDeclines(t *testing.T) {
 		}
 	}
 }
+
+// TestDeclinersBehindARelay: as on the segment, a new machine behind a relay gets a declined address at which nobody answers a ping. The network
+// has an address, and no interface: ARP would find nobody.
+func TestDeclinersBehindARelay(t *testing.T) {
+	netns.Need(t, "root", "udhcpc", "dhcrelay")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	router, host := seg.NewClient(t), seg.NewClient(t)
+	netns.Run(t, "ip", "-n", host.Name, "link", "del", "eth0")
+	netns.Run(t, "ip", "-n", router.Name, "link", "add", "far0", "type", "veth", "peer", "name", "eth0", "netns", host.Name)
+	netns.Run(t, "ip", "-n", host.Name, "link", "set", "eth0", "address", other, "up")
+	for _, args := range []string{"addr add 10.77.0.254/24 dev eth0", "addr add 10.78.0.254/16 dev far0", "link set far0 up"} {
+		router.Run(t, "ip", strings.Fields(args)...)
+	}
+	router.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	router.AwaitUp(t, "far0")
+	host.AwaitUp(t, "eth0")
+	for _, args := range []string{"addr add 10.78.1.1/16 dev eth0", "addr add 10.78.1.2/16 dev eth0", "route add default via 10.78.0.254"} {
+		host.Run(t, "ip", strings.Fields(args)...)
+	}
+	netns.Run(t, "ip", "route", "add", "10.78.0.0/16", "via", "10.77.0.254")
+	relay := router.Command(t.Context(), "dhcrelay", "-4", "-d", "-pf", t.TempDir()+"/pid", "-id", "far0", "-iu", "eth0", "10.77.0.1")
+	if err := relay.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = relay.Process.Kill(); _ = relay.Wait() })
+
+	b := newBench(t)
+	far := b.lab.Networks[1]
+	far.Address, far.Pools[0].Range.Last = ip("10.78.0.1"), ip("10.78.1.20")
+	table := Compile(onBridge(b.lab, seg.Bridge))
+	s := newServer(t, func() *Table { return table }, b.store, b.events)
+	for n := range 20 {
+		start := s.deps.Now().Add(time.Duration(n-60) * time.Second) // the first two, which a machine uses, are probed first
+		c := &leases.Change{Lease: leases.Lease{Addr: ip(fmt.Sprint("10.78.1.", 1+n)), MAC: madeUp(n), State: leases.Declined, Start: start, Expiry: start.Add(quarantineTime)}}
+		if s.deps.Book.Commit(t.Context(), []*leases.Change{c}); c.Err != nil {
+			t.Fatal(c.Err)
+		}
+	}
+	serve(t, s)
+	netns.WaitFor(t, "the flood to be reported", func() bool {
+		return slices.ContainsFunc(b.events.take(), func(e event.Event) bool { return e.Kind == event.DHCPFlood })
+	})
+	for _, a := range []string{"10.78.1.1", "10.78.1.2"} {
+		if s.deps.Book.EndDeclined(ip(a)) {
+			t.Errorf("%s is not in conflict, which a machine uses", a)
+		}
+	}
+	out := host.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
+	if !strings.Contains(out, "ip=10.78.1.") || strings.Contains(out, "ip=10.78.1.1\n") || strings.Contains(out, "ip=10.78.1.2\n") {
+		t.Errorf("a new machine gets no address, or one in use:\n%s", out)
+	}
+}
