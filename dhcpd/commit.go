@@ -42,7 +42,7 @@ type pending struct {
 	change leases.Change
 	x      exchange
 	values []byte // what x.req points to
-	frame  []byte // the DHCPACK, written before the commit and sent after it
+	frame  []byte // the DHCPACK, written before the commit and sent after it; nil: it is written after the commit, too
 	buf    [segment.FrameHeadroom + maxDatagram]byte
 
 	unstored time.Duration // the lease time of a DHCPACK that is sent without the disk; 0: none may be sent
@@ -55,7 +55,8 @@ type pending struct {
 // is not 0, it may be acknowledged for so long in any case: it is, when the disk is slow or fails.
 func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease, unstored time.Duration) dropReason {
 	p := s.free.Get().(*pending)
-	if state == leases.Active {
+	p.frame = nil
+	if _, sent := x.req.FQDN(); state == leases.Active && (x.host != nil || !sent) { // else the commit decides which name it has in DNS
 		p.frame = s.makeReply(x, wire.Ack, addr, lease).Append(p.buf[:segment.FrameHeadroom])
 	}
 	p.x = *x
@@ -218,6 +219,9 @@ func (s *Server) committed(p *pending, out sender) {
 	x.out = out
 	switch {
 	case c.State == leases.Active && c.Err == nil:
+		if p.frame == nil {
+			s.makeReply(x, wire.Ack, c.Addr, c.Expiry.Sub(c.Start))
+		}
 		s.ack(x, &x.reply, p.frame)
 	case c.State == leases.Active && errors.Is(c.Err, leases.ErrTaken):
 		s.nak(x, c.Addr, event.AddressTaken, "address was leased to another machine")

@@ -151,8 +151,9 @@ func (b *bench) reopen(t testing.TB) {
 	b.Server, err = New(Config{}, Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.Now, Loops: bootloop.New(b.clock.Now),
-		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
-		Report: func(string, error) {},
+		Listen:     func(string) (*segment.Socket, error) { panic("no sockets here") },
+		Report:     func(string, error) {},
+		ClientName: inLabTest,
 	})
 	if err != nil {
 		t.Fatal(err)

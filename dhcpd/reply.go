@@ -25,8 +25,8 @@ func (s *Server) makeReply(x *exchange, kind wire.MessageType, addr netip.Addr, 
 	if x.host != nil {
 		a.Name, a.Domain = x.host.Name, x.host.Domain
 	}
-	if fqdn, ok := x.req.FQDN(); ok {
-		a.FQDN = x.fqdn(fqdn)
+	if _, ok := x.req.FQDN(); ok {
+		a.FQDN = s.nameInDNS(x, addr)
 	}
 	var boot bootInfo
 	if x.req.Booting() {
@@ -60,15 +60,17 @@ func (x *exchange) machine(addr netip.Addr) *lab.Host {
 	return nil
 }
 
-// fqdn is the machine's name in our DNS: the host's of the lab file, else the client's own in our domain.
-func (x *exchange) fqdn(sent wire.FQDN) string {
+// nameInDNS returns the name that leads to the machine once it has a lease of addr: the host's of the lab file, else the client's own,
+// unless the lab or another client has it. Without addr, in the answer to a DHCPINFORM, it is that of the lease that it has.
+func (s *Server) nameInDNS(x *exchange, addr netip.Addr) string {
 	if x.host != nil {
 		return x.host.FQDN
 	}
-	if name := x.req.Hostname(); name != "" {
-		return name + "." + x.t.domain
+	hostname := ""
+	if addr.IsValid() {
+		hostname = x.req.Hostname()
 	}
-	return sent.String()
+	return s.deps.ClientName(s.deps.Book.NameOf(x.req.MAC, x.scope.network.Subnet, hostname))
 }
 
 // leaseTime is the host's, the pool's or the network's; new clients of a pool that runs short get less.

@@ -249,15 +249,14 @@ func (t *Table) leaseRecords(l Learned) [][]string {
 // address; that of a host of the lab is found by its network card.
 func (t *Table) leaseOf(leases Leases, addr netip.Addr) (owner string, forward bool) {
 	called, ok := leases.NameOf(addr)
-	if !ok || strings.HasSuffix(called, ".") || t.domain == nil {
+	if !ok || strings.HasSuffix(called, ".") {
 		return called, false
 	}
-	label := hostLabel(called)
-	if label == "" || !t.mayBeClients(label) {
+	if owner = t.ClientName(called); owner == "" {
 		return "", false
 	}
-	has, ok := leases.AddrOf(label)
-	return label + "." + t.domainText, ok && has.Unmap() == addr
+	has, ok := leases.AddrOf(hostLabel(called))
+	return owner, ok && has.Unmap() == addr
 }
 
 func addrType(a netip.Addr) uint16 {

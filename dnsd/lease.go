@@ -65,6 +65,15 @@ func (r *request) leased(leases Leases) (netip.Addr, bool) {
 	return addr, ok && r.t.mayBeClients(label)
 }
 
+// ClientName returns the name that a DHCP client has by its host name, with a dot at the end, unless another client has it; empty: none.
+func (t *Table) ClientName(hostname string) string {
+	label := hostLabel(hostname)
+	if t.domain == nil || label == "" || !t.mayBeClients(label) {
+		return ""
+	}
+	return label + "." + t.domainText
+}
+
 // mayBeClients reports whether a DHCP client may have the name label.<domain>, forward and backward. It is the one place that
 // decides it. A name of the lab belongs to the lab, whichever of its domains it is in.
 func (t *Table) mayBeClients(label string) bool {
@@ -89,11 +98,10 @@ func (r *request) leaseName(m match, leases Leases, addr netip.Addr) bool {
 		return false
 	}
 	called, ok := leases.NameOf(addr)
-	if !strings.HasSuffix(called, ".") {
-		label := hostLabel(called)
-		ok, called = ok && label != "" && r.t.mayBeClients(label), label+"."+r.t.domainText
+	if ok && !strings.HasSuffix(called, ".") {
+		called = r.t.ClientName(called)
 	}
-	if !ok {
+	if !ok || called == "" {
 		return false
 	}
 	r.fromLease()

@@ -89,6 +89,23 @@ func (b *Book) Named(a netip.Addr, name string) bool {
 	return has == name && (inDNS || b.nameHolderLocked(name, b.entries.at(i).mac, now) != 0)
 }
 
+// NameOf returns the host name that is a machine's DNS name once it has a lease in the subnet with the host name that it sends; empty:
+// none, as another machine has it. One that sends none keeps the one that it has.
+func (b *Book) NameOf(m lab.MAC, subnet netip.Prefix, sent string) string {
+	now := seconds(b.now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := b.bindingLocked(m, netOf(subnet)); sent == "" && i != 0 && b.entries.at(i).live(now) {
+		if has, inDNS := nameOf(b.entries.at(i).blob); inDNS {
+			return has
+		}
+	}
+	if b.nameHolderLocked(sent, m, now) != 0 {
+		return ""
+	}
+	return sent
+}
+
 // eachBatch is how many leases are looked at before others may use the book.
 const eachBatch = 256
 

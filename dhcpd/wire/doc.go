@@ -37,7 +37,7 @@
 // # Names
 //
 // The DNS server of this daemon answers for the names of leases, so a client has nothing to update: option 81 is answered with
-// S, and with O if the client asked for something else (RFC 4702 section 4).
+// S, and with O if the client asked for something else, or with N if the client has no name there (RFC 4702 section 4).
 //
 // # Why not a codec
 //

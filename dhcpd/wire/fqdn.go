@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"bytes"
-	"strings"
-)
+import "strings"
 
 // Flags of option 81 (RFC 4702 section 2.1).
 const (
@@ -36,18 +33,6 @@ func (f FQDN) label() []byte {
 		return nil
 	}
 	return f.Name[1 : 1+int(f.Name[0])]
-}
-
-// String returns the name as text, without a final dot, up to the first malformed label.
-func (f FQDN) String() string {
-	if f.Flags&fqdnWire == 0 {
-		return string(bytes.TrimRight(f.Name, ".\x00"))
-	}
-	var labels []string
-	for b := f.Name; len(b) > 0 && b[0] > 0 && len(b) >= 1+int(b[0]); b = b[1+int(b[0]):] {
-		labels = append(labels, string(b[1:1+int(b[0])]))
-	}
-	return strings.Join(labels, ".")
 }
 
 // answerFlags returns the flags of the reply. This daemon's DNS server answers for the names of leases, forward and reverse,

@@ -238,17 +238,6 @@ func TestHostname(t *testing.T) {
 	}
 }
 
-func TestFQDNString(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"\x00a.b.test.": "a.b.test", "\x04\x01a\x01b\x04test\x00": "a.b.test", "\x04\x01a": "a", "\x04\x01a\x40b": "a", "\x04": "",
-	} {
-		if got := (FQDN{Flags: in[0], Name: []byte(in[1:])}).String(); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
-		}
-	}
-}
-
 // TestCopyTo: a copy gives the same reply and option values after the packet's buffer is used again.
 func TestCopyTo(t *testing.T) {
 	t.Parallel()

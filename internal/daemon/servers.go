@@ -86,7 +86,8 @@ func (d *Daemon) newDHCP() (*dhcpd.Server, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:   d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now,
 		Listen: d.listenDHCP, FromDisk: d.installs.FromDisk, Loops: d.loops,
-		Report: func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
+		ClientName: func(hostname string) string { return d.current.Load().DNS.ClientName(hostname) },
+		Report:     func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
 	})
 }
 

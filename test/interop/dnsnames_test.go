@@ -206,3 +206,32 @@ func TestNameOfFirstClient(t *testing.T) {
 	}
 	d.until("the name is that of the client that still asks for it", func() bool { return d.dig(name) == two && d.dig("-x", two) == reverse })
 }
+
+// TestFQDNOption: a client that sends its name in option 81 reads there the name by which it is found, or that it has none: another client or
+// the lab has it.
+func TestFQDNOption(t *testing.T) {
+	netns.Need(t, "dig", "udhcpc")
+	t.Parallel()
+	l := newLab(t, "10.124.33")
+	l.write()
+	d := start(t, l)
+	d.file("fqdn.sh", []byte("#!/bin/sh\ncase $1 in bound) ip addr add $ip/24 dev $interface; echo \"got $ip $opt81\";; esac\n"))
+	script := filepath.Join(d.dir, "fqdn.sh")
+	netns.Run(t, "chmod", "755", script)
+	const none = "0affff" // N, and O: it asked for an update
+	for i, tt := range []struct{ sent, want string }{
+		{"visitor", fmt.Sprintf("01ffff%x", "visitor.lab.test")}, {"visitor", none}, {"w0", none}, {"wpad", none},
+	} {
+		m := d.machine(t, fmt.Sprintf("02:00:7c:00:01:%02x", i))
+		out, _ := m.run("udhcpc", "-i", "eth0", "-n", "-q", "-t", "10", "-T", "2", "-F", tt.sent, "-O", "81", "-s", script)
+		_, text, _ := strings.Cut(out, "got ")
+		got := strings.Fields(text)
+		if len(got) < 2 || got[1] != tt.want {
+			t.Errorf("machine %d sends %s and gets %q, want %s\n%s", i, tt.sent, got, tt.want, out)
+			continue
+		}
+		if is := d.dig("-x", got[0]) == "visitor.lab.test." && d.dig("visitor.lab.test") == got[0]; is != (tt.want != none) {
+			t.Errorf("machine %d at %s: DNS has its name: %v", i, got[0], is)
+		}
+	}
+}
