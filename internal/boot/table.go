@@ -3,6 +3,7 @@ package boot
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ type Table struct {
 
 	problems lab.Problems
 	warnings lab.Problems
+	files    *noting
 }
 
 // Compile parses the templates of every profile and renders them for one host of every kind, so that a missing value is found now
@@ -30,11 +32,10 @@ type Table struct {
 // The error is lab.Problems: the errors of the lab file that affect every host. What keeps only some hosts from booting is no error;
 // those hosts are refused when they ask: see Problems.
 func Compile(l *lab.Lab) (*Table, error) {
-	t := &Table{lab: l, recipes: make(map[*lab.Profile]*recipe.Recipe, len(l.Profiles))}
-	files := os.DirFS(l.Appliance.Files)
+	t := &Table{lab: l, recipes: make(map[*lab.Profile]*recipe.Recipe, len(l.Profiles)), files: &noting{FS: os.DirFS(l.Appliance.Files)}}
 	var problems lab.Problems
 	for _, p := range l.Profiles {
-		r, faults := recipe.Compile(p, files)
+		r, faults := recipe.Compile(p, t.files)
 		problems = append(problems, faults...)
 		t.recipes[p] = r
 	}
@@ -47,6 +48,31 @@ func Compile(l *lab.Lab) (*Table, error) {
 	}
 	t.problems, t.warnings = some, warnings
 	return t, nil
+}
+
+// A noting is a file system that notes which files were read.
+type noting struct {
+	fs.FS
+	read sync.Map
+}
+
+// ReadFile implements fs.ReadFileFS.
+func (n *noting) ReadFile(name string) ([]byte, error) {
+	text, err := fs.ReadFile(n.FS, name)
+	if err == nil {
+		n.read.Store(name, true)
+	}
+	return text, err
+}
+
+// Files returns the documents that Compile has read, and those that were rendered since.
+func (t *Table) Files() (names []string) {
+	t.files.read.Range(func(name, _ any) bool {
+		names = append(names, filepath.Join(t.lab.Appliance.Files, filepath.FromSlash(name.(string))))
+		return true
+	})
+	slices.Sort(names)
+	return names
 }
 
 // Warnings are what the readers of documents will ignore, such as keys that Ignition does not know: each once, of the hosts that Compile

@@ -188,7 +188,8 @@ func (d *Daemon) load() error {
 
 // openAsRoot makes the folders and opens the ports, which needs root, and returns the user to become then; nil: none.
 func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
-	l := d.current.Load().Lab
+	snap := d.current.Load()
+	l := snap.Lab
 	if err := privilege.Raise(kept(l.Appliance)...); err != nil {
 		return nil, err
 	}
@@ -196,7 +197,7 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tryStart(l, d.cfg.Lab, user); err != nil {
+	if err := tryStart(snap, d.cfg.Lab, user); err != nil {
 		return nil, err
 	}
 	if err := makeFolders(l.Appliance); err != nil {
@@ -271,7 +272,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watcher
 		return nil, err
 	}
 	d.state.keep(ctx, user, d.log)
-	if err := dropPrivileges(user, snap.Lab, d.cfg.Lab); err != nil {
+	if err := dropPrivileges(user, snap.Lab); err != nil {
 		return nil, err
 	}
 	if d.confined, err = confineTo(snap.Lab, d.cfg, d.log); err != nil {

@@ -8,11 +8,11 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
-	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -58,7 +58,7 @@ func keptByRoot(a lab.Appliance) []privilege.Capability {
 }
 
 // dropPrivileges becomes u. If it is nil, the user stays, and loses what a server does not need.
-func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
+func dropPrivileges(u *privilege.User, l *lab.Lab) error {
 	a := l.Appliance
 	switch {
 	case u == nil && !a.Confine:
@@ -78,9 +78,6 @@ func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
 		return err
 	}
 	if err := usable(a.State, u.Name); err != nil {
-		return err
-	}
-	if err := readable(u, l, labPath); err != nil {
 		return err
 	}
 	l.Warnings = append(l.Warnings, unreadable(l)...) // root had no such problem
@@ -126,23 +123,12 @@ func staticFiles(p *lab.Profile) (paths []lab.ProfilePath) {
 	return paths
 }
 
-// readable returns an error if the process, which is u now, cannot read the lab and its documents: a file that only root may read could be
-// loaded at the start, but not at a reload. It does not parse the lab again.
-func readable(u *privilege.User, l *lab.Lab, labPath string) error {
-	err := openAll(append([]string{labPath}, l.Files...))
-	if err == nil {
-		_, err = boot.Compile(l)
-	}
-	if err != nil {
-		return fmt.Errorf("user %s cannot read the lab file, so a reload would fail: %w: run %s", u.Name, err, letRead(u.GID, labPath, l.Appliance.Files))
-	}
-	return nil
-}
-
-func openAll(names []string) error {
-	for _, name := range names {
+// readable returns an error if the process, which is u now, cannot open the lab and these documents of its: a file that only root may read
+// could be loaded at the start, but not at a reload.
+func readable(u *privilege.User, l *lab.Lab, labPath string, documents []string) error {
+	for _, name := range slices.Concat([]string{labPath}, l.Files, documents) {
 		if err := open(name); err != nil {
-			return err
+			return fmt.Errorf("user %s cannot read the lab file, so a reload would fail: %w: run %s", u.Name, err, letRead(u.GID, labPath, l.Appliance.Files))
 		}
 	}
 	return nil

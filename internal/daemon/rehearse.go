@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -35,23 +37,28 @@ func rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Pr
 	add(a.State, rehearseState(a, u), stateText(a.State))
 	add(filepath.Dir(a.AdminSocket), socketFolder(a, tryFolder), "can have the admin socket")
 	if u != nil {
+		var documents []string
+		if t, err := boot.Compile(l); err == nil { // what is wrong with them else is not about the start
+			documents = t.Files()
+		}
 		add(labPath, asUser(u, func() error {
 			unread = unreadable(l)
-			return readable(u, l, labPath)
+			return readable(u, l, labPath, documents)
 		}), "user "+u.Name+" can read it")
 	}
 	return steps, unread
 }
 
 // tryStart returns why a start as root would be refused once it is user u; nil: it stays root. A refused start makes nothing.
-func tryStart(l *lab.Lab, labPath string, u *privilege.User) error {
-	if err := rehearseState(l.Appliance, u); err != nil {
+func tryStart(s *snapshot.Snapshot, labPath string, u *privilege.User) error {
+	a := s.Lab.Appliance
+	if err := rehearseState(a, u); err != nil {
 		return err
 	}
-	if err := socketFolder(l.Appliance, tryFolder); err != nil || u == nil {
+	if err := socketFolder(a, tryFolder); err != nil || u == nil {
 		return err
 	}
-	return asUser(u, func() error { return readable(u, l, labPath) })
+	return asUser(u, func() error { return readable(u, s.Lab, labPath, s.Boot.Files()) })
 }
 
 func stateText(dir string) string {
