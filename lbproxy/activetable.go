@@ -181,27 +181,27 @@ func (s *Server) frontendLocked(f *Frontend) *frontend {
 		state = &frontendState{freed: make(chan struct{}, 1), metrics: s.metrics.frontend(f.Name, f.Mode)}
 		s.frontendStates[f.Name] = state
 	}
-	f, missing := s.withAddressesLocked(s.withMembersLocked(f))
-	out := &frontend{Frontend: f, missing: missing, state: state, endpoints: make([]endpoint, len(f.Backends))}
+	f, missing := s.withAddressesLocked(s.withAddedLocked(f))
+	out := &frontend{Frontend: f, missing: missing, state: state, backends: make([]backend, len(f.Backends))}
 	for i := range f.Backends {
 		b := &f.Backends[i]
 		health := s.healthLocked(f, b)
-		state := s.endpointStateLocked(f, b, health)
+		state := s.backendStateLocked(f, b, health)
 		health.follow(state)
-		out.endpoints[i] = endpoint{Backend: b, state: state, health: health}
+		out.backends[i] = backend{Backend: b, state: state, health: health}
 	}
 	return out
 }
 
-func (s *Server) endpointStateLocked(f *Frontend, b *Backend, health *Health) *endpointState {
-	k := endpointKey{f.Name, b.Addr}
-	state := s.endpointStates[k]
+func (s *Server) backendStateLocked(f *Frontend, b *Backend, health *Health) *backendState {
+	k := backendKey{f.Name, b.Addr}
+	state := s.backendStates[k]
 	if state == nil {
-		state = &endpointState{key: k, queue: &s.frontendStates[f.Name].queue}
-		state.announced, _, _ = (&endpoint{Backend: b, state: state, health: health}).condition()
+		state = &backendState{key: k, queue: &s.frontendStates[f.Name].queue}
+		state.announced, _, _ = (&backend{Backend: b, state: state, health: health}).condition()
 		state.wasUp = state.announced == Up
 		state.drained.Store(s.drained[k])
-		s.endpointStates[k] = state
+		s.backendStates[k] = state
 	}
 	state.weight.Store(int32(s.weightLocked(f.Name, b.Addr)))
 	state.limit.Store(int64(b.Limit))
@@ -230,17 +230,17 @@ func (s *Server) healthLocked(f *Frontend, b *Backend) *Health {
 // forgetLocked drops what was learned of balancers, backends and checks that next does not have, and sets the gauges.
 func (s *Server) forgetLocked(next *activeTable) {
 	frontends := make(map[string]*frontendState)
-	endpoints, healths := make(map[endpointKey]*endpointState), make(map[healthKey]*Health)
+	backends, healths := make(map[backendKey]*backendState), make(map[healthKey]*Health)
 	s.metrics.up.Reset()
 	labels := make(map[[2]string]bool)
 	for _, f := range next.frontends {
 		frontends[f.Name] = f.state
-		for i := range f.endpoints {
-			e := &f.endpoints[i]
-			endpoints[e.state.key] = e.state
-			healths[e.health.key] = e.health
-			labels[[2]string{f.Name, e.Label}] = true
-			s.gauge(f, e)
+		for i := range f.backends {
+			b := &f.backends[i]
+			backends[b.state.key] = b.state
+			healths[b.health.key] = b.health
+			labels[[2]string{f.Name, b.Label}] = true
+			s.gauge(f, b)
 		}
 	}
 	for name := range s.frontendStates {
@@ -248,15 +248,15 @@ func (s *Server) forgetLocked(next *activeTable) {
 			s.metrics.forget(name)
 		}
 	}
-	for key, state := range s.endpointStates {
-		if endpoints[key] == nil {
+	for key, state := range s.backendStates {
+		if backends[key] == nil {
 			state.pool.end()
 			if !labels[[2]string{key.balancer, state.label}] {
 				s.metrics.forgetBackend(key.balancer, state.label)
 			}
 		}
 	}
-	s.frontendStates, s.endpointStates, s.healths = frontends, endpoints, healths
+	s.frontendStates, s.backendStates, s.healths = frontends, backends, healths
 }
 
 // closeSockets stops accepting everywhere.

@@ -12,8 +12,8 @@ import (
 	"github.com/bootlab/bootlab/internal/host/pause"
 )
 
-// turns counts the turns of a goroutine that takes one at least once a second; zero: it does not run.
-type turns struct{ atomic.Int64 }
+// A heartbeat counts the turns of a goroutine that takes one at least once a second; zero: it does not run.
+type heartbeat struct{ atomic.Int64 }
 
 // A question is what Alive asks one goroutine.
 type question struct {
@@ -28,7 +28,7 @@ const aliveTick = 10 * time.Millisecond
 // runs. It makes no connection. A balancer that accepts none because it is full is alive, whatever its backends do.
 func (s *Server) Alive(ctx context.Context) error {
 	asked := s.loops.ask()
-	asked = append(asked, s.sweeps.ask("the sweep of idle connections"), s.udp.turns.ask("the loop of mode udp"), s.http.deadlines.turns.ask("the timer of mode http"))
+	asked = append(asked, s.sweeps.ask("the sweep of idle connections"), s.udp.heartbeat.ask("the loop of mode udp"), s.http.deadlines.heartbeat.ask("the timer of mode http"))
 	s.mu.Lock()
 	for _, sock := range s.sockets {
 		asked = append(asked, sock.ask())
@@ -51,15 +51,15 @@ func (s *Server) Alive(ctx context.Context) error {
 }
 
 // ask waits for the next turn.
-func (t *turns) ask(what string) question {
+func (t *heartbeat) ask(what string) question {
 	before := t.Load()
 	return question{what, func() bool { return before == 0 || t.Load() != before }}
 }
 
 // ask waits until the connection that is being handed over is.
-func (s *socket) ask() question {
-	before := s.turns.Load()
-	return question{fmt.Sprintf("the listener on %s", s.addr), func() bool { return before%2 == 0 || s.turns.Load() != before }}
+func (s *listenSocket) ask() question {
+	before := s.heartbeat.Load()
+	return question{fmt.Sprintf("the listener on %s", s.addr), func() bool { return before%2 == 0 || s.heartbeat.Load() != before }}
 }
 
 // ask sends every loop an event.

@@ -26,7 +26,7 @@ type rig struct {
 	*testServer
 	machines    []*netns.Client
 	servers     []*exec.Cmd
-	members     []netip.AddrPort
+	backends    []netip.AddrPort
 	ours, peers netip.AddrPort
 	mode        lab.BalanceMode
 	balancer    *lab.Balancer // changed by apply
@@ -46,17 +46,17 @@ func newRig(t *testing.T, mode lab.BalanceMode, net, machines int) *rig {
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(net), 0, byte(2 + k)}), 80)
 		c := segment.NewClient(t)
 		netns.Run(t, "ip", "-n", c.Name, "addr", "add", at.Addr().String()+"/24", "dev", "eth0")
-		r.machines, r.members, r.servers = append(r.machines, c), append(r.members, at), append(r.servers, nil)
+		r.machines, r.backends, r.servers = append(r.machines, c), append(r.backends, at), append(r.servers, nil)
 		r.serve(t, k)
 		servers += fmt.Sprintf("  server m%d %s check inter 5s\n", k, at)
 	}
-	r.balancer = with(balancer("web", r.ours, r.members...), func(b *lab.Balancer) {
+	r.balancer = with(balancer("web", r.ours, r.backends...), func(b *lab.Balancer) {
 		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 5 * time.Second, Timeout: 5 * time.Second}
 		b.Mode, b.Timeouts.Connect = mode, 20*time.Second // as HAProxy's, in startHAProxy
 	})
 	r.deps = keptSocket(t, r.ours)
 	r.testServer = newTestServerWith(t, rigConfig, r.deps, r.balancer)
-	for _, m := range r.members {
+	for _, m := range r.backends {
 		r.waitCondition(t, m, Up)
 	}
 	startHAProxy(t, r.peers, fmt.Sprintf("listen l\n  mode %s\n  option redispatch\n  bind %s\n%s", r.balancer.Mode, r.peers, servers))
@@ -69,8 +69,8 @@ func newRig(t *testing.T, mode lab.BalanceMode, net, machines int) *rig {
 // serve starts the server of a machine.
 func (r *rig) serve(t *testing.T, k int) {
 	t.Helper()
-	args := nginx(t, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "ok"; }`, r.members[k]))
-	r.servers[k] = start(t, r.machines[k].Command(context.Background(), "nginx", args...), r.members[k])
+	args := nginx(t, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "ok"; }`, r.backends[k]))
+	r.servers[k] = start(t, r.machines[k].Command(context.Background(), "nginx", args...), r.backends[k])
 }
 
 // kill ends the server of a machine.
@@ -78,7 +78,7 @@ func (r *rig) kill(t *testing.T, k int) {
 	t.Helper()
 	_ = r.servers[k].Process.Kill()
 	netns.WaitFor(t, "connection refused", func() bool {
-		_, err := readAll(r.members[k])
+		_, err := readAll(r.backends[k])
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
 }
@@ -88,7 +88,7 @@ func (r *rig) lose(t *testing.T, percent int) (restore func()) {
 	t.Helper()
 	table := fmt.Sprint("loss", r.ours.Addr().As4()[1])
 	rules := fmt.Sprintf("table ip %s { chain out { type filter hook output priority 0;", table)
-	for _, m := range r.members {
+	for _, m := range r.backends {
 		rules += fmt.Sprintf(" ip daddr %s numgen random mod 100 <= %d drop;", m.Addr(), percent-1)
 	}
 	netns.Run(t, "nft", rules+" };}")
@@ -168,7 +168,7 @@ func (l *tally) String() string {
 // TestBlip cuts every machine for 0.3 s while clients connect. All must get their answer, as through HAProxy.
 func TestBlip(t *testing.T) {
 	for i, machines := range []int{1, 3} {
-		inModes(t, fmt.Sprintf(", %d members", machines), func(t *testing.T, mode lab.BalanceMode, net int) {
+		inModes(t, fmt.Sprintf(", %d backends", machines), func(t *testing.T, mode lab.BalanceMode, net int) {
 			r := newRig(t, mode, 90+i+net, machines)
 			var ours, peers tally
 			restore := func() {}
@@ -201,7 +201,7 @@ func chaos(t *testing.T, mode lab.BalanceMode, net int) {
 	r := newRig(t, mode, 98+net, 3)
 	table := fmt.Sprint("reset", 98+net)
 	cut := r.machines[2]
-	reset := fmt.Sprintf("table ip %s { chain out { type filter hook output priority 0; ip daddr %s tcp dport 80 reject with tcp reset; };}", table, r.members[0].Addr())
+	reset := fmt.Sprintf("table ip %s { chain out { type filter hook output priority 0; ip daddr %s tcp dport 80 reject with tcp reset; };}", table, r.backends[0].Addr())
 	var restore func()
 	nothing := func() {}
 	for _, event := range []struct {
@@ -225,7 +225,7 @@ func chaos(t *testing.T, mode lab.BalanceMode, net int) {
 		}, nothing},
 		{"reload", nothing, func() {
 			for range 10 {
-				r.apply(t, r.balancer, balancer("other", netip.AddrPortFrom(r.ours.Addr(), 82), r.members...))
+				r.apply(t, r.balancer, balancer("other", netip.AddrPortFrom(r.ours.Addr(), 82), r.backends...))
 				time.Sleep(50 * time.Millisecond)
 				r.apply(t, r.balancer)
 				time.Sleep(50 * time.Millisecond)
@@ -251,7 +251,7 @@ func chaos(t *testing.T, mode lab.BalanceMode, net int) {
 		if ours.failed.Load() > 0 {
 			t.Errorf("%s: %s; HAProxy: %s", event.name, &ours, &peers)
 		}
-		for _, m := range r.members {
+		for _, m := range r.backends {
 			r.waitCondition(t, m, Up)
 		}
 	}
@@ -260,7 +260,7 @@ func chaos(t *testing.T, mode lab.BalanceMode, net int) {
 // TestLoss loses part of all packets to the machines. No client is reset, as none is by HAProxy.
 func TestLoss(t *testing.T) {
 	for i, test := range []struct{ percent, machines int }{{15, 1}, {10, 3}} {
-		inModes(t, fmt.Sprintf(", %d %% to %d members", test.percent, test.machines), func(t *testing.T, mode lab.BalanceMode, net int) {
+		inModes(t, fmt.Sprintf(", %d %% to %d backends", test.percent, test.machines), func(t *testing.T, mode lab.BalanceMode, net int) {
 			r := newRig(t, mode, 94+i+net, test.machines)
 			r.lose(t, test.percent)
 			const requests, parallel = 1000, 50

@@ -35,21 +35,21 @@ const (
 
 // connect connects a client to a backend of f. If the first refuses, the next is tried at once; if it does not answer
 // within its hedgeDelay, the next is tried in parallel and the first to answer is used. Once all were tried, they are
-// tried again, until one answers or timeouts.connect ends. The caller gives the endpoint's active count back.
-func (s *Server) connect(ctx context.Context, f *frontend, c *clientConn) (net.Conn, *endpoint, error) {
+// tried again, until one answers or timeouts.connect ends. The caller gives the backend's active count back.
+func (s *Server) connect(ctx context.Context, f *frontend, c *clientConn) (net.Conn, *backend, error) {
 	client := c.src.Addr()
-	e, err := s.choose(ctx, f, client, c.hungUp)
+	b, err := s.choose(ctx, f, client, c.hungUp)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.connectFrom(ctx, f, e, dialing{client: client, port: c.socket.addr.Port()})
+	return s.connectFrom(ctx, f, b, dialing{client: client, port: c.socket.addr.Port()})
 }
 
 // dialing is whom a backend is dialed for.
 type dialing struct {
 	client netip.Addr
-	port   uint16      // to which the client has connected; 0: every backend has a port
-	failed []*endpoint // that accepted for it before, and failed in the handshake: none is dialed beside another
+	port   uint16     // to which the client has connected; 0: every backend has a port
+	failed []*backend // that accepted for it before, and failed in the handshake: none is dialed beside another
 }
 
 // at returns the address of the backend for a client that has connected to port.
@@ -63,61 +63,61 @@ func (b *Backend) at(port uint16) netip.AddrPort {
 // hasClientPort reports whether clients reach the backend at the port to which they have connected.
 func (b *Backend) hasClientPort() bool { return b.Addr.Addr().IsValid() && b.Addr.Port() == 0 }
 
-// connectFrom is connect that begins with e, which pick has chosen.
-func (s *Server) connectFrom(ctx context.Context, f *frontend, e *endpoint, d dialing) (net.Conn, *endpoint, error) {
+// connectFrom is connect that begins with b, which pick has chosen.
+func (s *Server) connectFrom(ctx context.Context, f *frontend, b *backend, d dialing) (net.Conn, *backend, error) {
 	start := time.Now()
-	first, cancel := context.WithTimeout(ctx, min(e.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
-	conn, err := s.deps.Dial(first, e.at(d.port))
+	first, cancel := context.WithTimeout(ctx, min(b.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
+	conn, err := s.deps.Dial(first, b.at(d.port))
 	cancel()
 	if err == nil {
-		s.dialed(e, time.Since(start))
-		return conn, e, nil
+		s.dialed(b, time.Since(start))
+		return conn, b, nil
 	}
-	return s.connectAfter(ctx, f, e, d, start, err)
+	return s.connectAfter(ctx, f, b, d, start, err)
 }
 
-// connectAfter goes on after the first connect to e, at start, ended with an error.
-func (s *Server) connectAfter(ctx context.Context, f *frontend, e *endpoint, d dialing, start time.Time, err error) (net.Conn, *endpoint, error) {
+// connectAfter goes on after the first connect to b, at start, ended with an error.
+func (s *Server) connectAfter(ctx context.Context, f *frontend, b *backend, d dialing, start time.Time, err error) (net.Conn, *backend, error) {
 	if ctx.Err() != nil {
-		e.state.release()
+		b.state.release()
 		return nil, nil, ctx.Err()
 	}
 	select {
 	case s.waiting <- struct{}{}:
 		defer func() { <-s.waiting }()
 	default:
-		s.dialFailed(e, err)
-		return nil, nil, fmt.Errorf("%w (%d); %s: %w", errWaiting, cap(s.waiting), e.Addr, err)
+		s.dialFailed(b, err)
+		return nil, nil, fmt.Errorf("%w (%d); %s: %w", errWaiting, cap(s.waiting), b.Addr, err)
 	}
 	limit, cancel := context.WithDeadline(ctx, start.Add(f.Timeouts.Connect))
 	defer cancel()
-	r := &race{s: s, f: f, dialing: d, tried: append(slices.Clone(d.failed), e), err: err, results: make(chan dialResult, maxDials)}
+	r := &race{s: s, f: f, dialing: d, tried: append(slices.Clone(d.failed), b), err: err, results: make(chan dialResult, maxDials)}
 	if isSilence(err) {
-		s.connectFailed(e, err)
-		r.dial(limit, e) // again, in parallel to the next
+		s.connectFailed(b, err)
+		r.dial(limit, b) // again, in parallel to the next
 	} else {
-		s.dialFailed(e, err)
+		s.dialFailed(b, err)
 	}
 	winner := r.run(limit)
 	cancel()
 	r.wait(ctx, winner)
-	return winner.conn, winner.endpoint, r.err
+	return winner.conn, winner.backend, r.err
 }
 
 type dialResult struct {
-	endpoint *endpoint
-	conn     net.Conn
-	took     time.Duration
-	err      error
+	backend *backend
+	conn    net.Conn
+	took    time.Duration
+	err     error
 }
 
-// A race dials endpoints for one client, each a hedgeDelay after the one before, until one answers.
+// A race dials backends for one client, each a hedgeDelay after the one before, until one answers.
 type race struct {
 	s *Server
 	f *frontend
 	dialing
-	tried   []*endpoint // in this round, after those that failed
-	last    *endpoint   // that was dialed and has not refused
+	tried   []*backend // in this round, after those that failed
+	last    *backend   // that was dialed and has not refused
 	round   int
 	err     error // of the last dial; nil: one succeeded
 	results chan dialResult
@@ -125,7 +125,7 @@ type race struct {
 	dials   int                  // in progress
 }
 
-// run dials endpoints until one answers or ctx ends. It returns the winner, or an empty result.
+// run dials backends until one answers or ctx ends. It returns the winner, or an empty result.
 func (r *race) run(ctx context.Context) dialResult {
 	timer := time.NewTimer(r.next(ctx))
 	defer timer.Stop()
@@ -140,11 +140,11 @@ func (r *race) run(ctx context.Context) dialResult {
 			r.dials--
 			r.err = result.err
 			if result.err == nil {
-				r.s.dialed(result.endpoint, result.took)
+				r.s.dialed(result.backend, result.took)
 				return result
 			}
-			r.s.dialFailed(result.endpoint, result.err)
-			if result.endpoint == r.last {
+			r.s.dialFailed(result.backend, result.err)
+			if result.backend == r.last {
 				r.last = nil
 			}
 			if r.dials == 0 {
@@ -156,43 +156,43 @@ func (r *race) run(ctx context.Context) dialResult {
 	}
 }
 
-// next dials the next endpoint and returns when to dial the one after it. At the end of a round it dials none if all have
+// next dials the next backend and returns when to dial the one after it. At the end of a round it dials none if all have
 // refused, so that there is a pause.
 func (r *race) next(ctx context.Context) time.Duration {
-	e := r.f.pick(r.client, r.tried)
-	if e == nil {
+	b := r.f.pick(r.client, r.tried)
+	if b == nil {
 		r.tried = r.tried[:len(r.failed)]
 		r.round++
 		if r.dials > 0 {
-			e = r.f.pick(r.client, r.tried)
+			b = r.f.pick(r.client, r.tried)
 		}
 	}
-	if e == nil {
+	if b == nil {
 		r.last = nil
 		wait := min(pauseFirst<<min(r.round-1, 8), pauseMost)
 		return wait - rand.N(wait/4)
 	}
 	r.f.state.metrics.retries.Inc()
-	r.tried = append(r.tried, e)
-	r.dial(ctx, e)
-	return e.hedgeDelay(r.s.cfg.Hedge) << min(r.round, 8)
+	r.tried = append(r.tried, b)
+	r.dial(ctx, b)
+	return b.hedgeDelay(r.s.cfg.Hedge) << min(r.round, 8)
 }
 
-// dial dials one endpoint in its own goroutine, and gives up the oldest dial if there are too many. wait waits for it.
-func (r *race) dial(ctx context.Context, e *endpoint) {
+// dial dials one backend in its own goroutine, and gives up the oldest dial if there are too many. wait waits for it.
+func (r *race) dial(ctx context.Context, b *backend) {
 	ctx, cancel := context.WithCancel(ctx)
 	r.cancels = append(r.cancels, cancel)
 	if len(r.cancels) > maxDials {
 		r.cancels[0]()
 		r.cancels = r.cancels[1:]
 	}
-	r.last = e
+	r.last = b
 	r.dials++
 	go func() {
 		defer cancel()
 		start := time.Now()
-		conn, err := r.s.deps.Dial(ctx, e.at(r.port))
-		r.results <- dialResult{e, conn, time.Since(start), err}
+		conn, err := r.s.deps.Dial(ctx, b.at(r.port))
+		r.results <- dialResult{b, conn, time.Since(start), err}
 	}()
 }
 
@@ -203,15 +203,15 @@ func (r *race) wait(serving context.Context, winner dialResult) {
 		switch {
 		case result.conn != nil: // it answered a moment later
 			_ = result.conn.Close()
-			result.endpoint.state.release()
-		case winner.endpoint != nil:
-			r.s.dialFailed(result.endpoint, context.Canceled)
+			result.backend.state.release()
+		case winner.backend != nil:
+			r.s.dialFailed(result.backend, context.Canceled)
 		case serving.Err() != nil:
-			result.endpoint.state.release()
+			result.backend.state.release()
 			r.err = serving.Err()
 		default:
 			r.err = result.err
-			r.s.dialFailed(result.endpoint, result.err)
+			r.s.dialFailed(result.backend, result.err)
 		}
 	}
 }

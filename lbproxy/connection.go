@@ -19,7 +19,7 @@ import (
 
 // A clientConn is one accepted connection.
 type clientConn struct {
-	socket *socket
+	socket *listenSocket
 	src    netip.AddrPort // the client; behind a trusted proxy, the client that its PROXY header names
 	dst    netip.AddrPort // what the client connected to
 	prefix []byte         // bytes that were read to route the connection

@@ -47,7 +47,7 @@ func (d *deadline) expired() bool { return d.at.Load() == deadlineExpired }
 
 // deadlines are the deadlines of all connections in HTTP mode.
 type deadlines struct {
-	turns turns
+	heartbeat heartbeat
 
 	mu   sync.Mutex
 	open map[*deadline]struct{}
@@ -70,9 +70,9 @@ func (t *deadlines) remove(d *deadline) {
 
 // run expires deadlines until ctx ends, and calls tick about once a second.
 func (t *deadlines) run(ctx context.Context, tick func()) {
-	defer t.turns.Store(0)
+	defer t.heartbeat.Store(0)
 	for n := 0; pause.For(ctx, deadlineTick) == nil; n++ {
-		t.turns.Add(1)
+		t.heartbeat.Add(1)
 		t.expire(int64(time.Since(epoch)))
 		if n%4 == 0 {
 			tick()

@@ -15,7 +15,7 @@ import (
 // and their loop does the rest. The others have a goroutine until they are connected (proxyTCP).
 
 // acceptStream accepts a connection without package net, whose listeners cannot be waited for in another way than by Accept.
-func (s *Server) acceptStream(sock *socket) (st *stream, from netip.AddrPort, err error) {
+func (s *Server) acceptStream(sock *listenSocket) (st *stream, from netip.AddrPort, err error) {
 	if err := s.watch(sock); err != nil {
 		return nil, from, err
 	}
@@ -40,7 +40,7 @@ func (s *Server) acceptStream(sock *socket) (st *stream, from netip.AddrPort, er
 }
 
 // watch lets a loop report new connections of a listening socket.
-func (s *Server) watch(sock *socket) error {
+func (s *Server) watch(sock *listenSocket) error {
 	if sock.watched {
 		return nil
 	}
@@ -66,8 +66,8 @@ func (s *Server) connectDirect(ctx context.Context, f *frontend, c *clientConn) 
 	if !ok || !s.dialsDirect || f.SendProxy != 0 {
 		return false
 	}
-	e := f.pick(c.src.Addr(), nil)
-	if e == nil {
+	b := f.pick(c.src.Addr(), nil)
+	if b == nil {
 		return false
 	}
 	c.start = time.Now()
@@ -75,26 +75,26 @@ func (s *Server) connectDirect(ctx context.Context, f *frontend, c *clientConn) 
 	connect.again = func(err error) {
 		s.work(func() {
 			s.guard(c, func() {
-				s.proxy(f, c, func() (net.Conn, *endpoint, error) {
-					return s.connectAfter(ctx, f, e, dialing{client: c.src.Addr(), port: c.socket.addr.Port()}, connect.start, err)
+				s.proxy(f, c, func() (net.Conn, *backend, error) {
+					return s.connectAfter(ctx, f, b, dialing{client: c.src.Addr(), port: c.socket.addr.Port()}, connect.start, err)
 				})
 			})
 		})
 	}
-	to := e.at(c.socket.addr.Port())
+	to := b.at(c.socket.addr.Port())
 	backend, err := connectStream(to)
 	if err != nil {
 		connect.again(err)
 		return true
 	}
-	r, err := s.newRelay(f, e, c, client, backend)
+	r, err := s.newRelay(f, b, c, client, backend)
 	if err != nil {
 		_ = backend.Close()
 		connect.again(err)
 		return true
 	}
 	r.connect, r.up.delays = connect, true
-	connect.late = time.AfterFunc(min(e.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect), func() {
+	connect.late = time.AfterFunc(min(b.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect), func() {
 		if r.phase.CompareAndSwap(connecting, over) {
 			r.connectAgain(dialFailure(to, os.ErrDeadlineExceeded))
 		}
@@ -108,14 +108,14 @@ func (d *directConnect) done(r *relay, events uint32) bool {
 	d.late.Stop()
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		if err := r.down.src.connectError(); err != nil {
-			r.connectAgain(dialFailure(r.endpoint.at(r.client.socket.addr.Port()), err))
+			r.connectAgain(dialFailure(r.backend.at(r.client.socket.addr.Port()), err))
 			return false
 		}
 	}
 	r.connected = time.Now()
 	took := r.connected.Sub(d.start)
-	r.s.dialed(r.endpoint, took)
-	r.endpoint.state.traffic.add(took)
+	r.s.dialed(r.backend, took)
+	r.backend.state.traffic.add(took)
 	return true
 }
 

@@ -43,15 +43,15 @@ func (s *Server) loadDrains(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range drains {
-		k := endpointKey{d.Balancer, d.Backend}
+		k := backendKey{d.Balancer, d.Backend}
 		s.drained[k] = true
-		if e := s.endpointStates[k]; e != nil {
-			e.drained.Store(true)
+		if b := s.backendStates[k]; b != nil {
+			b.drained.Store(true)
 		}
 	}
 	for _, f := range s.active.Load().frontends {
-		for i := range f.endpoints {
-			s.gauge(f, &f.endpoints[i])
+		for i := range f.backends {
+			s.gauge(f, &f.backends[i])
 		}
 	}
 	return nil
@@ -70,21 +70,21 @@ func (s *Server) Ready(ctx context.Context, balancer, backend string) error {
 }
 
 func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind event.Kind) error {
-	f, endpoints := s.active.Load().find(balancer, backend)
-	if len(endpoints) == 0 {
+	f, backends := s.active.Load().find(balancer, backend)
+	if len(backends) == 0 {
 		return fmt.Errorf("backend %s of balancer %s: %w", backend, balancer, ErrUnknown)
 	}
-	for _, e := range endpoints {
-		if err := s.storeDrain(ctx, Drain{balancer, e.Addr}, kind); err != nil {
-			return fmt.Errorf("store drain of backend %s of balancer %s: %w", e.Addr, balancer, err)
+	for _, b := range backends {
+		if err := s.storeDrain(ctx, Drain{balancer, b.Addr}, kind); err != nil {
+			return fmt.Errorf("store drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
 		drained := kind == event.BackendDrained
 		s.mu.Lock()
-		s.drained[e.state.key] = drained
+		s.drained[b.state.key] = drained
 		s.mu.Unlock()
-		e.state.drained.Store(drained)
-		s.gauge(f, e)
-		s.deps.Events.Record(event.Event{Kind: kind, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + lab.MemberText(e.Addr)})
+		b.state.drained.Store(drained)
+		s.gauge(f, b)
+		s.deps.Events.Record(event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr)})
 	}
 	return nil
 }
@@ -99,17 +99,18 @@ func (s *Server) storeDrain(ctx context.Context, d Drain, kind event.Kind) error
 	return s.deps.Drains.Delete(ctx, d)
 }
 
-// find returns the endpoints of a balancer whose name, label or address is backend.
-func (t *activeTable) find(balancer, backend string) (*frontend, []*endpoint) {
+// find returns the backends of a balancer whose name, label or address is name.
+func (t *activeTable) find(balancer, name string) (*frontend, []*backend) {
 	for _, f := range t.frontends {
 		if f.Name != balancer {
 			continue
 		}
-		var out []*endpoint
-		for i := range f.endpoints {
-			e := &f.endpoints[i]
-			if backend == e.Name || backend == e.Label || backend == lab.MemberText(e.Addr) || backend == fmt.Sprintf("%s:%d", e.Name, e.Addr.Port()) || backend == e.Addr.Addr().String() {
-				out = append(out, e)
+		var out []*backend
+		for i := range f.backends {
+			b := &f.backends[i]
+			switch name {
+			case b.Name, b.Label, lab.BackendText(b.Addr), fmt.Sprintf("%s:%d", b.Name, b.Addr.Port()), b.Addr.Addr().String():
+				out = append(out, b)
 			}
 		}
 		return f, out
@@ -117,54 +118,54 @@ func (t *activeTable) find(balancer, backend string) (*frontend, []*endpoint) {
 	return nil, nil
 }
 
-// A BalancerState is the current state of a balancer.
-type BalancerState struct {
-	Name        string          `json:"name"`
-	Listen      lab.Binds       `json:"listen"`
-	Mode        lab.BalanceMode `json:"mode"`
-	Balance     lab.Algorithm   `json:"balance"`
-	Connections int64           `json:"connections"` // open
-	Limit       int             `json:"limit,omitempty"`
-	Queued      int             `json:"queued,omitempty"` // clients that wait for a backend with less than its limit
-	Checked     bool            `json:"checked"`          // its backends are
-	Backends    []BackendState  `json:"backends"`
+// A BalancerStatus is the current state of a balancer.
+type BalancerStatus struct {
+	Name        string
+	Listen      lab.Binds
+	Mode        lab.BalanceMode
+	Balance     lab.Algorithm
+	Connections int64 // open
+	Limit       int
+	Queued      int  // clients that wait for a backend with less than its limit
+	Checked     bool // its backends are
+	Backends    []BackendStatus
 }
 
-// A BackendState is the current state of a backend.
-type BackendState struct {
-	Name        string         `json:"name"`
-	Host        string         `json:"host,omitempty"`
-	Addr        netip.AddrPort `json:"addr"`
-	Backup      bool           `json:"backup,omitempty"`
-	Weight      int            `json:"weight"`
-	LabWeight   int            `json:"lab_weight,omitempty"` // of the lab file, if another is set at run time
-	Added       bool           `json:"added,omitempty"`      // at run time: it is not in the lab file
-	Limit       int            `json:"limit,omitempty"`      // of Connections; 0: none
-	Check       lab.CheckKind  `json:"check"`
-	Condition   Condition      `json:"condition"`
-	Drained     bool           `json:"drained,omitempty"`
-	Reason      string         `json:"reason,omitempty"` // of Condition, or the last failure if it is still up
-	Since       time.Time      `json:"since"`            // Condition holds
-	Connections int64          `json:"connections"`      // in HTTP mode: requests
-	Total       int64          `json:"total"`            // connections, in HTTP mode requests, since the start
-	Errors      int64          `json:"errors"`           // failed connects, and in HTTP mode responses that are 5xx, missing or cut, since the start
-	P50, P99    time.Duration  `json:"-"`                // of the last 10 to 20 seconds, until connected, in HTTP mode until the head of the response; 0: none
+// A BackendStatus is the current state of a backend.
+type BackendStatus struct {
+	Name        string
+	Host        string
+	Addr        netip.AddrPort
+	Backup      bool
+	Weight      int
+	LabWeight   int  // of the lab file, if another is set at run time
+	Added       bool // at run time: it is not in the lab file
+	Limit       int  // of Connections; 0: none
+	Check       lab.CheckKind
+	Condition   Condition
+	Drained     bool
+	Reason      string        // of Condition, or the last failure if it is still up
+	Since       time.Time     // Condition holds
+	Connections int64         // in HTTP mode: requests
+	Total       int64         // connections, in HTTP mode requests, since the start
+	Errors      int64         // failed connects, and in HTTP mode responses that are 5xx, missing or cut, since the start
+	P50, P99    time.Duration // of the last 10 to 20 seconds, until connected, in HTTP mode until the head of the response; 0: none
 }
 
-// States returns every balancer of the active table, sorted by name, its backends in the order of the lab file.
-func (s *Server) States() []BalancerState {
+// Status returns every balancer of the active table, sorted by name, its backends in the order of the lab file.
+func (s *Server) Status() []BalancerStatus {
 	t := s.active.Load()
-	out := make([]BalancerState, len(t.frontends))
+	out := make([]BalancerStatus, len(t.frontends))
 	for i, f := range t.frontends {
-		out[i] = BalancerState{
+		out[i] = BalancerStatus{
 			Name: f.Name, Listen: f.Listen, Mode: f.Mode, Balance: f.Balance,
-			Connections: f.state.active.Load(), Limit: f.MaxConnections, Queued: int(f.state.queue.len.Load()), Checked: f.Check.Kind != lab.CheckNone, Backends: make([]BackendState, len(f.endpoints)),
+			Connections: f.state.active.Load(), Limit: f.MaxConnections, Queued: int(f.state.queue.len.Load()), Checked: f.Check.Kind != lab.CheckNone, Backends: make([]BackendStatus, len(f.backends)),
 		}
-		for j := range f.endpoints {
-			out[i].Backends[j] = f.endpoints[j].current()
+		for j := range f.backends {
+			out[i].Backends[j] = f.backends[j].status()
 		}
 		for _, b := range f.missing {
-			out[i].Backends = append(out[i].Backends, BackendState{
+			out[i].Backends = append(out[i].Backends, BackendStatus{
 				Name: b.Name, Host: b.Host, Backup: b.Backup, Weight: max(b.Weight, 1), Check: f.Check.Kind, Condition: Unchecked, Reason: s.whyMissing(b.source()),
 			})
 		}
@@ -172,17 +173,17 @@ func (s *Server) States() []BalancerState {
 	return out
 }
 
-func (e *endpoint) current() BackendState {
-	condition, reason, since := e.condition()
+func (b *backend) status() BackendStatus {
+	condition, reason, since := b.condition()
 	labWeight := 0
-	p50, p99 := e.state.traffic.quantiles()
-	if set := e.state.weight.Load(); set > 0 && int(set) != e.Weight {
-		labWeight = e.Weight
+	p50, p99 := b.state.traffic.quantiles()
+	if set := b.state.weight.Load(); set > 0 && int(set) != b.Weight {
+		labWeight = b.Weight
 	}
-	return BackendState{
-		LabWeight: labWeight, Added: e.Added,
-		Name: e.Name, Host: e.Host, Addr: e.Addr, Backup: e.Backup, Weight: e.weight(), Limit: e.Limit, Check: e.health.key.check.Kind, Condition: condition,
-		Drained: e.state.drained.Load(), Reason: reason, Since: since, Connections: e.state.active.Load(),
-		Total: e.state.traffic.total.Load(), Errors: e.state.traffic.errors.Load(), P50: p50, P99: p99,
+	return BackendStatus{
+		LabWeight: labWeight, Added: b.Added,
+		Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Condition: condition,
+		Drained: b.state.drained.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
+		Total: b.state.traffic.total.Load(), Errors: b.state.traffic.errors.Load(), P50: p50, P99: p99,
 	}
 }

@@ -146,7 +146,7 @@ func (r *testServer) apply(t testing.TB, bs ...*lab.Balancer) {
 func (r *testServer) waitCondition(t testing.TB, backend netip.AddrPort, want Condition) {
 	t.Helper()
 	netns.WaitFor(t, fmt.Sprintf("backend %s %s", backend, want), func() bool {
-		for _, b := range r.States() {
+		for _, b := range r.Status() {
 			for _, m := range b.Backends {
 				if m.Addr == backend && m.Condition == want {
 					return true
@@ -162,7 +162,7 @@ func (r *testServer) waitCondition(t testing.TB, backend netip.AddrPort, want Co
 func (r *testServer) waitEnded(t testing.TB, balancer string) {
 	t.Helper()
 	netns.WaitFor(t, "the end of all requests of "+balancer, func() bool {
-		for _, b := range r.States() {
+		for _, b := range r.Status() {
 			for _, m := range b.Backends {
 				if b.Name == balancer && m.Connections > 0 {
 					return false

@@ -48,11 +48,11 @@ type Health struct {
 	streak    int // results in a row that contradict condition
 	reason    string
 	since     time.Time
-	ejected   map[*endpointState]struct{} // balancers that have ejected the backend
+	ejected   map[*backendState]struct{} // balancers that have ejected the backend
 }
 
 func newHealth(k healthKey, now time.Time) *Health {
-	return &Health{key: k, recheck: make(chan struct{}, 1), condition: Unchecked, since: now, ejected: make(map[*endpointState]struct{})}
+	return &Health{key: k, recheck: make(chan struct{}, 1), condition: Unchecked, since: now, ejected: make(map[*backendState]struct{})}
 }
 
 // checked records the result of a check. The first result counts at once, later ones by rise and fall. It reports
@@ -87,7 +87,7 @@ func (h *Health) connected(took time.Duration) {
 }
 
 // follow makes checks that pass end the ejection of a backend that was ejected while it was checked in another way.
-func (h *Health) follow(state *endpointState) {
+func (h *Health) follow(state *backendState) {
 	if !state.ejected.Load() || state.stalled.Load() {
 		return
 	}
@@ -105,7 +105,7 @@ func (h *Health) isUp() bool {
 }
 
 // ejections returns the balancers that have ejected the backend.
-func (h *Health) ejections() []*endpointState {
+func (h *Health) ejections() []*backendState {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Collect(maps.Keys(h.ejected))
@@ -213,7 +213,7 @@ func (s *Server) checkOnce(ctx context.Context, h *Health) {
 // checked records the result of a check. One that passes ends ejections.
 func (s *Server) checked(h *Health, err error, took time.Duration) {
 	if h.checked(err, s.deps.Now()) {
-		s.report(func(e *endpoint) bool { return e.health == h }, took)
+		s.report(func(b *backend) bool { return b.health == h }, took)
 		if h.down.Load() {
 			s.closeDown(h)
 		}
@@ -230,61 +230,61 @@ func (s *Server) checked(h *Health, err error, took time.Duration) {
 // closeDown closes connections of a backend that checks found down: idle ones to it, and where on_down is close all.
 func (s *Server) closeDown(h *Health) {
 	for _, f := range s.active.Load().frontends {
-		for i := range f.endpoints {
-			e := &f.endpoints[i]
-			if e.health != h {
+		for i := range f.backends {
+			b := &f.backends[i]
+			if b.health != h {
 				continue
 			}
-			e.state.pool.down(true, f.OnDown == lab.OnDownClose)
+			b.state.pool.down(true, f.OnDown == lab.OnDownClose)
 			if f.OnDown == lab.OnDownClose {
-				s.sessions.abortOf(e.state)
+				s.sessions.abortOf(b.state)
 			}
 		}
 	}
 }
 
-// report records the condition of the endpoints that changed as events and metrics. dur is how long the check took that
+// report records the condition of the backends that changed as events and metrics. dur is how long the check took that
 // changed them.
-func (s *Server) report(changed func(*endpoint) bool, dur time.Duration) {
+func (s *Server) report(changed func(*backend) bool, dur time.Duration) {
 	s.announcing.Lock()
 	defer s.announcing.Unlock()
 	for _, f := range s.active.Load().frontends {
-		for i := range f.endpoints {
-			if e := &f.endpoints[i]; changed(e) {
-				s.announce(f, e, dur)
+		for i := range f.backends {
+			if b := &f.backends[i]; changed(b) {
+				s.announce(f, b, dur)
 			}
 		}
 	}
 }
 
-// announce records the condition of an endpoint if it is another than the one recorded last.
-func (s *Server) announce(f *frontend, e *endpoint, dur time.Duration) {
-	condition, reason, changed, wasUp := e.announce()
+// announce records the condition of an backend if it is another than the one recorded last.
+func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
+	condition, reason, changed, wasUp := b.announce()
 	if !changed {
 		return
 	}
-	s.gauge(f, e)
-	ev := event.Event{Kind: event.BackendUp, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + lab.MemberText(e.Addr), Dur: dur}
+	s.gauge(f, b)
+	ev := event.Event{Kind: event.BackendUp, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr), Dur: dur}
 	if condition == Down {
-		e.state.pool.down(false, false)
+		b.state.pool.down(false, false)
 		ev.Kind, ev.Err = event.BackendDown, reason
-		if !wasUp && e.health.down.Load() && !s.wasUp(f, e) { // by its checks: one that refuses clients is worth a warning
+		if !wasUp && b.health.down.Load() && !s.wasUp(f, b) { // by its checks: one that refuses clients is worth a warning
 			ev.Kind = event.BackendNew
 		}
 	}
 	s.deps.Events.Record(ev)
 }
 
-// wasUp reports whether an endpoint was healthy in the life of an earlier process.
-func (s *Server) wasUp(f *frontend, e *endpoint) bool {
-	return s.deps.WasUp != nil && s.deps.WasUp(f.Name, e.Addr)
+// wasUp reports whether an backend was healthy in the life of an earlier process.
+func (s *Server) wasUp(f *frontend, b *backend) bool {
+	return s.deps.WasUp != nil && s.deps.WasUp(f.Name, b.Addr)
 }
 
-// gauge sets the metric backend_up of an endpoint.
-func (s *Server) gauge(f *frontend, e *endpoint) {
+// gauge sets the metric backend_up of an backend.
+func (s *Server) gauge(f *frontend, b *backend) {
 	up := 0.0
-	if e.usable() {
+	if b.usable() {
 		up = 1
 	}
-	s.metrics.up.WithLabelValues(f.Name, e.Label).Set(up)
+	s.metrics.up.WithLabelValues(f.Name, b.Label).Set(up)
 }

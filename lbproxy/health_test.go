@@ -63,7 +63,7 @@ func TestHealthCountsRiseAndFall(t *testing.T) {
 			s := &Server{deps: Deps{Now: func() time.Time { return now }}}
 			s.active.Store(&activeTable{})
 			h := newHealth(healthKey{check: withDefaults(lab.Check{})}, now)
-			e := &endpoint{Backend: &Backend{}, state: &endpointState{}, health: h}
+			e := &backend{Backend: &Backend{}, state: &backendState{}, health: h}
 			var got strings.Builder
 			for _, r := range test.results {
 				switch r {
@@ -121,9 +121,9 @@ func TestEjectionIsOfOneBalancer(t *testing.T) {
 	back := serveTCP(t, nameServer("b"))
 	r := newTestServer(t, Config{}, balancer("one", addr(t), back), balancer("other", addr(t), back))
 	for range ejectRefused {
-		r.connectFailed(&r.active.Load().frontends[0].endpoints[0], syscall.ECONNREFUSED)
+		r.connectFailed(&r.active.Load().frontends[0].backends[0], syscall.ECONNREFUSED)
 	}
-	if one, other := r.States()[0].Backends[0], r.States()[1].Backends[0]; one.Condition != Down || other.Condition != Unchecked {
+	if one, other := r.Status()[0].Backends[0], r.Status()[1].Backends[0]; one.Condition != Down || other.Condition != Unchecked {
 		t.Errorf("conditions %s and %s, want down and unchecked", one.Condition, other.Condition)
 	}
 }
@@ -176,12 +176,12 @@ func TestNeverUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &dialer{}
 				d.set(true, nil)
-				member := netip.MustParseAddrPort("10.0.0.2:6443")
-				b := with(balancer("api", netip.MustParseAddrPort("10.0.0.1:6443"), member), func(b *lab.Balancer) {
+				back := netip.MustParseAddrPort("10.0.0.2:6443")
+				b := with(balancer("api", netip.MustParseAddrPort("10.0.0.1:6443"), back), func(b *lab.Balancer) {
 					b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 10 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3}
 				})
 				wasUp := func(balancer string, backend netip.AddrPort) bool {
-					return tt.before && balancer == "api" && backend == member
+					return tt.before && balancer == "api" && backend == back
 				}
 				r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener, WasUp: wasUp}, b)
 				for _, silent := range []bool{true, false, true} {
@@ -204,24 +204,24 @@ func TestNeverUp(t *testing.T) {
 func TestCheckIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &dialer{}
-		member := netip.MustParseAddrPort("10.0.0.2:6443")
-		b := with(balancer("api", netip.MustParseAddrPort("10.0.0.1:6443"), member), func(b *lab.Balancer) {
+		back := netip.MustParseAddrPort("10.0.0.2:6443")
+		b := with(balancer("api", netip.MustParseAddrPort("10.0.0.1:6443"), back), func(b *lab.Balancer) {
 			b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 10 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3}
 			b.Backends[0].Host = &lab.Host{Name: "master-0"}
 		})
 		r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
 		began := time.Now()
 		synctest.Wait()
-		if got := r.States()[0].Backends[0].Condition; got != Up {
+		if got := r.Status()[0].Backends[0].Condition; got != Up {
 			t.Fatalf("condition %s right after the start, want up", got)
 		}
 		d.set(true, nil)
 		time.Sleep(15 * time.Second)
-		if got := r.States()[0].Backends[0]; got.Condition != Up {
+		if got := r.Status()[0].Backends[0]; got.Condition != Up {
 			t.Fatalf("down after one or two failed checks: %+v", got)
 		}
 		time.Sleep(30 * time.Second)
-		got := r.States()[0].Backends[0]
+		got := r.Status()[0].Backends[0]
 		if got.Condition != Down || !strings.HasPrefix(got.Reason, "no answer within 2s") {
 			t.Fatalf("state %+v, want down because there was no answer", got)
 		}
@@ -250,13 +250,13 @@ func TestCheckIntervals(t *testing.T) {
 func TestFailedConnectionTriggersCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &dialer{}
-		member := netip.MustParseAddrPort("10.0.0.2:80")
-		b := with(balancer("web", netip.MustParseAddrPort("10.0.0.1:80"), member), func(b *lab.Balancer) {
+		back := netip.MustParseAddrPort("10.0.0.2:80")
+		b := with(balancer("web", netip.MustParseAddrPort("10.0.0.1:80"), back), func(b *lab.Balancer) {
 			b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour, Rise: 2}
 		})
 		r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
 		synctest.Wait()
-		e := &r.active.Load().frontends[0].endpoints[0]
+		e := &r.active.Load().frontends[0].backends[0]
 		for range 2 {
 			r.connectFailed(e, syscall.ECONNREFUSED)
 		}

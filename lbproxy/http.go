@@ -26,7 +26,7 @@ type httpProxy struct {
 	memory       sync.Pool // of *httpMemory
 	h2           *http2
 	certificates certificates
-	members      *memberTLS
+	backendTLS   *backendTLS
 	acme         acmeCertificates
 	ctx          context.Context // ends when close aborts what is left
 	cancel       context.CancelFunc
@@ -41,7 +41,7 @@ func newHTTPProxy(s *Server) *httpProxy {
 	p := &httpProxy{
 		s: s, open: make(map[*httpConn]struct{}),
 		certificates: certificates{s: s, files: freshfile.NewCertificates(s.log)},
-		members:      freshfile.New(s.log, memberTLSKey.files, newMemberTLS),
+		backendTLS:   freshfile.New(s.log, backendTLSKey.files, newBackendTLS),
 	}
 	p.ended.L = &p.mu
 	p.acme.p = p
@@ -68,8 +68,8 @@ func (p *httpProxy) expireIdle() {
 	before := time.Now().Add(-backendIdle)
 	p.h2.control.expire(time.Now().Add(-controlBurst / controlRate * time.Second))
 	for _, f := range p.s.active.Load().frontends {
-		for i := range f.endpoints {
-			f.endpoints[i].state.pool.expire(before)
+		for i := range f.backends {
+			f.backends[i].state.pool.expire(before)
 		}
 	}
 }
@@ -110,8 +110,8 @@ func (p *httpProxy) close() {
 	}
 	p.mu.Unlock()
 	for _, f := range p.s.active.Load().frontends {
-		for i := range f.endpoints {
-			f.endpoints[i].state.pool.end()
+		for i := range f.backends {
+			f.backends[i].state.pool.end()
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (p *httpProxy) serveConn(l *activeListener, f *frontend, client *clientConn
 	c := &httpConn{conn: client.conn, proxy: p, client: client, listener: l}
 	c.session = &session{client: client.conn, limit: client.limit, start: time.Now()}
 	c.deadline.conn = client.conn
-	c.x.proxy, c.x.client, c.x.upstream, c.x.src, c.x.dst = p, c, &c.session.upstream, client.src, client.dst
+	c.x.proxy, c.x.client, c.x.current, c.x.src, c.x.dst = p, c, &c.session.current, client.src, client.dst
 	p.s.sessions.add(c.session)
 	p.deadlines.add(&c.deadline)
 	if f != nil {

@@ -135,7 +135,7 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*http2Conn)
 	c := conn.c
 	s := &http2Stream{w: w, r: r, control: http.NewResponseController(w)}
-	x := &exchange{proxy: h.proxy, client: s, src: c.x.src, dst: c.x.dst, secure: c.x.secure, upstream: new(atomic.Pointer[memberConn])}
+	x := &exchange{proxy: h.proxy, client: s, src: c.x.src, dst: c.x.dst, secure: c.x.secure, current: new(atomic.Pointer[backendConn])}
 	s.x = x
 	defer func() {
 		if v := recover(); v != nil {
@@ -152,7 +152,7 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.streams.remove(x.src.Addr())
-	x.log = record{start: time.Now(), head: time.Now()}
+	x.log = requestLog{start: time.Now(), head: time.Now()}
 	if err := setHTTP2(&x.req, r); err != nil {
 		h.proxy.s.reject("", rejectSyntax, x.src, err)
 		s.answer(http.StatusBadRequest, err.Error())
@@ -172,7 +172,7 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer context.AfterFunc(r.Context(), func() {
-		if m := x.upstream.Load(); m != nil {
+		if m := x.current.Load(); m != nil {
 			m.abort()
 		}
 	})()

@@ -365,8 +365,8 @@ func TestHTTP2Retries(t *testing.T) {
 	}
 }
 
-// TestHTTP2MemberDown has a backend in HTTP/2 that keeps a request waiting when its checks fail: the request goes to another.
-func TestHTTP2MemberDown(t *testing.T) {
+// TestHTTP2BackendDown has a backend in HTTP/2 that keeps a request waiting when its checks fail: the request goes to another.
+func TestHTTP2BackendDown(t *testing.T) {
 	t.Parallel()
 	first, hung := addr(t), make(chan struct{})
 	l, err := net.Listen("tcp", first.String())
@@ -445,7 +445,7 @@ func TestH2load(t *testing.T) {
 			t.Errorf("h2load %s:\n%s", args, out)
 		}
 	}
-	netns.WaitFor(t, "all connections gone", func() bool { return r.States()[0].Connections == 0 && r.States()[1].Connections == 0 })
+	netns.WaitFor(t, "all connections gone", func() bool { return r.Status()[0].Connections == 0 && r.Status()[1].Connections == 0 })
 }
 
 // TestHTTP2Stalled: clients that open streams and read nothing get no more than their share, lose it after timeouts.body, and leave the

@@ -19,7 +19,7 @@ import (
 // A target is the backend that a connection is opened to.
 type target struct {
 	frontend *frontend
-	endpoint *endpoint
+	backend  *backend
 }
 
 type targetKey struct{}
@@ -30,14 +30,14 @@ func (h *http2) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, to.frontend.Timeouts.Connect)
 	defer cancel()
 	start := time.Now()
-	conn, err := h.proxy.s.deps.Dial(ctx, to.endpoint.Addr)
+	conn, err := h.proxy.s.deps.Dial(ctx, to.backend.Addr)
 	if err != nil {
-		h.proxy.s.connectFailed(to.endpoint, err)
+		h.proxy.s.connectFailed(to.backend, err)
 		return nil, &dialError{balancer: to.frontend.Name, err: err}
 	}
-	h.proxy.s.dialed(to.endpoint, time.Since(start))
-	setMemberOptions(conn, h.proxy.s.cfg.Unacked)
-	secure, err := h.proxy.secure(ctx, to.endpoint.state.pool.addSocket(conn), to.frontend, to.endpoint)
+	h.proxy.s.dialed(to.backend, time.Since(start))
+	setBackendOptions(conn, h.proxy.s.cfg.Unacked)
+	secure, err := h.proxy.secure(ctx, to.backend.state.pool.addSocket(conn), to.frontend, to.backend)
 	if err != nil {
 		return nil, &dialError{balancer: to.frontend.Name, err: err}
 	}
@@ -75,28 +75,28 @@ func (x *exchange) runHTTP2() (again bool) {
 		x.fail(err)
 		return false
 	}
-	return x.content.Done() && !x.closing
+	return x.reqBody.Done() && !x.closing
 }
 
 // sendHTTP2 sends the request, to the next backend if one cannot be connected to.
 func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
-	var tried []*endpoint
+	var tried []*backend
 	last := errNoBackend
 	for {
-		e, err := x.next(tried, last)
+		b, err := x.next(tried, last)
 		if err != nil {
 			return nil, err
 		}
-		tried = append(tried, e)
-		x.endpoint, x.log.endpoint, x.log.dialed, x.log.connected = e, e, time.Now(), time.Now()
-		resp, err := x.tryHTTP2(ctx, e)
+		tried = append(tried, b)
+		x.backend, x.log.backend, x.log.dialed, x.log.connected = b, b, time.Now(), time.Now()
+		resp, err := x.tryHTTP2(ctx, b)
 		if err == nil {
 			x.stream.answered.Store(true)
 			x.log.answered = time.Now()
 			return resp, nil
 		}
 		if x.stream.late.Load() {
-			e.health.requestCheck()
+			b.health.requestCheck()
 			return nil, errServerTimeout
 		}
 		if cause := x.stream.cause.Load(); cause != nil {
@@ -115,26 +115,26 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 		last = err
 		x.frontend.state.metrics.retries.Inc()
 		x.log.retries++
-		e.state.release()
-		x.endpoint = nil
+		b.state.release()
+		x.backend = nil
 	}
 }
 
 // tryHTTP2 sends the request to one backend, until that answers or goes down.
-func (x *exchange) tryHTTP2(ctx context.Context, e *endpoint) (*http.Response, error) {
-	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(ctx, targetKey{}, target{x.frontend, e}))
-	e.state.pool.ask(x.stream)
-	defer e.state.pool.unask(x.stream)
-	return x.proxy.h2.transport.RoundTrip(x.toHTTP2(e).WithContext(ctx))
+func (x *exchange) tryHTTP2(ctx context.Context, b *backend) (*http.Response, error) {
+	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(ctx, targetKey{}, target{x.frontend, b}))
+	b.state.pool.ask(x.stream)
+	defer b.state.pool.unask(x.stream)
+	return x.proxy.h2.transport.RoundTrip(x.toHTTP2(b).WithContext(ctx))
 }
 
 // toHTTP2 returns the request for a backend.
-func (x *exchange) toHTTP2(e *endpoint) *http.Request {
+func (x *exchange) toHTTP2(b *backend) *http.Request {
 	var sent h1.Head
 	raw := x.appendRequest(nil)
 	_, raw = h1.CutLine(raw[:len(raw)-len("\r\n")])
 	_ = sent.ParseFields(raw, false) // it was written by us
-	r := &http.Request{Method: string(x.req.Method), Host: string(x.req.Host), Header: make(http.Header), URL: urlOf(e.cookie+"."+x.frontend.Name, string(x.req.Target))}
+	r := &http.Request{Method: string(x.req.Method), Host: string(x.req.Host), Header: make(http.Header), URL: urlOf(b.cookie+"."+x.frontend.Name, string(x.req.Target))}
 	for _, f := range sent.Fields {
 		switch h1.KindOf(f.Name) {
 		case h1.FieldHost, h1.FieldLength, h1.FieldEncoding, h1.FieldConnection, h1.FieldUpgrade:
@@ -153,7 +153,7 @@ func (x *exchange) toHTTP2(e *endpoint) *http.Request {
 			r.Header.Set("Te", "trailers")
 		}
 	}
-	if x.sending != h1.NoBody {
+	if x.reqFraming != h1.NoBody {
 		r.Body, r.Trailer, r.ContentLength = x.stream, x.stream.trailer, x.req.Length
 	}
 	return r
@@ -194,7 +194,7 @@ func (u *http2Upload) Read(p []byte) (int, error) {
 	if u.stopped {
 		return 0, net.ErrClosed
 	}
-	n, err := u.x.content.Read(p)
+	n, err := u.x.reqBody.Read(p)
 	switch {
 	case errors.Is(err, io.EOF):
 		for _, f := range u.x.trailers() {
@@ -206,7 +206,7 @@ func (u *http2Upload) Read(p []byte) (int, error) {
 	case err != nil:
 		u.cause.Store(&err)
 	}
-	u.ended.Store(u.x.content.Done())
+	u.ended.Store(u.x.reqBody.Done())
 	if !u.answered.Load() {
 		u.timer.Reset(u.x.frontend.Timeouts.Server)
 	}
@@ -239,7 +239,7 @@ func (x *exchange) respondHTTP2(resp *http.Response) error {
 	if resp.Header.Get("Content-Length") != "" {
 		x.resp.Length = resp.ContentLength
 	}
-	f, _ := x.replyFraming()
+	f, _ := x.responseFraming()
 	switch {
 	case resp.ContentLength == 0 && x.resp.Length < 0: // the stream ended with the head (net/http)
 		f = h1.NoBody
@@ -247,7 +247,7 @@ func (x *exchange) respondHTTP2(resp *http.Response) error {
 		f, x.resp.Length = h1.ByChunks, -1 // a length leaves no place for trailers
 	}
 	x.begun = true
-	x.closing = x.closing || !x.req.Persistent() || x.sending != h1.NoBody && !x.stream.ended.Load()
+	x.closing = x.closing || !x.req.Persistent() || x.reqFraming != h1.NoBody && !x.stream.ended.Load()
 	_, streams := x.client.(*http2Stream)
 	if !streams && f == h1.NoBody && x.resp.Length < 0 && x.status != http.StatusNoContent && x.status != http.StatusNotModified && string(x.req.Method) != http.MethodHead {
 		x.resp.Length = 0

@@ -64,16 +64,16 @@ func (s *http2Stream) body() {
 	x := s.x
 	switch {
 	case s.r.ContentLength > 0:
-		x.sending = h1.ByLength
+		x.reqFraming = h1.ByLength
 	case s.r.ContentLength < 0:
-		x.sending = h1.ByChunks
+		x.reqFraming = h1.ByChunks
 	}
-	if x.sending == h1.NoBody {
-		x.content.Reset(nil, h1.NoBody, 0)
+	if x.reqFraming == h1.NoBody {
+		x.reqBody.Reset(nil, h1.NoBody, 0)
 		return
 	}
-	x.content.Reset(bufio.NewReaderSize(s, memberBuffer), h1.ByClose, 0)
-	x.ending = func() []h1.Field { return fieldsOf(s.r.Trailer) }
+	x.reqBody.Reset(bufio.NewReaderSize(s, backendBuffer), h1.ByClose, 0)
+	x.reqTrailers = func() []h1.Field { return fieldsOf(s.r.Trailer) }
 }
 
 // Read reads the request's body.

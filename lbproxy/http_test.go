@@ -276,7 +276,7 @@ func TestHTTPAtMostThreeRepeats(t *testing.T) {
 		return true
 	})
 	netns.WaitFor(t, "all connections are idle", func() bool {
-		return !slices.ContainsFunc(r.States()[0].Backends, func(s BackendState) bool { return s.Connections > 0 })
+		return !slices.ContainsFunc(r.Status()[0].Backends, func(s BackendStatus) bool { return s.Connections > 0 })
 	})
 	failing.Store(true)
 	before := asked.Load()
@@ -367,7 +367,7 @@ func TestHTTPUpgrade(t *testing.T) {
 			t.Errorf("echoed %q, want %q", got, word)
 		}
 	}
-	if got := r.States()[0].Backends[0].Connections; got != 1 {
+	if got := r.Status()[0].Backends[0].Connections; got != 1 {
 		t.Errorf("%d requests in progress, want the upgraded one", got)
 	}
 	began := time.Now()
@@ -396,7 +396,7 @@ func TestHTTPIdleUpgradeEnds(t *testing.T) {
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("an idle watch ended like a complete response")
 	}
-	netns.WaitFor(t, "request gone", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+	netns.WaitFor(t, "request gone", func() bool { return r.Status()[0].Backends[0].Connections == 0 })
 }
 
 func TestHTTPBackendClosesEarly(t *testing.T) {

@@ -85,7 +85,7 @@ func (c *httpConn) await(first bool) bool {
 // request reads and answers one request. It reports whether another may follow.
 func (c *httpConn) request() (again bool) {
 	x := &c.x
-	x.log = record{start: time.Now()}
+	x.log = requestLog{start: time.Now()}
 	x.frontend, x.closing, x.status = nil, c.proxy.s.draining.Load(), 0
 	limit := defaultTimeouts.Request
 	if c.frontend != nil {
@@ -98,8 +98,8 @@ func (c *httpConn) request() (again bool) {
 	c.deadline.clear()
 	x.log.head = time.Now()
 	framing, length := x.req.Framing()
-	x.content.Reset(c.in, framing, length)
-	x.sending = framing
+	x.reqBody.Reset(c.in, framing, length)
+	x.reqFraming = framing
 	if content, ok := c.proxy.acme.challenge(x); ok && !x.secure {
 		c.answer(http.StatusOK, content, "")
 		return false

@@ -157,7 +157,7 @@ func TestHTTPTrailers(t *testing.T) {
 	}
 }
 
-// TestHTTPTimeouts has a member that accepts and never answers, a client that stops within a head, one that stops within a
+// TestHTTPTimeouts has a backend that accepts and never answers, a client that stops within a head, one that stops within a
 // body, and one that is idle.
 func TestHTTPTimeouts(t *testing.T) {
 	t.Parallel()
@@ -259,18 +259,18 @@ func TestHTTPHeaderBomb(t *testing.T) {
 	}
 }
 
-// TestHTTPMemberDown loses a member that keeps a request waiting and has idle connections. Responses that have begun end where on_down is close.
-func TestHTTPMemberDown(t *testing.T) {
+// TestHTTPBackendDown loses a backend that keeps a request waiting and has idle connections. Responses that have begun end where on_down is close.
+func TestHTTPBackendDown(t *testing.T) {
 	t.Parallel()
 	for _, onDown := range []lab.OnDown{lab.OnDownKeep, lab.OnDownClose} {
 		t.Run(string(onDown), func(t *testing.T) {
 			t.Parallel()
-			loseHTTPMember(t, onDown)
+			loseHTTPBackend(t, onDown)
 		})
 	}
 }
 
-func loseHTTPMember(t *testing.T, onDown lab.OnDown) {
+func loseHTTPBackend(t *testing.T, onDown lab.OnDown) {
 	hung, alive := make(chan struct{}), serveHTTP(t, respond("alive"))
 	first, stop := addr(t), make(chan struct{})
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -314,17 +314,17 @@ func loseHTTPMember(t *testing.T, onDown lab.OnDown) {
 	_ = l.Close() // its connections stay open, as those of a machine that lost its cable
 	r.waitCondition(t, first, Down)
 	if got := <-waiting; !strings.HasSuffix(got, "alive") {
-		t.Errorf("the waiting request got %q, want the answer of the other member", got)
+		t.Errorf("the waiting request got %q, want the answer of the other backend", got)
 	}
 	if onDown == lab.OnDownKeep {
 		_ = stream.SetReadDeadline(time.Now().Add(time.Second))
 	}
 	if _, err := io.ReadAll(stream); err == nil || errors.Is(err, os.ErrDeadlineExceeded) != (onDown == lab.OnDownKeep) {
-		t.Errorf("the stream of a member that went down: %v", err)
+		t.Errorf("the stream of a backend that went down: %v", err)
 	}
 }
 
-// TestHTTPReusedConnectionClosed has a member that closes its idle connection as the next request comes.
+// TestHTTPReusedConnectionClosed has a backend that closes its idle connection as the next request comes.
 func TestHTTPReusedConnectionClosed(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
@@ -352,7 +352,7 @@ func TestHTTPReusedConnectionClosed(t *testing.T) {
 		t.Errorf("POST: %q, want 502: it must not be sent twice", got)
 	}
 	if got := requests.Load(); got != 4 {
-		t.Errorf("%d requests reached the member, want 4", got)
+		t.Errorf("%d requests reached the backend, want 4", got)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestHTTPEjectedLosesIdle(t *testing.T) {
 	b := httpBalancer("web", addr(t), serveHTTP(t, respond("ok")))
 	r := newTestServer(t, Config{Ejection: time.Hour}, b)
 	client := httpClient(t)
-	e := &r.active.Load().frontends[0].endpoints[0]
+	e := &r.active.Load().frontends[0].backends[0]
 	idle := func() int {
 		e.state.pool.mu.Lock()
 		defer e.state.pool.mu.Unlock()
@@ -449,11 +449,11 @@ func TestHTTPAccessLog(t *testing.T) {
 		t.Errorf("failed request: %v", line)
 	}
 	label := bad.Backends[0].Addr.String()
-	if got := testutil.ToFloat64(r.metrics.memberErrors.WithLabelValues("bad", label, string(rejectServerTimeout))); got != 1 {
-		t.Errorf("%v errors of the member counted, want 1", got)
+	if got := testutil.ToFloat64(r.metrics.backendErrors.WithLabelValues("bad", label, string(rejectServerTimeout))); got != 1 {
+		t.Errorf("%v errors of the backend counted, want 1", got)
 	}
-	if got := testutil.ToFloat64(r.metrics.memberRequests.WithLabelValues("bad", label, "5xx")); got != 1 {
-		t.Errorf("%v requests of the member counted, want 1", got)
+	if got := testutil.ToFloat64(r.metrics.backendRequests.WithLabelValues("bad", label, "5xx")); got != 1 {
+		t.Errorf("%v requests of the backend counted, want 1", got)
 	}
 }
 
@@ -465,7 +465,7 @@ func newTestServerLogging(t testing.TB, log *slog.Logger, bs ...*lab.Balancer) *
 	return newTestServerWith(t, Config{}, Deps{Log: log}, bs...)
 }
 
-// TestHTTPClientGone has a client that is reset while a member works.
+// TestHTTPClientGone has a client that is reset while a backend works.
 func TestHTTPClientGone(t *testing.T) {
 	t.Parallel()
 	started, ended := make(chan struct{}), make(chan struct{})
@@ -484,11 +484,11 @@ func TestHTTPClientGone(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(30 * time.Second):
-		t.Error("the member's request goes on after its client was reset")
+		t.Error("the backend's request goes on after its client was reset")
 	}
 }
 
-// TestHTTPEarlyAnswer has a member that refuses a large upload before it has read it.
+// TestHTTPEarlyAnswer has a backend that refuses a large upload before it has read it.
 func TestHTTPEarlyAnswer(t *testing.T) {
 	t.Parallel()
 	back := serveTCP(t, func(c net.Conn) {
@@ -513,7 +513,7 @@ func TestHTTPEarlyAnswer(t *testing.T) {
 	}
 }
 
-// TestHTTPTruncated has a member that ends within a response. The client must see it.
+// TestHTTPTruncated has a backend that ends within a response. The client must see it.
 func TestHTTPTruncated(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{

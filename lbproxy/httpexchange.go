@@ -40,24 +40,24 @@ type exchange struct {
 	src, dst netip.AddrPort
 	secure   bool // the client uses TLS
 
-	req     h1.Head
-	content h1.Body
+	req         h1.Head
+	reqBody     h1.Body
+	reqFraming  h1.Framing        // of the body to the backend
+	reqTrailers func() []h1.Field // once reqBody was read; nil: those of reqBody
 
 	resp     h1.Head
-	reply    h1.Body
-	member   *memberConn
-	endpoint *endpoint // that got the request, and counts it as active
-	stuck    *endpoint // that the sticky cookie names
+	respBody h1.Body
+	backend  *backend // that got the request, and counts it as active
+	stickyTo *backend // that the sticky cookie names
+	conn     *backendConn
+	current  *atomic.Pointer[backendConn] // conn, for those who abort the exchange
 	out      []byte
 	upload   *upload
 	stream   *http2Upload // instead of upload, to an HTTP/2 backend
 	begun    bool         // the final response's head was given to the client
 	closing  bool         // the client's connection ends after the response
 	status   int
-	upstream *atomic.Pointer[memberConn] // where member is for who aborts the exchange
-	sending  h1.Framing                  // of the body to the backend
-	ending   func() []h1.Field           // trailers of the request, once its body was read; nil: those of content
-	log      record
+	log      requestLog
 }
 
 // Errors of an exchange; each has its answer in fail.
@@ -70,7 +70,7 @@ var (
 
 // run proxies one request, whose head and body are set. It reports whether the client's connection may carry another.
 func (x *exchange) run() (again bool) {
-	x.resp.Status, x.status, x.begun, x.upload, x.member, x.stuck = 0, 0, false, nil, nil, nil
+	x.resp.Status, x.status, x.begun, x.upload, x.conn, x.stickyTo = 0, 0, false, nil, nil, nil
 	defer x.release()
 	if x.frontend.speaksHTTP2() {
 		return x.runHTTP2()
@@ -88,49 +88,49 @@ func (x *exchange) run() (again bool) {
 
 // release gives the backend's connection and count back.
 func (x *exchange) release() {
-	x.upstream.Store(nil)
+	x.current.Store(nil)
 	x.stopUpload()
-	if x.member != nil {
-		x.member.close()
-		x.member = nil
+	if x.conn != nil {
+		x.conn.close()
+		x.conn = nil
 	}
-	if x.endpoint != nil {
-		x.endpoint.state.release()
-		x.endpoint = nil
+	if x.backend != nil {
+		x.backend.state.release()
+		x.backend = nil
 	}
 }
 
 // roundTrip sends the request to a backend and reads the head of the response. A backend that cannot be connected to is
 // skipped; so is a connection that ends before the response begins, if the request may be repeated.
 func (x *exchange) roundTrip() error {
-	var fresh *endpoint
+	var fresh *backend
 	for {
-		member, err := x.connect(fresh)
+		c, err := x.connect(fresh)
 		if err != nil {
 			return err
 		}
-		x.member = member
-		x.upstream.Store(member)
+		x.conn = c
+		x.current.Store(c)
 		err = x.try()
 		if err == nil {
 			return nil
 		}
-		lost := member.lost.Load()
-		member.close()
+		lost := c.lost.Load()
+		c.close()
 		switch {
 		case lost && x.onlyDown():
 			return errServerTimeout // nor would the same backend answer now
-		case !lost && !member.reused, member.answered.Load(), errors.Is(err, errServerTimeout), !x.repeatable():
+		case !lost && !c.reused, c.answered.Load(), errors.Is(err, errServerTimeout), !x.repeatable():
 			return err
 		}
 		x.frontend.state.metrics.retries.Inc()
 		x.log.retries++
-		x.member = nil
-		fresh = x.endpoint
+		x.conn = nil
+		fresh = x.backend
 		if errors.Is(err, syscall.ETIMEDOUT) {
 			x.proxy.s.connectFailed(fresh, err)
 		}
-		x.endpoint = nil
+		x.backend = nil
 		fresh.state.release()
 	}
 }
@@ -138,7 +138,7 @@ func (x *exchange) roundTrip() error {
 // repeatable reports whether a request that got no byte of a response may be sent again (RFC 9110 section 9.2.2), where its
 // backend went down or was closing its connection: its method is idempotent and it has no body.
 func (x *exchange) repeatable() bool {
-	return idempotent(x.req.Method) && x.sending == h1.NoBody && x.log.retries < 3
+	return idempotent(x.req.Method) && x.reqFraming == h1.NoBody && x.log.retries < 3
 }
 
 // onlyDown reports whether a request whose backend went down has no other: connections of it are to be closed.
@@ -156,65 +156,65 @@ func idempotent(method []byte) bool {
 
 // connect returns an idle connection to the backend that pick chooses, or a new one: then to the first backend that
 // accepts. fresh is a backend whose idle connections are not to be trusted; nil: none.
-func (x *exchange) connect(fresh *endpoint) (*memberConn, error) {
+func (x *exchange) connect(fresh *backend) (*backendConn, error) {
 	f, s := x.frontend, x.proxy.s
 	x.log.dialed = time.Now()
-	var tried []*endpoint // that accepted, and failed in the handshake
+	var tried []*backend // that accepted, and failed in the handshake
 	last := errNoBackend
 	for {
-		e, err := x.next(tried, last)
+		b, err := x.next(tried, last)
 		if err != nil {
 			return nil, err
 		}
-		x.log.endpoint = e
-		if e != fresh && f.SendProxy == 0 {
-			if member := e.state.pool.get(); member != nil {
-				x.endpoint = e
-				return member, nil
+		x.log.backend = b
+		if b != fresh && f.SendProxy == 0 {
+			if c := b.state.pool.get(); c != nil {
+				x.backend = b
+				return c, nil
 			}
 		}
-		conn, e, err := s.connectFrom(x.proxy.ctx, f, e, dialing{client: x.src.Addr(), failed: tried})
+		conn, b, err := s.connectFrom(x.proxy.ctx, f, b, dialing{client: x.src.Addr(), failed: tried})
 		if err != nil && x.proxy.ctx.Err() != nil {
 			return nil, errClientGone
 		}
 		if err != nil {
 			return nil, &dialError{balancer: f.Name, err: err}
 		}
-		x.log.endpoint = e
-		member, err := x.newMember(conn, e)
+		x.log.backend = b
+		c, err := x.newBackendConn(conn, b)
 		if err == nil {
-			x.endpoint = e
-			return member, nil
+			x.backend = b
+			return c, nil
 		}
 		last = err
-		e.state.release()
-		if slices.Contains(tried, e) {
+		b.state.release()
+		if slices.Contains(tried, b) {
 			return nil, last
 		}
-		tried = append(tried, e)
+		tried = append(tried, b)
 	}
 }
 
 // try sends the request on the exchange's connection and reads the head of the final response.
 func (x *exchange) try() error {
-	m := x.member
-	m.deadline.set(x.frontend.Timeouts.Server)
+	c := x.conn
+	c.deadline.set(x.frontend.Timeouts.Server)
 	x.log.connected = time.Now()
 	out, complete := x.appendBuffered(x.appendRequest(x.out[:0]))
 	x.out = out
-	if _, err := m.Write(out); err != nil && complete {
-		return x.memberError(err)
+	if _, err := c.Write(out); err != nil && complete {
+		return x.backendError(err)
 	}
 	if !complete {
 		x.startUpload()
 	}
 	for {
-		if _, err := m.in.Peek(1); err != nil {
-			return x.memberError(err)
+		if _, err := c.in.Peek(1); err != nil {
+			return x.backendError(err)
 		}
-		m.answered.Store(true)
-		if err := x.resp.ReadResponse(m.in); err != nil {
-			return x.memberError(err)
+		c.answered.Store(true)
+		if err := x.resp.ReadResponse(c.in); err != nil {
+			return x.backendError(err)
 		}
 		if x.resp.Status >= 200 || x.resp.Status == http.StatusSwitchingProtocols {
 			break
@@ -226,13 +226,13 @@ func (x *exchange) try() error {
 			return errClientGone
 		}
 	}
-	m.deadline.clear()
+	c.deadline.clear()
 	x.log.answered = time.Now()
 	return nil
 }
 
-// memberError returns why the backend's connection failed: what the client did wrong comes first, because it closes it.
-func (x *exchange) memberError(err error) error {
+// backendError returns why the backend's connection failed: what the client did wrong comes first, because it closes it.
+func (x *exchange) backendError(err error) error {
 	if u := x.upload; u != nil {
 		if cause := u.cause.Load(); cause != nil {
 			return *cause
@@ -240,71 +240,71 @@ func (x *exchange) memberError(err error) error {
 	}
 	var syntax h1.SyntaxError
 	switch {
-	case x.member.deadline.expired():
-		x.endpoint.health.requestCheck()
+	case x.conn.deadline.expired():
+		x.backend.health.requestCheck()
 		return errServerTimeout
 	case errors.As(err, &syntax), errors.Is(err, h1.ErrHeadTooLarge):
 		return fmt.Errorf("%w: %w", errBadResponse, err)
 	}
-	return fmt.Errorf("connection to backend %s: %w", x.endpoint.Addr, err)
+	return fmt.Errorf("connection to backend %s: %w", x.backend.Addr, err)
 }
 
 // respond passes the response on.
 func (x *exchange) respond() error {
-	m := x.member
+	c := x.conn
 	x.status = x.resp.Status
 	if x.resp.Status == http.StatusSwitchingProtocols {
 		return x.tunnel()
 	}
-	framing, length := x.replyFraming()
-	x.reply.Reset(m.in, framing, length)
+	framing, length := x.responseFraming()
+	x.respBody.Reset(c.in, framing, length)
 	last := !x.req.Persistent() || x.closing || x.upload != nil && !x.upload.ended.Load()
 	x.closing, x.begun = last, true
 	if err := x.client.begin(x, framing, last); err != nil {
 		return errClientGone
 	}
-	if !x.reply.Done() && !x.reply.Ready() {
+	if !x.respBody.Done() && !x.respBody.Ready() {
 		if err := x.client.flush(); err != nil {
 			return errClientGone
 		}
 	}
-	if err := x.copyReply(); err != nil {
+	if err := x.copyResponse(); err != nil {
 		return err
 	}
-	if err := x.client.finish(x.reply.Trailers()); err != nil {
+	if err := x.client.finish(x.respBody.Trailers()); err != nil {
 		return errClientGone
 	}
 	if err := x.client.flush(); err != nil {
 		return errClientGone
 	}
-	x.keepMember(framing)
+	x.keepConn(framing)
 	return nil
 }
 
-// keepMember puts the backend's connection back if it may carry another request.
-func (x *exchange) keepMember(framing h1.Framing) {
-	m := x.member
+// keepConn puts the backend's connection back if it may carry another request.
+func (x *exchange) keepConn(framing h1.Framing) {
+	c := x.conn
 	reusable := x.resp.Persistent() && framing != h1.ByClose && x.frontend.SendProxy == 0 && x.resp.Status != http.StatusSwitchingProtocols
 	if u := x.upload; u != nil && reusable {
 		// The last write may be about to return: a backend can answer before it does.
 		if reusable = u.ended.Load(); reusable {
-			m.deadline.set(time.Second)
+			c.deadline.set(time.Second)
 			<-u.done
-			m.deadline.clear()
+			c.deadline.clear()
 			reusable = u.sent
-			control(m.socket, func(fd int) { setUserTimeout(fd, x.proxy.s.cfg.Unacked) })
+			control(c.socket, func(fd int) { setUserTimeout(fd, x.proxy.s.cfg.Unacked) })
 		}
 	}
 	if !reusable {
 		return
 	}
-	x.upstream.Store(nil)
-	x.member = nil
-	m.pool.put(m)
+	x.current.Store(nil)
+	x.conn = nil
+	c.pool.put(c)
 }
 
-// replyFraming returns how the response's body is delimited (RFC 9112 section 6.3).
-func (x *exchange) replyFraming() (h1.Framing, int64) {
+// responseFraming returns how the response's body is delimited (RFC 9112 section 6.3).
+func (x *exchange) responseFraming() (h1.Framing, int64) {
 	r := &x.resp
 	switch {
 	case string(x.req.Method) == "HEAD", r.Status == http.StatusNoContent, r.Status == http.StatusNotModified:
@@ -320,19 +320,19 @@ func (x *exchange) replyFraming() (h1.Framing, int64) {
 // flushAt is how much of a response may wait for more.
 const flushAt = 16 << 10
 
-// copyReply passes the response's body on: what has come is sent at once, so that streams are not delayed.
-func (x *exchange) copyReply() error {
-	if x.reply.Done() {
+// copyResponse passes the response's body on: what has come is sent at once, so that streams are not delayed.
+func (x *exchange) copyResponse() error {
+	if x.respBody.Done() {
 		return nil
 	}
-	if direct, ok := x.client.(interface{ splice(*exchange) error }); ok && x.reply.Left() >= spliceFrom {
+	if direct, ok := x.client.(interface{ splice(*exchange) error }); ok && x.respBody.Left() >= spliceFrom {
 		return direct.splice(x)
 	}
 	buf := x.proxy.buffers.Get()
 	defer x.proxy.buffers.Put(buf)
 	pending := 0
 	for {
-		n, err := x.reply.Read(buf)
+		n, err := x.respBody.Read(buf)
 		if n > 0 {
 			if werr := x.client.content(buf[:n]); werr != nil {
 				return errClientGone
@@ -343,10 +343,10 @@ func (x *exchange) copyReply() error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return x.memberError(err)
-		case x.reply.Done():
+			return x.backendError(err)
+		case x.respBody.Done():
 			return nil
-		case pending < flushAt && x.reply.Ready():
+		case pending < flushAt && x.respBody.Ready():
 			continue
 		}
 		pending = 0

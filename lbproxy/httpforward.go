@@ -22,7 +22,7 @@ func (x *exchange) appendRequest(out []byte) []byte {
 	out = append(out, r.Method...)
 	out = append(out, ' ')
 	out = append(out, r.Target...)
-	old := r.Minor == 0 && x.sending != h1.ByChunks
+	old := r.Minor == 0 && x.reqFraming != h1.ByChunks
 	if old {
 		out = append(out, " HTTP/1.0\r\n"...)
 	} else {
@@ -41,7 +41,7 @@ func (x *exchange) appendRequest(out []byte) []byte {
 		out = h1.AppendField(out, f.Name, f.Value)
 	}
 	switch {
-	case x.sending == h1.ByChunks:
+	case x.reqFraming == h1.ByChunks:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	case r.Length >= 0:
 		out = append(out, "Content-Length: "...)
@@ -115,7 +115,7 @@ func (x *exchange) trusted() bool {
 
 // sticky returns the backend that the request's cookie names; nil: none, or it may not be used. Its count is raised, as by
 // pick.
-func (x *exchange) sticky() *endpoint {
+func (x *exchange) sticky() *backend {
 	f := x.frontend
 	for _, field := range x.req.Fields {
 		if h1.KindOf(field.Name) != h1.FieldCookie {
@@ -126,10 +126,10 @@ func (x *exchange) sticky() *endpoint {
 			if string(name) != f.Sticky {
 				continue
 			}
-			for i := range f.endpoints {
-				if e := &f.endpoints[i]; e.cookie == string(value) && e.usable() && e.state.take() {
-					x.stuck = e
-					return e
+			for i := range f.backends {
+				if b := &f.backends[i]; b.cookie == string(value) && b.usable() && b.state.take() {
+					x.stickyTo = b
+					return b
 				}
 			}
 		}
@@ -139,25 +139,25 @@ func (x *exchange) sticky() *endpoint {
 
 // next returns a backend that is not in tried. It waits for the first while all have max_connections. last is the error if there is
 // no other.
-func (x *exchange) next(tried []*endpoint, last error) (*endpoint, error) {
-	if e := x.pick(tried); e != nil {
-		return e, nil
+func (x *exchange) next(tried []*backend, last error) (*backend, error) {
+	if b := x.pick(tried); b != nil {
+		return b, nil
 	}
 	if len(tried) > 0 {
 		return nil, last
 	}
-	e, err := x.proxy.s.choose(x.proxy.ctx, x.frontend, x.src.Addr(), x.client.gone)
+	b, err := x.proxy.s.choose(x.proxy.ctx, x.frontend, x.src.Addr(), x.client.gone)
 	if x.proxy.ctx.Err() != nil && err != nil {
 		err = errClientGone
 	}
-	return e, err
+	return b, err
 }
 
 // pick chooses the backend of the request, none of those in tried.
-func (x *exchange) pick(tried []*endpoint) *endpoint {
+func (x *exchange) pick(tried []*backend) *backend {
 	if x.frontend.Sticky != "" && len(tried) == 0 {
-		if e := x.sticky(); e != nil {
-			return e
+		if b := x.sticky(); b != nil {
+			return b
 		}
 	}
 	return x.frontend.pick(x.src.Addr(), tried)
@@ -165,10 +165,10 @@ func (x *exchange) pick(tried []*endpoint) *endpoint {
 
 // cookie returns the Set-Cookie that keeps the client at the backend that answers; empty: it has one, or needs none.
 func (x *exchange) cookie() string {
-	if x.frontend.Sticky == "" || x.endpoint == nil || x.stuck == x.endpoint {
+	if x.frontend.Sticky == "" || x.backend == nil || x.stickyTo == x.backend {
 		return ""
 	}
-	cookie := x.frontend.Sticky + "=" + x.endpoint.cookie + "; Path=/; HttpOnly; SameSite=Lax"
+	cookie := x.frontend.Sticky + "=" + x.backend.cookie + "; Path=/; HttpOnly; SameSite=Lax"
 	if x.secure {
 		cookie += "; Secure"
 	}
@@ -257,36 +257,36 @@ func (x *exchange) appendResponse(out []byte, framing h1.Framing, last bool) []b
 // tunnel passes a 101 response on, then moves bytes both ways until both sides are done.
 func (x *exchange) tunnel() error {
 	c, ok := x.client.(*httpConn)
-	if !ok || !x.req.Upgrade || !upgradable(x.req.Protocol) || x.sending != h1.NoBody {
+	if !ok || !x.req.Upgrade || !upgradable(x.req.Protocol) || x.reqFraming != h1.NoBody {
 		return errBadResponse
 	}
 	x.begun, x.closing = true, true
-	m := x.member
-	m.pool.forget(m)
+	to := x.conn
+	to.pool.forget(to)
 	c.out = x.appendResponse(c.out[:0], h1.NoBody, false)
-	buffered, _ := m.in.Peek(m.in.Buffered())
+	buffered, _ := to.in.Peek(to.in.Buffered())
 	c.out = append(c.out, buffered...)
 	if err := c.flush(); err != nil {
 		return errClientGone
 	}
 	buffered, _ = c.in.Peek(c.in.Buffered())
-	if _, err := m.Write(buffered); err != nil {
-		return x.memberError(err)
+	if _, err := to.Write(buffered); err != nil {
+		return x.backendError(err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer x.proxy.contain(func() { c.abort(); m.abort() })
-		if _, err := x.proxy.s.spliceOneWay(m.Conn, c.conn); err != nil {
+		defer x.proxy.contain(func() { c.abort(); to.abort() })
+		if _, err := x.proxy.s.spliceOneWay(to.Conn, c.conn); err != nil {
 			c.abort()
-			m.abort()
+			to.abort()
 		}
 	}()
-	n, err := x.proxy.s.spliceOneWay(c.conn, m.Conn)
+	n, err := x.proxy.s.spliceOneWay(c.conn, to.Conn)
 	c.sent.Add(n)
 	if err != nil {
 		c.abort()
-		m.abort()
+		to.abort()
 	}
 	<-done
 	return nil
@@ -297,7 +297,7 @@ const spliceFrom = 64 << 10
 
 // splice passes the rest of a body with a known length on, from socket to socket.
 func (c *httpConn) splice(x *exchange) error {
-	b := &x.reply
+	b := &x.respBody
 	c.out = b.AppendReceived(c.out)
 	if err := c.flush(); err != nil {
 		return errClientGone
@@ -305,7 +305,7 @@ func (c *httpConn) splice(x *exchange) error {
 	if b.Left() == 0 {
 		return nil
 	}
-	source := &failingReader{LimitedReader: io.LimitedReader{R: x.member.Conn, N: b.Left()}}
+	source := &failingReader{LimitedReader: io.LimitedReader{R: x.conn.Conn, N: b.Left()}}
 	var n int64
 	var err error
 	if to, ok := c.conn.(*net.TCPConn); ok {
@@ -319,7 +319,7 @@ func (c *httpConn) splice(x *exchange) error {
 	case err != nil:
 		return errClientGone
 	case b.Left() > 0:
-		return x.memberError(io.ErrUnexpectedEOF)
+		return x.backendError(io.ErrUnexpectedEOF)
 	}
 	return nil
 }

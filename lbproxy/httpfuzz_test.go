@@ -26,10 +26,10 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		framing, length := x.req.Framing()
-		x.content.Reset(in, framing, length)
-		x.sending = framing
+		x.reqBody.Reset(in, framing, length)
+		x.reqFraming = framing
 		out := x.appendRequest(nil)
-		body, err := io.ReadAll(&x.content)
+		body, err := io.ReadAll(&x.reqBody)
 		if err != nil {
 			return
 		}
@@ -37,7 +37,7 @@ func FuzzRequest(f *testing.F) {
 			out = h1.AppendContent(out, framing, body)
 		}
 		if framing == h1.ByChunks {
-			out = h1.AppendTrailers(out, x.content.Trailers())
+			out = h1.AppendTrailers(out, x.reqBody.Trailers())
 		}
 		rest := bufio.NewReader(bytes.NewReader(out))
 		got, err := strictRequest(rest)
@@ -64,15 +64,15 @@ func FuzzResponse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		in := bufio.NewReaderSize(bytes.NewReader(data), memberBuffer)
+		in := bufio.NewReaderSize(bytes.NewReader(data), backendBuffer)
 		x := exchange{frontend: &frontend{Frontend: &Frontend{Mode: lab.ModeHTTP}}}
 		x.req.Method, x.req.Minor = []byte("GET"), 1
 		if x.resp.ReadResponse(in) != nil || x.resp.Status < 200 {
 			return
 		}
-		framing, length := x.replyFraming()
-		x.reply.Reset(in, framing, length)
-		body, err := io.ReadAll(&x.reply)
+		framing, length := x.responseFraming()
+		x.respBody.Reset(in, framing, length)
+		body, err := io.ReadAll(&x.respBody)
 		if err != nil {
 			return
 		}
@@ -84,7 +84,7 @@ func FuzzResponse(f *testing.F) {
 			out = h1.AppendContent(out, framing, body)
 		}
 		if framing == h1.ByChunks {
-			out = h1.AppendTrailers(out, x.reply.Trailers())
+			out = h1.AppendTrailers(out, x.respBody.Trailers())
 		}
 		rest := bufio.NewReader(bytes.NewReader(out))
 		line, err := strictLine(rest)

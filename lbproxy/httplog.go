@@ -15,8 +15,8 @@ import (
 // noAddr is the client of what has none.
 var noAddr netip.AddrPort
 
-// A record is what is known of one request when it ends.
-type record struct {
+// A requestLog is what is known of one request when it ends.
+type requestLog struct {
 	start     time.Time // the first byte of the request, or the end of the wait for it
 	head      time.Time // the head was read
 	dialed    time.Time // the last backend was chosen
@@ -26,20 +26,20 @@ type record struct {
 	reason    reason // why the request or its response ended early; empty: complete
 	err       error
 	framing   h1.Framing // of the response to the client
-	endpoint  *endpoint  // that answered or failed last; nil: none was chosen
+	backend   *backend   // that answered or failed last; nil: none was chosen
 	bytes     [2]int64   // of the client's connection, in and out
 }
 
-// memberMetrics are the handles of one backend of one balancer.
-type memberMetrics struct {
+// httpMetrics are the handles of one backend of one balancer.
+type httpMetrics struct {
 	requests [6]prometheus.Counter // by class of status
 	latency  prometheus.Observer
 }
 
-func (m *metrics) member(balancer, backend string) *memberMetrics {
-	out := &memberMetrics{latency: m.latency.WithLabelValues(balancer, backend)}
+func (m *metrics) http(balancer, backend string) *httpMetrics {
+	out := &httpMetrics{latency: m.latency.WithLabelValues(balancer, backend)}
 	for i, class := range statusClasses {
-		out.requests[i] = m.memberRequests.WithLabelValues(balancer, backend, class)
+		out.requests[i] = m.backendRequests.WithLabelValues(balancer, backend, class)
 	}
 	return out
 }
@@ -58,22 +58,22 @@ func classOf(status int) int {
 func (x *exchange) done() {
 	f, class, now := x.frontend, classOf(x.status), time.Now()
 	f.state.request(x.proxy.s.metrics, f.Name, class)
-	if e := x.log.endpoint; e != nil {
-		m := e.state.metrics.Load()
+	if b := x.log.backend; b != nil {
+		m := b.state.metrics.Load()
 		if m == nil {
-			m = x.proxy.s.metrics.member(f.Name, e.Label)
-			e.state.metrics.Store(m)
+			m = x.proxy.s.metrics.http(f.Name, b.Label)
+			b.state.metrics.Store(m)
 		}
 		m.requests[class].Inc()
 		if answered := x.log.answered; !answered.IsZero() {
 			m.latency.Observe(answered.Sub(x.log.connected).Seconds())
-			e.state.traffic.add(answered.Sub(x.log.dialed))
+			b.state.traffic.add(answered.Sub(x.log.dialed))
 		}
 		if class == 5 || x.log.reason != "" && x.log.reason != rejectClient {
-			e.state.traffic.errors.Add(1)
+			b.state.traffic.errors.Add(1)
 		}
 		if x.log.reason != "" {
-			x.proxy.s.metrics.memberErrors.WithLabelValues(f.Name, e.Label, string(x.log.reason)).Inc()
+			x.proxy.s.metrics.backendErrors.WithLabelValues(f.Name, b.Label, string(x.log.reason)).Inc()
 		}
 	}
 	if f.Log == lab.LogRequests || f.Log == lab.LogErrors && (x.log.reason != "" || class == 5) {
@@ -85,8 +85,8 @@ func (x *exchange) done() {
 // that was not reached.
 func (x *exchange) write(now time.Time) {
 	l, backend := &x.log, ""
-	if l.endpoint != nil {
-		backend = l.endpoint.Label
+	if l.backend != nil {
+		backend = l.backend.Label
 	}
 	end := string(l.reason)
 	if end == "" {

@@ -22,14 +22,14 @@ const (
 	// not be sent on a connection that its server is just closing.
 	backendIdle    = 4 * time.Second
 	backendMaxIdle = 256 // connections to one backend
-	memberBuffer   = 4 << 10
+	backendBuffer  = 4 << 10
 	// userTimeout is how long a backend may leave sent data unacknowledged (TCP_USER_TIMEOUT). The kernel's own limit is
 	// 15 minutes.
 	userTimeout = 15 * time.Second
 )
 
-// A memberConn is a connection to a backend in HTTP mode. One request at a time has it.
-type memberConn struct {
+// A backendConn is a connection to a backend in HTTP mode. One request at a time has it.
+type backendConn struct {
 	net.Conn
 	socket   net.Conn // Conn, or what its TLS is on
 	in       *bufio.Reader
@@ -48,7 +48,7 @@ type memberConn struct {
 }
 
 // close closes the connection. It may be called more than once, and while another goroutine uses the connection.
-func (c *memberConn) close() {
+func (c *backendConn) close() {
 	if c.closed.Swap(true) {
 		return
 	}
@@ -58,7 +58,7 @@ func (c *memberConn) close() {
 }
 
 // abort resets the connection.
-func (c *memberConn) abort() {
+func (c *backendConn) abort() {
 	if t, ok := c.socket.(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
 	}
@@ -66,7 +66,7 @@ func (c *memberConn) abort() {
 }
 
 // quiet reports whether an idle connection is still open and its backend has sent nothing that was not asked for.
-func (c *memberConn) quiet() bool {
+func (c *backendConn) quiet() bool {
 	if c.in.Buffered() > 0 {
 		return false
 	}
@@ -87,7 +87,7 @@ func (c *memberConn) quiet() bool {
 
 // peekSocket sets looked to the result of looking for a byte. It allocates nothing, unlike unix.Recvfrom, and never blocks: no
 // other goroutine needs this one's thread.
-func (c *memberConn) peekSocket(fd uintptr) bool {
+func (c *backendConn) peekSocket(fd uintptr) bool {
 	_, _, c.looked = unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&c.peeked)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 	return true
 }
@@ -95,8 +95,8 @@ func (c *memberConn) peekSocket(fd uintptr) bool {
 // A connPool holds the connections to one backend of one balancer. The zero value is empty and ready.
 type connPool struct {
 	mu     sync.Mutex
-	idle   []*memberConn // the last used is the last
-	live   map[*memberConn]struct{}
+	idle   []*backendConn // the last used is the last
+	live   map[*backendConn]struct{}
 	closed bool
 
 	sockets map[net.Conn]struct{}      // HTTP/2 connections
@@ -180,7 +180,7 @@ func (p *connPool) stalledHTTP2(silence time.Duration) (out []net.Conn) {
 }
 
 // get returns an idle connection, or nil.
-func (p *connPool) get() *memberConn {
+func (p *connPool) get() *backendConn {
 	for {
 		p.mu.Lock()
 		n := len(p.idle)
@@ -201,17 +201,17 @@ func (p *connPool) get() *memberConn {
 }
 
 // add adds a new connection, which is in use.
-func (p *connPool) add(c *memberConn) {
+func (p *connPool) add(c *backendConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.live == nil {
-		p.live = make(map[*memberConn]struct{})
+		p.live = make(map[*backendConn]struct{})
 	}
 	p.live[c] = struct{}{}
 }
 
 // put gives a connection back whose response was read to its end.
-func (p *connPool) put(c *memberConn) {
+func (p *connPool) put(c *backendConn) {
 	p.mu.Lock()
 	keep := !p.closed && len(p.idle) < backendMaxIdle && !c.lost.Load() && !c.deadline.expired()
 	if keep {
@@ -227,7 +227,7 @@ func (p *connPool) put(c *memberConn) {
 	}
 }
 
-func (p *connPool) forget(c *memberConn) {
+func (p *connPool) forget(c *backendConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.live, c)
@@ -240,7 +240,7 @@ func (p *connPool) expire(before time.Time) {
 	for n < len(p.idle) && p.idle[n].idle.Before(before) {
 		n++
 	}
-	old := append([]*memberConn(nil), p.idle[:n]...)
+	old := append([]*backendConn(nil), p.idle[:n]...)
 	p.idle = append(p.idle[:0], p.idle[n:]...)
 	p.mu.Unlock()
 	for _, c := range old {
@@ -321,8 +321,8 @@ func (p *connPool) end() {
 	p.expire(time.Now().Add(time.Hour))
 }
 
-// setMemberOptions lets the kernel notice that a backend is gone.
-func setMemberOptions(conn net.Conn, unacked time.Duration) {
+// setBackendOptions lets the kernel notice that a backend is gone.
+func setBackendOptions(conn net.Conn, unacked time.Duration) {
 	control(conn, func(fd int) {
 		_ = keepAlive(fd)
 		setUserTimeout(fd, unacked)
@@ -333,20 +333,20 @@ func setUserTimeout(fd int, limit time.Duration) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds()))
 }
 
-// newMember makes a connection to a backend one that requests are sent on: it sends the PROXY header that the balancer wants.
-func (x *exchange) newMember(conn net.Conn, e *endpoint) (*memberConn, error) {
-	setMemberOptions(conn, x.proxy.s.cfg.Unacked)
+// newBackendConn makes a connection to a backend one that requests are sent on: it sends the PROXY header that the balancer wants.
+func (x *exchange) newBackendConn(conn net.Conn, b *backend) (*backendConn, error) {
+	setBackendOptions(conn, x.proxy.s.cfg.Unacked)
 	if version := x.frontend.SendProxy; version != 0 {
 		if err := writeProxyHeader(conn, version, x.src, x.dst); err != nil {
 			_ = conn.Close()
 			return nil, &dialError{balancer: x.frontend.Name, err: err}
 		}
 	}
-	conn, err := x.proxy.secure(x.proxy.ctx, conn, x.frontend, e)
+	conn, err := x.proxy.secure(x.proxy.ctx, conn, x.frontend, b)
 	if err != nil {
 		return nil, &dialError{balancer: x.frontend.Name, err: err}
 	}
-	c := &memberConn{Conn: conn, socket: socketOf(conn), in: bufio.NewReaderSize(conn, memberBuffer), proxy: x.proxy, pool: &e.state.pool}
+	c := &backendConn{Conn: conn, socket: socketOf(conn), in: bufio.NewReaderSize(conn, backendBuffer), proxy: x.proxy, pool: &b.state.pool}
 	c.deadline.conn, c.deadline.write = conn, true
 	if t, ok := c.socket.(*net.TCPConn); ok {
 		c.raw, _ = t.SyscallConn()

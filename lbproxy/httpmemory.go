@@ -12,7 +12,7 @@ type httpMemory struct {
 	in        *bufio.Reader
 	req, resp h1.Head
 	toClient  []byte
-	toMember  []byte
+	toBackend []byte
 }
 
 // borrow gives the connection memory, in which nothing of another connection can be seen.
@@ -22,14 +22,14 @@ func (c *httpConn) borrow() *httpMemory {
 		m = &httpMemory{in: bufio.NewReaderSize(nil, clientBuffer)}
 	}
 	m.in.Reset(reading{c})
-	c.in, c.out, c.x.out, c.x.req, c.x.resp = m.in, m.toClient, m.toMember, m.req, m.resp
+	c.in, c.out, c.x.out, c.x.req, c.x.resp = m.in, m.toClient, m.toBackend, m.req, m.resp
 	return m
 }
 
 // giveBack takes the memory of a connection that has ended, unless a large head has made it large.
 func (c *httpConn) giveBack(m *httpMemory) {
-	m.toClient, m.toMember, m.req, m.resp = c.out[:0], c.x.out[:0], c.x.req, c.x.resp
-	if cap(m.toClient)+cap(m.toMember)+m.req.Size()+m.resp.Size() > 2*copyBuffer {
+	m.toClient, m.toBackend, m.req, m.resp = c.out[:0], c.x.out[:0], c.x.req, c.x.resp
+	if cap(m.toClient)+cap(m.toBackend)+m.req.Size()+m.resp.Size() > 2*copyBuffer {
 		return
 	}
 	m.in.Reset(nil)

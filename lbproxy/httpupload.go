@@ -18,12 +18,12 @@ type upload struct {
 }
 
 // smallBody is how much of a body is sent with the head, if it has come already.
-const smallBody = memberBuffer
+const smallBody = backendBuffer
 
 // appendBuffered appends the body if all of it has been received with the head.
 func (x *exchange) appendBuffered(out []byte) (_ []byte, complete bool) {
-	b := &x.content
-	if x.sending == h1.NoBody {
+	b := &x.reqBody
+	if x.reqFraming == h1.NoBody {
 		return out, true
 	}
 	if !b.Received() || b.Left() > smallBody {
@@ -36,20 +36,20 @@ func (x *exchange) startUpload() {
 	u := &upload{done: make(chan struct{})}
 	x.upload = u
 	// A backend that reads slowly closes its window, and the kernel counts that as unacknowledged, too (Linux 6.18).
-	control(x.member.socket, func(fd int) { setUserTimeout(fd, x.frontend.Timeouts.Server) })
+	control(x.conn.socket, func(fd int) { setUserTimeout(fd, x.frontend.Timeouts.Server) })
 	go func() {
 		defer close(u.done)
-		defer x.proxy.contain(func() { x.member.close() })
-		u.sent = x.sendBody(u, x.member)
+		defer x.proxy.contain(func() { x.conn.close() })
+		u.sent = x.sendBody(u, x.conn)
 	}()
 }
 
 // sendBody copies the body to the backend. An error of the client's closes the backend's connection, so that it never
 // takes a part for the whole; an error of the backend's is left to who reads its response.
-func (x *exchange) sendBody(u *upload, m *memberConn) (sent bool) {
+func (x *exchange) sendBody(u *upload, m *backendConn) (sent bool) {
 	buf := x.proxy.buffers.Get()
 	defer x.proxy.buffers.Put(buf)
-	b := &x.content
+	b := &x.reqBody
 	out := make([]byte, 0, 64)
 	for {
 		n, err := b.Read(buf)
@@ -63,9 +63,9 @@ func (x *exchange) sendBody(u *upload, m *memberConn) (sent bool) {
 		u.ended.Store(last)
 		out = out[:0]
 		if n > 0 {
-			out = h1.AppendContent(out, x.sending, buf[:n])
+			out = h1.AppendContent(out, x.reqFraming, buf[:n])
 		}
-		if last && x.sending == h1.ByChunks {
+		if last && x.reqFraming == h1.ByChunks {
 			out = h1.AppendTrailers(out, x.trailers())
 		}
 		if !m.answered.Load() {
@@ -85,10 +85,10 @@ func (x *exchange) sendBody(u *upload, m *memberConn) (sent bool) {
 
 // trailers returns the trailers of the request, whose body was read.
 func (x *exchange) trailers() []h1.Field {
-	if x.ending != nil {
-		return x.ending()
+	if x.reqTrailers != nil {
+		return x.reqTrailers()
 	}
-	return x.content.Trailers()
+	return x.reqBody.Trailers()
 }
 
 // uploadError returns why the client's body could not be read.
@@ -106,7 +106,7 @@ func (x *exchange) uploadError(err error) error {
 // finishUpload reports whether the body was read to its end.
 func (x *exchange) finishUpload() bool {
 	if x.upload == nil {
-		return x.content.Done()
+		return x.reqBody.Done()
 	}
 	if x.upload.ended.Load() {
 		return true
@@ -120,8 +120,8 @@ func (x *exchange) stopUpload() {
 	if u == nil {
 		return
 	}
-	if x.member != nil {
-		x.member.abort()
+	if x.conn != nil {
+		x.conn.abort()
 	}
 	if !u.ended.Load() {
 		x.client.stopReading(true)

@@ -293,7 +293,7 @@ func TestWrk(t *testing.T) {
 					t.Errorf("wrk measured nothing:\n%s", out)
 				}
 				netns.WaitFor(t, "all connections gone", func() bool {
-					s := r.States()[0]
+					s := r.Status()[0]
 					return s.Connections == 0 && s.Backends[0].Connections == 0 && s.Backends[1].Connections == 0
 				})
 				rejected := testutil.CollectAndCount(r.metrics.rejected)

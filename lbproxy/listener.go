@@ -61,20 +61,20 @@ func keepAlive(fd int) error {
 	)
 }
 
-// A socket is one listening socket.
-type socket struct {
+// A listenSocket is one listening socket.
+type listenSocket struct {
 	net.Listener
-	raw      syscall.RawConn // nil: connections can only be accepted by package net
-	watched  bool            // a loop reports new connections to readable
-	readable chan struct{}   // holds one value after connections have come
-	turns    turns           // before and after each connection is handed over: odd in between
-	addr     netip.AddrPort
-	closed   context.Context // ends when the socket is closed
-	cancel   context.CancelFunc
+	raw       syscall.RawConn // nil: connections can only be accepted by package net
+	watched   bool            // a loop reports new connections to readable
+	readable  chan struct{}   // holds one value after connections have come
+	heartbeat heartbeat       // before and after each connection is handed over: odd in between
+	addr      netip.AddrPort
+	closed    context.Context // ends when the socket is closed
+	cancel    context.CancelFunc
 }
 
-func newSocket(l net.Listener, addr netip.AddrPort) *socket {
-	s := &socket{Listener: l, addr: addr, readable: make(chan struct{}, 1)}
+func newSocket(l net.Listener, addr netip.AddrPort) *listenSocket {
+	s := &listenSocket{Listener: l, addr: addr, readable: make(chan struct{}, 1)}
 	s.closed, s.cancel = context.WithCancel(context.Background())
 	if c, ok := l.(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {
@@ -89,16 +89,16 @@ func newSocket(l net.Listener, addr netip.AddrPort) *socket {
 }
 
 // close stops accepting. Connections of the socket continue.
-func (s *socket) close() {
+func (s *listenSocket) close() {
 	s.cancel()
 	_ = s.Listener.Close()
 }
 
-func (s *socket) isClosed() bool { return s.closed.Err() != nil }
+func (s *listenSocket) isClosed() bool { return s.closed.Err() != nil }
 
 // accept accepts connections until the socket is closed. While a balancer that does not share its address has
 // max_connections, new connections wait in the kernel's backlog instead of failing. handling is the context of the connections.
-func (s *Server) accept(ctx, handling context.Context, sock *socket) {
+func (s *Server) accept(ctx, handling context.Context, sock *listenSocket) {
 	var delay time.Duration
 	for {
 		if !s.awaitCapacity(sock) {
@@ -130,13 +130,13 @@ func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 
 // handOver is accepted, which Alive asks for its end.
 func (s *Server) handOver(handling context.Context, c *clientConn) {
-	c.socket.turns.Add(1)
-	defer c.socket.turns.Add(1)
+	c.socket.heartbeat.Add(1)
+	defer c.socket.heartbeat.Add(1)
 	s.accepted(handling, c)
 }
 
 // acceptOne accepts a connection. After an error the listener itself does, which knows who is to learn of errors.
-func (s *Server) acceptOne(sock *socket, failed bool) (*clientConn, error) {
+func (s *Server) acceptOne(sock *listenSocket, failed bool) (*clientConn, error) {
 	if l := s.active.Load().listeners[sock.addr]; l != nil && l.isDirect() && sock.raw != nil && !failed {
 		st, from, err := s.acceptStream(sock)
 		if err == nil {
@@ -155,7 +155,7 @@ func (s *Server) acceptOne(sock *socket, failed bool) (*clientConn, error) {
 
 // awaitCapacity waits while the balancer of a socket, which shares its address with none, has max_connections. It returns false
 // once the socket is closed. After Accept it waits for what other sockets of the balancer have accepted meanwhile.
-func (s *Server) awaitCapacity(sock *socket) bool {
+func (s *Server) awaitCapacity(sock *listenSocket) bool {
 	waited := false
 	for {
 		l := s.active.Load().listeners[sock.addr]

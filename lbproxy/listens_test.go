@@ -49,7 +49,7 @@ func TestSeveralListens(t *testing.T) {
 	if got := readLine(t, tlsClient); got != "named" {
 		t.Errorf("the server name leads to %q", got)
 	}
-	if got := r.States()[0].Listen.String(); got != single.String()+", "+six.String()+", "+many.Addr.String()+":30000-30002" {
+	if got := r.Status()[0].Listen.String(); got != single.String()+", "+six.String()+", "+many.Addr.String()+":30000-30002" {
 		t.Errorf("status shows %s", got)
 	}
 	kept := r.sockets[all[0]]
@@ -93,7 +93,7 @@ func TestSamePort(t *testing.T) {
 			t.Errorf("the port where nothing listens answers %q", got)
 		}
 	}
-	if s := r.States()[0].Backends[0]; s.Condition == Down {
+	if s := r.Status()[0].Backends[0]; s.Condition == Down {
 		t.Errorf("refused connections to one port ejected the backend: %s", s.Reason)
 	}
 	b.Timeouts.Connect = 0 // the default
@@ -129,7 +129,7 @@ func TestMaxConnectionsOfSeveralListens(t *testing.T) {
 	if n, err := others[0].Read(make([]byte, 8)); err == nil {
 		t.Fatalf("got %d bytes beyond the limit", n)
 	}
-	if n := r.States()[0].Connections; n != 1 {
+	if n := r.Status()[0].Connections; n != 1 {
 		t.Errorf("%d connections, the limit is 1", n)
 	}
 	b.MaxConnections = 4
@@ -142,5 +142,5 @@ func TestMaxConnectionsOfSeveralListens(t *testing.T) {
 		_ = c.Close()
 	}
 	_ = first.Close()
-	netns.WaitFor(t, "ended", func() bool { return r.States()[0].Connections == 0 })
+	netns.WaitFor(t, "ended", func() bool { return r.Status()[0].Connections == 0 })
 }

@@ -96,9 +96,9 @@ type loop struct {
 	answered   chan struct{} // holds one value after a question of alive
 	ended      chan struct{} // closed when the loop is
 
-	mu      sync.Mutex
-	turn    uint32
-	streams []*stream // by descriptor
+	mu         sync.Mutex
+	generation uint32
+	streams    []*stream // by descriptor
 }
 
 type readyStream struct {
@@ -130,8 +130,8 @@ const loopEvents = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 func (l *loop) add(st *stream) (err error) {
 	if !st.control(func(fd uintptr) {
 		l.mu.Lock()
-		l.turn++
-		st.loop, st.turn = l, l.turn
+		l.generation++
+		st.loop, st.generation = l, l.generation
 		if at := int(fd); at >= len(l.streams) {
 			l.streams = append(l.streams, make([]*stream, at+1-len(l.streams))...)
 		}
@@ -154,7 +154,7 @@ func (l *loop) awaitWritable(st *stream) error {
 }
 
 func (l *loop) wait(op int, st *stream) error {
-	wanted := unix.EpollEvent{Events: loopEvents, Fd: int32(st.fd), Pad: int32(st.turn)}
+	wanted := unix.EpollEvent{Events: loopEvents, Fd: int32(st.fd), Pad: int32(st.generation)}
 	if st.writable {
 		wanted.Events |= unix.EPOLLOUT
 	}
@@ -186,7 +186,7 @@ func (l *loop) run() {
 func (l *loop) dispatch(events []unix.EpollEvent) {
 	l.mu.Lock()
 	for i := range events {
-		if st := l.streams[events[i].Fd]; st != nil && st.turn == uint32(events[i].Pad) {
+		if st := l.streams[events[i].Fd]; st != nil && st.generation == uint32(events[i].Pad) {
 			l.ready = append(l.ready, readyStream{st, events[i].Events})
 		}
 	}

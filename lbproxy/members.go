@@ -17,66 +17,66 @@ import (
 var (
 	// ErrInLab is returned for a backend that the lab file names: only a change of that file adds or removes it.
 	ErrInLab = errors.New("is in the lab file")
-	// ErrMember is returned for a backend that cannot be added.
-	ErrMember = errors.New("cannot be a backend")
+	// ErrBackend is returned for a backend that cannot be added.
+	ErrBackend = errors.New("cannot be a backend")
 	// ErrWeight is returned for a weight that is none.
 	ErrWeight = errors.New("is not a weight")
 )
 
 const maxAdded = 256 // backends of one balancer
 
-// A Member is what an admin has set for one backend of a balancer at run time. The lab file has precedence: a line there
-// for an added member replaces it, for good.
-type Member struct {
-	Balancer string
-	Addr     netip.AddrPort
-	Added    bool   // false: it is in the lab file, and only its weight is set
-	Name     string // of one that was added; empty: its address
-	Host     string // of the lab, of one that was added
-	FQDN     string // of Host, which its certificate has where the balancer uses TLS to backends
-	Backup   bool   // of one that was added
-	Weight   int    // 0: that of the lab file
+// A RuntimeBackend is what an admin has set for one backend of a balancer at run time. The lab file has precedence: a line there
+// for an added backend replaces it, for good.
+type RuntimeBackend struct {
+	Balancer string         `json:"-"`
+	Addr     netip.AddrPort `json:"-"`
+	Added    bool           `json:"added,omitempty"`  // false: it is in the lab file, and only its weight is set
+	Name     string         `json:"name,omitempty"`   // of one that was added; empty: its address
+	Host     string         `json:"host,omitempty"`   // of the lab, of one that was added
+	FQDN     string         `json:"fqdn,omitempty"`   // of Host, which its certificate has where the balancer uses TLS to backends
+	Backup   bool           `json:"backup,omitempty"` // of one that was added
+	Weight   int            `json:"weight,omitempty"` // 0: that of the lab file
 }
 
-// Members stores members across restarts. Put and Delete return once the change is durable; to delete one that is not stored
+// RuntimeBackends stores what is set at run time across restarts. Put and Delete return once the change is durable; to delete one that is not stored
 // is no error.
-type Members interface {
-	// Load returns all stored members, in no order.
-	Load(ctx context.Context) ([]Member, error)
+type RuntimeBackends interface {
+	// Load returns all that is stored, in no order.
+	Load(ctx context.Context) ([]RuntimeBackend, error)
 	// Put stores m in place of what is stored for its balancer and address.
-	Put(ctx context.Context, m Member) error
+	Put(ctx context.Context, m RuntimeBackend) error
 	// Delete deletes what is stored for a balancer and address.
 	Delete(ctx context.Context, balancer string, addr netip.AddrPort) error
 }
 
-// loadMembers reads the stored members.
-func (s *Server) loadMembers(ctx context.Context) error {
-	if s.deps.Members == nil {
+// loadRuntime reads what was set at run time.
+func (s *Server) loadRuntime(ctx context.Context) error {
+	if s.deps.RuntimeBackends == nil {
 		return nil
 	}
-	members, err := s.deps.Members.Load(ctx)
+	stored, err := s.deps.RuntimeBackends.Load(ctx)
 	if err != nil {
 		return fmt.Errorf("load backends that were set at run time: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range members {
-		s.setMemberLocked(m)
+	for _, m := range stored {
+		s.setRuntimeLocked(m)
 	}
 	s.rejoinLocked()
 	return nil
 }
 
-func (s *Server) setMemberLocked(m Member) {
-	of := s.members[m.Balancer]
+func (s *Server) setRuntimeLocked(m RuntimeBackend) {
+	of := s.runtime[m.Balancer]
 	if of == nil {
-		of = make(map[netip.AddrPort]Member)
-		s.members[m.Balancer] = of
+		of = make(map[netip.AddrPort]RuntimeBackend)
+		s.runtime[m.Balancer] = of
 	}
 	of[m.Addr] = m
 }
 
-// rejoinLocked puts the members in force.
+// rejoinLocked puts what was learned, or set at run time, in force.
 func (s *Server) rejoinLocked() {
 	t := s.active.Load().table
 	if t == nil {
@@ -96,14 +96,14 @@ func (s *Server) signal() {
 	}
 }
 
-// withMembersLocked returns f with the members that were added. Members that f has by itself are forgotten.
-func (s *Server) withMembersLocked(f *Frontend) *Frontend {
-	var added []Member
-	for addr, m := range s.members[f.Name] {
+// withAddedLocked returns f with the backends that were added. Those that f has by itself are forgotten.
+func (s *Server) withAddedLocked(f *Frontend) *Frontend {
+	var added []RuntimeBackend
+	for addr, m := range s.runtime[f.Name] {
 		named := slices.ContainsFunc(f.Backends, func(b Backend) bool { return b.Addr == addr })
 		switch {
 		case m.Added && named:
-			delete(s.members[f.Name], addr)
+			delete(s.runtime[f.Name], addr)
 			s.superseded = append(s.superseded, m)
 		case m.Added:
 			added = append(added, m)
@@ -112,17 +112,17 @@ func (s *Server) withMembersLocked(f *Frontend) *Frontend {
 	if len(added) == 0 {
 		return f
 	}
-	slices.SortFunc(added, func(a, b Member) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(added, func(a, b RuntimeBackend) int { return a.Addr.Compare(b.Addr) })
 	out := *f
 	out.Backends = slices.Clone(f.Backends)
 	for _, m := range added {
-		out.Backends = append(out.Backends, out.newMember(m))
+		out.Backends = append(out.Backends, out.addedBackend(m))
 	}
 	return &out
 }
 
-// newMember returns the backend of a member. Labels and hashes of the others stay as they are.
-func (f *Frontend) newMember(m Member) Backend {
+// addedBackend returns a backend that was added. Labels and hashes of the others stay as they are.
+func (f *Frontend) addedBackend(m RuntimeBackend) Backend {
 	b := Backend{Name: m.Name, Host: m.Host, Addr: m.Addr, Backup: m.Backup, Weight: max(m.Weight, 1), Added: true, ServerName: cmp.Or(m.FQDN, m.Addr.Addr().String()), seed: hash(m.Addr.Addr()), cookie: cookieOf(m.Addr)}
 	if b.Name == "" {
 		b.Name = m.Addr.String()
@@ -141,13 +141,13 @@ func (f *Frontend) newMember(m Member) Backend {
 
 // weightLocked returns the weight that an admin has set for a backend of the lab file; 0: none.
 func (s *Server) weightLocked(balancer string, addr netip.AddrPort) int {
-	if m := s.members[balancer][addr]; !m.Added {
+	if m := s.runtime[balancer][addr]; !m.Added {
 		return m.Weight
 	}
 	return 0
 }
 
-// forgetSuperseded deletes members that the lab file names from the store. What fails is tried again after the next change.
+// forgetSuperseded deletes added backends that the lab file names from the store. What fails is tried again after the next change.
 func (s *Server) forgetSuperseded(ctx context.Context) {
 	s.mu.Lock()
 	gone := s.superseded
@@ -155,7 +155,7 @@ func (s *Server) forgetSuperseded(ctx context.Context) {
 	s.mu.Unlock()
 	for _, m := range gone {
 		s.log.Info("backend is in the lab file now: the one added at run time is dropped", "balancer", m.Balancer, keyBackend, m.Addr)
-		if err := s.storeMember(ctx, m, Member{}); err != nil {
+		if err := s.storeRuntime(ctx, m, RuntimeBackend{}); err != nil {
 			s.log.Warn("backend added at run time is not deleted from the store", "balancer", m.Balancer, keyBackend, m.Addr, keyErr, err)
 			s.mu.Lock()
 			s.superseded = append(s.superseded, m)
@@ -164,60 +164,60 @@ func (s *Server) forgetSuperseded(ctx context.Context) {
 	}
 }
 
-// storeMember stores next in place of old; a next without an address: deletes old.
-func (s *Server) storeMember(ctx context.Context, old, next Member) error {
+// storeRuntime stores next in place of old; a next without an address: deletes old.
+func (s *Server) storeRuntime(ctx context.Context, old, next RuntimeBackend) error {
 	switch {
-	case s.deps.Members == nil:
+	case s.deps.RuntimeBackends == nil:
 		return nil
 	case next.Addr.IsValid():
-		return s.deps.Members.Put(ctx, next)
+		return s.deps.RuntimeBackends.Put(ctx, next)
 	}
-	return s.deps.Members.Delete(ctx, old.Balancer, old.Addr)
+	return s.deps.RuntimeBackends.Delete(ctx, old.Balancer, old.Addr)
 }
 
-// AddMember adds a backend to a balancer, or changes one that was added. It is durable when AddMember returns. The error wraps
-// ErrUnknown, ErrInLab, ErrMember or ErrWeight, or comes from Deps.Members.
-func (s *Server) AddMember(ctx context.Context, m Member) error {
+// AddBackend adds a backend to a balancer, or changes one that was added. It is durable when AddBackend returns. The error wraps
+// ErrUnknown, ErrInLab, ErrBackend or ErrWeight, or comes from Deps.RuntimeBackends.
+func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	m.Added, m.Weight = true, max(m.Weight, 1)
 	if err := s.mayAdd(m); err != nil {
 		return fmt.Errorf("backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
-	if err := s.storeMember(ctx, Member{}, m); err != nil {
+	if err := s.storeRuntime(ctx, RuntimeBackend{}, m); err != nil {
 		return fmt.Errorf("store backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
-	s.applyMember(func() { s.setMemberLocked(m) })
+	s.applyRuntime(func() { s.setRuntimeLocked(m) })
 	s.deps.Events.Record(event.Event{Kind: event.BackendAdded, Addr: m.Addr.Addr(), Host: m.Host, Detail: m.Balancer + " " + m.Addr.String()})
 	return nil
 }
 
-// mayAdd reports why a member cannot be added.
-func (s *Server) mayAdd(m Member) error {
+// mayAdd reports why a backend cannot be added.
+func (s *Server) mayAdd(m RuntimeBackend) error {
 	t := s.active.Load()
-	f, endpoints := t.find(m.Balancer, m.Addr.String())
+	f, backends := t.find(m.Balancer, m.Addr.String())
 	switch {
 	case f == nil:
 		return ErrUnknown
-	case len(endpoints) > 0 && !endpoints[0].Added:
+	case len(backends) > 0 && !backends[0].Added:
 		return ErrInLab
 	case !m.Addr.IsValid() || m.Addr.Port() == 0 || !ofOneHost(m.Addr.Addr()):
-		return fmt.Errorf("%w: want the address and port of a server", ErrMember)
+		return fmt.Errorf("%w: want the address and port of a server", ErrBackend)
 	case f.Listen.Has(m.Addr):
-		return fmt.Errorf("%w: the balancer itself listens there", ErrMember)
+		return fmt.Errorf("%w: the balancer itself listens there", ErrBackend)
 	case len(s.ring(f.Frontend, m.Addr)) > 0:
-		return fmt.Errorf("%w: it leads back to the balancer itself, through %s", ErrMember, strings.Join(s.ring(f.Frontend, m.Addr), ", "))
+		return fmt.Errorf("%w: it leads back to the balancer itself, through %s", ErrBackend, strings.Join(s.ring(f.Frontend, m.Addr), ", "))
 	case m.Weight > lab.MaxWeight:
 		return fmt.Errorf("%d %w: want 1 to %d", m.Weight, ErrWeight, lab.MaxWeight)
-	case len(endpoints) == 0 && s.added(m.Balancer) >= maxAdded:
-		return fmt.Errorf("%w: %d were added already", ErrMember, maxAdded)
+	case len(backends) == 0 && s.added(m.Balancer) >= maxAdded:
+		return fmt.Errorf("%w: %d were added already", ErrBackend, maxAdded)
 	}
 	return nil
 }
 
-// ring returns the balancers through which a connection of f to a member would come to f again; none: it does not. Members that were added
+// ring returns the balancers through which a connection of f to an address would come to f again; none: it does not. Backends that were added
 // and addresses that were looked up count too.
-func (s *Server) ring(f *Frontend, m netip.AddrPort) (names []string) {
+func (s *Server) ring(f *Frontend, to netip.AddrPort) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.active.Load()
@@ -225,10 +225,10 @@ func (s *Server) ring(f *Frontend, m netip.AddrPort) (names []string) {
 	for i, other := range t.frontends {
 		all[i] = other.hop
 		for _, b := range other.Backends {
-			all[i].Members = append(all[i].Members[:len(all[i].Members):len(all[i].Members)], b.Addr)
+			all[i].Backends = append(all[i].Backends[:len(all[i].Backends):len(all[i].Backends)], b.Addr)
 		}
 	}
-	for _, i := range lab.NewHops(all, f.own).Ring(f.index, m) {
+	for _, i := range lab.NewHops(all, f.own).Ring(f.index, to) {
 		names = append(names, t.frontends[i].Name)
 	}
 	return names[min(1, len(names)):]
@@ -240,11 +240,11 @@ func ofOneHost(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// added counts the members that were added to a balancer.
+// added counts the backends that were added to a balancer.
 func (s *Server) added(balancer string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.members[balancer] {
+	for _, m := range s.runtime[balancer] {
 		if m.Added {
 			n++
 		}
@@ -252,85 +252,85 @@ func (s *Server) added(balancer string) (n int) {
 	return n
 }
 
-// applyMember changes the members and puts them in force.
-func (s *Server) applyMember(change func()) {
+// applyRuntime changes what is set at run time and puts it in force.
+func (s *Server) applyRuntime(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 	s.rejoinLocked()
 }
 
-// RemoveMember removes a backend that was added. backend is a name, an address or an addr:port. Its connections continue.
-// The error wraps ErrUnknown or ErrInLab, or comes from Deps.Members or Deps.Drains.
-func (s *Server) RemoveMember(ctx context.Context, balancer, backend string) error {
+// RemoveBackend removes a backend that was added. backend is a name, an address or an addr:port. Its connections continue.
+// The error wraps ErrUnknown or ErrInLab, or comes from Deps.RuntimeBackends or Deps.Drains.
+func (s *Server) RemoveBackend(ctx context.Context, balancer, backend string) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	endpoints, err := s.findMembers(balancer, backend)
+	backends, err := s.findBackends(balancer, backend)
 	if err != nil {
 		return err
 	}
-	for _, e := range endpoints {
-		if !e.Added {
-			return fmt.Errorf("backend %s of balancer %s: %w", e.Addr, balancer, ErrInLab)
+	for _, b := range backends {
+		if !b.Added {
+			return fmt.Errorf("backend %s of balancer %s: %w", b.Addr, balancer, ErrInLab)
 		}
 	}
-	for _, e := range endpoints {
-		if err := s.storeDrain(ctx, Drain{balancer, e.Addr}, event.BackendReady); err != nil {
-			return fmt.Errorf("delete drain of backend %s of balancer %s: %w", e.Addr, balancer, err)
+	for _, b := range backends {
+		if err := s.storeDrain(ctx, Drain{balancer, b.Addr}, event.BackendReady); err != nil {
+			return fmt.Errorf("delete drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
-		if err := s.storeMember(ctx, Member{Balancer: balancer, Addr: e.Addr}, Member{}); err != nil {
-			return fmt.Errorf("delete backend %s of balancer %s: %w", e.Addr, balancer, err)
+		if err := s.storeRuntime(ctx, RuntimeBackend{Balancer: balancer, Addr: b.Addr}, RuntimeBackend{}); err != nil {
+			return fmt.Errorf("delete backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
-		s.applyMember(func() {
-			delete(s.members[balancer], e.Addr)
-			delete(s.drained, endpointKey{balancer, e.Addr})
+		s.applyRuntime(func() {
+			delete(s.runtime[balancer], b.Addr)
+			delete(s.drained, backendKey{balancer, b.Addr})
 		})
-		s.deps.Events.Record(event.Event{Kind: event.BackendRemoved, Addr: e.Addr.Addr(), Host: e.Host, Detail: balancer + " " + e.Addr.String()})
+		s.deps.Events.Record(event.Event{Kind: event.BackendRemoved, Addr: b.Addr.Addr(), Host: b.Host, Detail: balancer + " " + b.Addr.String()})
 	}
 	return nil
 }
 
 // SetWeight sets the weight of a backend, 1 to 256; 0: that of the lab file, of one that was added 1. The error wraps
-// ErrUnknown or ErrWeight, or comes from Deps.Members.
+// ErrUnknown or ErrWeight, or comes from Deps.RuntimeBackends.
 func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight int) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	endpoints, err := s.findMembers(balancer, backend)
+	backends, err := s.findBackends(balancer, backend)
 	if err != nil {
 		return err
 	}
 	if weight < 0 || weight > lab.MaxWeight {
 		return fmt.Errorf("backend %s of balancer %s: %d %w: want 1 to %d", backend, balancer, weight, ErrWeight, lab.MaxWeight)
 	}
-	for _, e := range endpoints {
-		m := Member{Balancer: balancer, Addr: e.Addr, Weight: weight}
-		if e.Added {
-			m = Member{Balancer: balancer, Addr: e.Addr, Weight: max(weight, 1), Added: true, Name: e.Name, Host: e.Host, FQDN: e.ServerName, Backup: e.Backup}
+	for _, b := range backends {
+		m := RuntimeBackend{Balancer: balancer, Addr: b.Addr, Weight: weight}
+		if b.Added {
+			m = RuntimeBackend{Balancer: balancer, Addr: b.Addr, Weight: max(weight, 1), Added: true, Name: b.Name, Host: b.Host, FQDN: b.ServerName, Backup: b.Backup}
 		}
 		stored := m
-		if !e.Added && weight == 0 {
-			stored = Member{}
+		if !b.Added && weight == 0 {
+			stored = RuntimeBackend{}
 		}
-		if err := s.storeMember(ctx, m, stored); err != nil {
-			return fmt.Errorf("store weight of backend %s of balancer %s: %w", e.Addr, balancer, err)
+		if err := s.storeRuntime(ctx, m, stored); err != nil {
+			return fmt.Errorf("store weight of backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
-		s.applyMember(func() {
+		s.applyRuntime(func() {
 			if stored.Addr.IsValid() {
-				s.setMemberLocked(m)
+				s.setRuntimeLocked(m)
 			} else {
-				delete(s.members[balancer], e.Addr)
+				delete(s.runtime[balancer], b.Addr)
 			}
 		})
-		s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: e.Addr.Addr(), Host: e.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, lab.MemberText(e.Addr), max(weight, 1))})
+		s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, lab.BackendText(b.Addr), max(weight, 1))})
 	}
 	return nil
 }
 
-// findMembers returns the backends of a balancer that backend names, at least one.
-func (s *Server) findMembers(balancer, backend string) ([]*endpoint, error) {
-	_, endpoints := s.active.Load().find(balancer, backend)
-	if len(endpoints) == 0 {
+// findBackends returns the backends of a balancer that backend names, at least one.
+func (s *Server) findBackends(balancer, backend string) ([]*backend, error) {
+	_, backends := s.active.Load().find(balancer, backend)
+	if len(backends) == 0 {
 		return nil, fmt.Errorf("backend %s of balancer %s: %w", backend, balancer, ErrUnknown)
 	}
-	return endpoints, nil
+	return backends, nil
 }

@@ -14,38 +14,38 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// memoryMembers keeps members as a store does.
-type memoryMembers struct {
+// memoryRuntime keeps entries as a store does.
+type memoryRuntime struct {
 	mu  sync.Mutex
-	all map[endpointKey]Member
+	all map[backendKey]RuntimeBackend
 	err error // of every call; nil: none
 }
 
-func (s *memoryMembers) Load(context.Context) ([]Member, error) {
+func (s *memoryRuntime) Load(context.Context) ([]RuntimeBackend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.all)), s.err
 }
 
-func (s *memoryMembers) Put(_ context.Context, m Member) error {
+func (s *memoryRuntime) Put(_ context.Context, m RuntimeBackend) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		s.all[endpointKey{m.Balancer, m.Addr}] = m
+		s.all[backendKey{m.Balancer, m.Addr}] = m
 	}
 	return s.err
 }
 
-func (s *memoryMembers) Delete(_ context.Context, balancer string, addr netip.AddrPort) error {
+func (s *memoryRuntime) Delete(_ context.Context, balancer string, addr netip.AddrPort) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		delete(s.all, endpointKey{balancer, addr})
+		delete(s.all, backendKey{balancer, addr})
 	}
 	return s.err
 }
 
-func (s *memoryMembers) len() int {
+func (s *memoryRuntime) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.all)
@@ -61,42 +61,42 @@ func names(t *testing.T, at netip.AddrPort, n int) map[string]int {
 	return got
 }
 
-// TestMembers adds, weights and removes backends of a running balancer, over a restart and reloads.
-func TestMembers(t *testing.T) {
+// TestRuntimeBackends adds, weights and removes backends of a running balancer, over a restart and reloads.
+func TestRuntimeBackends(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	a, b, c := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b")), serveTCP(t, nameServer("c"))
 	listen := addr(t)
-	stored := &memoryMembers{all: map[endpointKey]Member{}}
+	stored := &memoryRuntime{all: map[backendKey]RuntimeBackend{}}
 	inLab := func(backends ...netip.AddrPort) *lab.Balancer {
 		return with(balancer("web", listen, backends...), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP })
 	}
 	through := addr(t)
-	r := newTestServerWith(t, Config{}, Deps{Members: stored}, inLab(a), balancer("x", through, listen))
+	r := newTestServerWith(t, Config{}, Deps{RuntimeBackends: stored}, inLab(a), balancer("x", through, listen))
 	for _, m := range []struct {
 		name string
-		m    Member
+		m    RuntimeBackend
 		want error
 	}{
-		{"no such balancer", Member{Balancer: "none", Addr: b}, ErrUnknown},
-		{"in the lab file", Member{Balancer: "web", Addr: a}, ErrInLab},
-		{"the balancer itself", Member{Balancer: "web", Addr: listen}, ErrMember},
-		{"a balancer that leads back", Member{Balancer: "web", Addr: through}, ErrMember},
-		{"no machine", Member{Balancer: "web", Addr: netip.MustParseAddrPort("0.0.0.0:80")}, ErrMember},
-		{"everybody", Member{Balancer: "web", Addr: netip.MustParseAddrPort("255.255.255.255:80")}, ErrMember},
-		{"a group", Member{Balancer: "web", Addr: netip.MustParseAddrPort("224.0.0.1:80")}, ErrMember},
-		{"a group of IPv6", Member{Balancer: "web", Addr: netip.MustParseAddrPort("[ff02::1]:80")}, ErrMember},
-		{"no machine, mapped", Member{Balancer: "web", Addr: netip.MustParseAddrPort("[::ffff:0.0.0.0]:80")}, ErrMember},
-		{"too heavy", Member{Balancer: "web", Addr: b, Weight: 257}, ErrWeight},
+		{"no such balancer", RuntimeBackend{Balancer: "none", Addr: b}, ErrUnknown},
+		{"in the lab file", RuntimeBackend{Balancer: "web", Addr: a}, ErrInLab},
+		{"the balancer itself", RuntimeBackend{Balancer: "web", Addr: listen}, ErrBackend},
+		{"a balancer that leads back", RuntimeBackend{Balancer: "web", Addr: through}, ErrBackend},
+		{"no machine", RuntimeBackend{Balancer: "web", Addr: netip.MustParseAddrPort("0.0.0.0:80")}, ErrBackend},
+		{"everybody", RuntimeBackend{Balancer: "web", Addr: netip.MustParseAddrPort("255.255.255.255:80")}, ErrBackend},
+		{"a group", RuntimeBackend{Balancer: "web", Addr: netip.MustParseAddrPort("224.0.0.1:80")}, ErrBackend},
+		{"a group of IPv6", RuntimeBackend{Balancer: "web", Addr: netip.MustParseAddrPort("[ff02::1]:80")}, ErrBackend},
+		{"no machine, mapped", RuntimeBackend{Balancer: "web", Addr: netip.MustParseAddrPort("[::ffff:0.0.0.0]:80")}, ErrBackend},
+		{"too heavy", RuntimeBackend{Balancer: "web", Addr: b, Weight: 257}, ErrWeight},
 	} {
-		if err := r.AddMember(ctx, m.m); !errors.Is(err, m.want) {
+		if err := r.AddBackend(ctx, m.m); !errors.Is(err, m.want) {
 			t.Errorf("%s: %v, want %v", m.name, err, m.want)
 		}
 	}
-	if err := r.RemoveMember(ctx, "web", a.String()); !errors.Is(err, ErrInLab) {
+	if err := r.RemoveBackend(ctx, "web", a.String()); !errors.Is(err, ErrInLab) {
 		t.Errorf("remove a backend of the lab file: %v", err)
 	}
-	if err := r.AddMember(ctx, Member{Balancer: "web", Addr: b, Name: "b", Weight: 3}); err != nil {
+	if err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b, Name: "b", Weight: 3}); err != nil {
 		t.Fatal(err)
 	}
 	r.waitCondition(t, b, Up) // it is checked
@@ -109,7 +109,7 @@ func TestMembers(t *testing.T) {
 	if got := names(t, listen, 8); got["a"] != 8 {
 		t.Errorf("b is drained: %v", got)
 	}
-	if state := r.States()[0].Backends; !state[1].Added || !state[1].Drained || state[0].Added || state[0].Weight != 3 || state[0].LabWeight != 1 {
+	if state := r.Status()[0].Backends; !state[1].Added || !state[1].Drained || state[0].Added || state[0].Weight != 3 || state[0].LabWeight != 1 {
 		t.Errorf("states %+v", state)
 	}
 	if err := r.Ready(ctx, "web", "b"); err != nil {
@@ -118,7 +118,7 @@ func TestMembers(t *testing.T) {
 
 	// A restart and a reload keep all of it.
 	r.stop()
-	r = newTestServerWith(t, Config{}, Deps{Members: stored}, inLab(a))
+	r = newTestServerWith(t, Config{}, Deps{RuntimeBackends: stored}, inLab(a))
 	r.waitCondition(t, b, Up)
 	r.apply(t, inLab(a, c))
 	if got := names(t, listen, 50); got["a"] < 25 || got["b"] < 5 || got["c"] < 5 {
@@ -128,7 +128,7 @@ func TestMembers(t *testing.T) {
 	// The lab file names b, and then does not: the one that was added does not return.
 	r.apply(t, inLab(a, b))
 	netns.WaitFor(t, "only the weight of a is stored", func() bool { return stored.len() == 1 })
-	if state := r.States()[0].Backends; len(state) != 2 || state[1].Added {
+	if state := r.Status()[0].Backends; len(state) != 2 || state[1].Added {
 		t.Errorf("states %+v, want b from the lab file", state)
 	}
 	r.apply(t, inLab(a))
@@ -137,14 +137,14 @@ func TestMembers(t *testing.T) {
 	}
 
 	// An added backend is removed; its connections go on. The weight returns to the lab file's.
-	if err := r.AddMember(ctx, Member{Balancer: "web", Addr: c, Name: "c", Weight: 256}); err != nil {
+	if err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: c, Name: "c", Weight: 256}); err != nil {
 		t.Fatal(err)
 	}
 	open := dial(t, listen)
 	for readLine(t, open) != "c" {
 		open = dial(t, listen)
 	}
-	if err := errors.Join(r.RemoveMember(ctx, "web", "c"), r.SetWeight(ctx, "web", a.String(), 0)); err != nil {
+	if err := errors.Join(r.RemoveBackend(ctx, "web", "c"), r.SetWeight(ctx, "web", a.String(), 0)); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = open.Write([]byte("still\n"))
@@ -160,19 +160,19 @@ func TestMembers(t *testing.T) {
 
 	// What is not stored is not in force.
 	stored.err = errors.New("the disk is full")
-	if err := r.AddMember(ctx, Member{Balancer: "web", Addr: b}); !errors.Is(err, stored.err) || len(r.States()[0].Backends) != 1 {
-		t.Errorf("a store that fails: %v, %+v", err, r.States()[0].Backends)
+	if err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b}); !errors.Is(err, stored.err) || len(r.Status()[0].Backends) != 1 {
+		t.Errorf("a store that fails: %v, %+v", err, r.Status()[0].Backends)
 	}
 	stored.err = nil
 }
 
-// TestMemberIsBackup adds a backup, which serves when the only backend is drained.
-func TestMemberIsBackup(t *testing.T) {
+// TestRuntimeBackup adds a backup, which serves when the only backend is drained.
+func TestRuntimeBackup(t *testing.T) {
 	t.Parallel()
 	a, b := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b"))
 	web := balancer("web", addr(t), a)
 	r := newTestServer(t, Config{}, web)
-	if err := r.AddMember(t.Context(), Member{Balancer: "web", Addr: b, Backup: true}); err != nil {
+	if err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: b, Backup: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, listenOf(web), 5); got["a"] != 5 {

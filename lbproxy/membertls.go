@@ -13,23 +13,23 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// memberTLS are the TLS configurations for connections to backends, without a server name.
-type memberTLS = freshfile.Cache[memberTLSKey, *tls.Config]
+// backendTLS are the TLS configurations for connections to backends, without a server name.
+type backendTLS = freshfile.Cache[backendTLSKey, *tls.Config]
 
-type memberTLSKey struct {
+type backendTLSKey struct {
 	lab.BackendTLS
 	protocol lab.BackendProtocol
 }
 
 // files returns the CA file, if there is one.
-func (k memberTLSKey) files() []string {
+func (k backendTLSKey) files() []string {
 	if k.CAFile == "" {
 		return nil
 	}
 	return []string{k.CAFile}
 }
 
-func newMemberTLS(key memberTLSKey) (*tls.Config, error) {
+func newBackendTLS(key backendTLSKey) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: key.Unverified, ClientSessionCache: tls.NewLRUClientSessionCache(0)}
 	c.NextProtos = []string{"http/1.1"}
 	if key.protocol == lab.BackendH2 {
@@ -46,23 +46,23 @@ func newMemberTLS(key memberTLSKey) (*tls.Config, error) {
 }
 
 // secure starts TLS on a new connection to a backend, if its balancer wants that. On an error it closes the connection.
-func (p *httpProxy) secure(ctx context.Context, conn net.Conn, f *frontend, e *endpoint) (_ net.Conn, err error) {
+func (p *httpProxy) secure(ctx context.Context, conn net.Conn, f *frontend, b *backend) (_ net.Conn, err error) {
 	if !f.BackendTLS.On {
 		return conn, nil
 	}
 	defer func() {
 		if err != nil {
 			_ = conn.Close()
-			p.s.connectFailed(e, err)
-			err = fmt.Errorf("TLS with backend %s: %w", e.Addr, err)
+			p.s.connectFailed(b, err)
+			err = fmt.Errorf("TLS with backend %s: %w", b.Addr, err)
 		}
 	}()
-	shared, err := p.members.Get(memberTLSKey{f.BackendTLS, f.Protocol})
+	shared, err := p.backendTLS.Get(backendTLSKey{f.BackendTLS, f.Protocol})
 	if err != nil {
 		return nil, err
 	}
 	config := shared.Clone()
-	config.ServerName = cmp.Or(f.BackendTLS.Name, e.ServerName)
+	config.ServerName = cmp.Or(f.BackendTLS.Name, b.ServerName)
 	secure := tls.Client(conn, config)
 	ctx, cancel := context.WithTimeout(ctx, f.Timeouts.Connect)
 	defer cancel()

@@ -12,25 +12,25 @@ import (
 
 // Names of the metrics.
 const (
-	MetricConnections = "bootlab_lbproxy_connections_total"
-	MetricActive      = "bootlab_lbproxy_connections_active"
-	MetricLimit       = "bootlab_lbproxy_connections_limit"
-	MetricDelayed     = "bootlab_lbproxy_connections_delayed_total"
-	MetricEvicted     = "bootlab_lbproxy_connections_evicted_total"
-	MetricQueued      = "bootlab_lbproxy_queue_clients"
-	MetricBytes       = "bootlab_lbproxy_bytes_total"
-	MetricDatagrams   = "bootlab_lbproxy_datagrams_total"
-	MetricRequests    = "bootlab_lbproxy_requests_total"
-	MetricRetries     = "bootlab_lbproxy_retries_total"
-	MetricRejected    = "bootlab_lbproxy_rejected_total"
-	MetricWithoutSNI  = "bootlab_lbproxy_connections_without_sni_total"
-	MetricBackendUp   = "bootlab_lbproxy_backend_up"
-	MetricMember      = "bootlab_lbproxy_backend_requests_total"
-	MetricMemberErr   = "bootlab_lbproxy_backend_errors_total"
-	MetricMemberConns = "bootlab_lbproxy_backend_connections_total"
-	MetricMemberDial  = "bootlab_lbproxy_backend_connect_duration_seconds"
-	MetricLatency     = "bootlab_lbproxy_backend_response_duration_seconds"
-	MetricCheck       = "bootlab_lbproxy_check_duration_seconds"
+	MetricConnections     = "bootlab_lbproxy_connections_total"
+	MetricActive          = "bootlab_lbproxy_connections_active"
+	MetricLimit           = "bootlab_lbproxy_connections_limit"
+	MetricDelayed         = "bootlab_lbproxy_connections_delayed_total"
+	MetricEvicted         = "bootlab_lbproxy_connections_evicted_total"
+	MetricQueued          = "bootlab_lbproxy_queue_clients"
+	MetricBytes           = "bootlab_lbproxy_bytes_total"
+	MetricDatagrams       = "bootlab_lbproxy_datagrams_total"
+	MetricRequests        = "bootlab_lbproxy_requests_total"
+	MetricRetries         = "bootlab_lbproxy_retries_total"
+	MetricRejected        = "bootlab_lbproxy_rejected_total"
+	MetricWithoutSNI      = "bootlab_lbproxy_connections_without_sni_total"
+	MetricBackendUp       = "bootlab_lbproxy_backend_up"
+	MetricBackendRequests = "bootlab_lbproxy_backend_requests_total"
+	MetricBackendErrors   = "bootlab_lbproxy_backend_errors_total"
+	MetricBackendConns    = "bootlab_lbproxy_backend_connections_total"
+	MetricBackendConnect  = "bootlab_lbproxy_backend_connect_duration_seconds"
+	MetricBackendResponse = "bootlab_lbproxy_backend_response_duration_seconds"
+	MetricCheck           = "bootlab_lbproxy_check_duration_seconds"
 )
 
 // A reason why a connection or request was rejected.
@@ -65,9 +65,9 @@ const (
 type metrics struct {
 	connections, bytes, requests, retries, rejected, withoutSNI *prometheus.CounterVec
 	datagrams                                                   *prometheus.CounterVec
-	memberRequests, memberErrors, memberConns                   *prometheus.CounterVec
+	backendRequests, backendErrors, backendConns                *prometheus.CounterVec
 	active, up, queued                                          *prometheus.GaugeVec
-	checks, latency, memberDial                                 *prometheus.HistogramVec
+	checks, latency, backendConnect                             *prometheus.HistogramVec
 	limit                                                       prometheus.Gauge
 	delayed, evicted                                            prometheus.Counter
 }
@@ -91,22 +91,22 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		delayed: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricDelayed, Help: "Connections delayed by the connection limit."}),
 		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections closed at the connection limit because their client had more than half of all."}),
 
-		connections:    counter(MetricConnections, "Accepted connections.", "balancer"),
-		bytes:          counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),
-		datagrams:      counter(MetricDatagrams, "Datagrams of mode udp received from clients (in) and sent to clients (out).", "balancer", "direction"),
-		requests:       counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
-		retries:        counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
-		rejected:       counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
-		withoutSNI:     counter(MetricWithoutSNI, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
-		memberRequests: counter(MetricMember, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
-		memberErrors:   counter(MetricMemberErr, "Requests in HTTP mode that ended early, and in mode tcp failed connects and connections that the backend reset, by backend and reason.", "balancer", "backend", "reason"),
-		memberConns:    counter(MetricMemberConns, "Connections to backends in mode tcp, by backend.", "balancer", "backend"),
-		memberDial: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: MetricMemberDial, Help: "Time to connect to a backend in mode tcp, by backend.",
+		connections:     counter(MetricConnections, "Accepted connections.", "balancer"),
+		bytes:           counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),
+		datagrams:       counter(MetricDatagrams, "Datagrams of mode udp received from clients (in) and sent to clients (out).", "balancer", "direction"),
+		requests:        counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
+		retries:         counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
+		rejected:        counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
+		withoutSNI:      counter(MetricWithoutSNI, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
+		backendRequests: counter(MetricBackendRequests, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
+		backendErrors:   counter(MetricBackendErrors, "Requests in HTTP mode that ended early, and in mode tcp failed connects and connections that the backend reset, by backend and reason.", "balancer", "backend", "reason"),
+		backendConns:    counter(MetricBackendConns, "Connections to backends in mode tcp, by backend.", "balancer", "backend"),
+		backendConnect: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: MetricBackendConnect, Help: "Time to connect to a backend in mode tcp, by backend.",
 			Buckets: []float64{.0005, .001, .005, .02, .1, .5, 2, 10},
 		}, []string{"balancer", "backend"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: MetricLatency, Help: "Time from the request to the head of the response in HTTP mode, by backend.",
+			Name: MetricBackendResponse, Help: "Time from the request to the head of the response in HTTP mode, by backend.",
 			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60},
 		}, []string{"balancer", "backend"}),
 		active: gauge(MetricActive, "Open connections.", "balancer"),
@@ -116,7 +116,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.withoutSNI, m.active, m.queued, m.up, m.checks, m.memberRequests, m.memberErrors, m.memberConns, m.memberDial, m.latency, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.withoutSNI, m.active, m.queued, m.up, m.checks, m.backendRequests, m.backendErrors, m.backendConns, m.backendConnect, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ type family interface {
 
 // ofBackends are the families by backend that end with the backend; that of backend_up does not.
 func (m *metrics) ofBackends() []family {
-	return []family{m.memberRequests, m.memberErrors, m.memberConns, m.latency, m.memberDial}
+	return []family{m.backendRequests, m.backendErrors, m.backendConns, m.latency, m.backendConnect}
 }
 
 // forget drops every series of a balancer.
@@ -173,16 +173,16 @@ type tcpMetrics struct {
 
 func (m *metrics) tcp(balancer, backend string) *tcpMetrics {
 	failed := func(why reason) prometheus.Counter {
-		return m.memberErrors.WithLabelValues(balancer, backend, string(why))
+		return m.backendErrors.WithLabelValues(balancer, backend, string(why))
 	}
 	return &tcpMetrics{
-		connections: m.memberConns.WithLabelValues(balancer, backend), connect: m.memberDial.WithLabelValues(balancer, backend),
+		connections: m.backendConns.WithLabelValues(balancer, backend), connect: m.backendConnect.WithLabelValues(balancer, backend),
 		refused: failed(rejectConnect), timedOut: failed(rejectConnectTimeout), broken: failed(rejectBroken),
 	}
 }
 
 // connected counts a connection to the backend.
-func (s *endpointState) connected(took time.Duration) {
+func (s *backendState) connected(took time.Duration) {
 	if m := s.tcp.Load(); m != nil {
 		m.connections.Inc()
 		m.connect.Observe(took.Seconds())
@@ -190,7 +190,7 @@ func (s *endpointState) connected(took time.Duration) {
 }
 
 // connectFailed counts a failed connect to the backend.
-func (s *endpointState) connectFailed(err error) {
+func (s *backendState) connectFailed(err error) {
 	m := s.tcp.Load()
 	switch {
 	case m == nil || errors.Is(err, context.Canceled):
@@ -202,7 +202,7 @@ func (s *endpointState) connectFailed(err error) {
 }
 
 // broke counts a connection that the backend has reset.
-func (s *endpointState) broke() {
+func (s *backendState) broke() {
 	if m := s.tcp.Load(); m != nil {
 		m.broken.Inc()
 	}

@@ -114,78 +114,78 @@ func (p *passive) reinstate() {
 	p.ejected.Store(false)
 }
 
-// condition returns whether the endpoint may get connections, why, and since when. What checks found goes first.
-func (e *endpoint) condition() (Condition, string, time.Time) {
-	e.health.mu.Lock()
-	condition, reason, since := e.health.condition, e.health.reason, e.health.since
-	e.health.mu.Unlock()
-	if condition == Down || !e.state.ejected.Load() {
+// condition returns whether the backend may get connections, why, and since when. What checks found goes first.
+func (b *backend) condition() (Condition, string, time.Time) {
+	b.health.mu.Lock()
+	condition, reason, since := b.health.condition, b.health.reason, b.health.since
+	b.health.mu.Unlock()
+	if condition == Down || !b.state.ejected.Load() {
 		return condition, reason, since
 	}
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	return Down, e.state.reason, e.state.since
+	b.state.mu.Lock()
+	defer b.state.mu.Unlock()
+	return Down, b.state.reason, b.state.since
 }
 
-// announce returns the condition of the endpoint, whether it is another than at the last call, and whether it was Up before.
-func (e *endpoint) announce() (condition Condition, reason string, changed, wasUp bool) {
-	condition, reason, _ = e.condition()
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	changed = e.state.announced != condition && condition != Unchecked
+// announce returns the condition of the backend, whether it is another than at the last call, and whether it was Up before.
+func (b *backend) announce() (condition Condition, reason string, changed, wasUp bool) {
+	condition, reason, _ = b.condition()
+	b.state.mu.Lock()
+	defer b.state.mu.Unlock()
+	changed = b.state.announced != condition && condition != Unchecked
 	if changed {
-		e.state.announced = condition
+		b.state.announced = condition
 	}
-	wasUp = e.state.wasUp
-	e.state.wasUp = wasUp || condition == Up
+	wasUp = b.state.wasUp
+	b.state.wasUp = wasUp || condition == Up
 	return condition, reason, changed, wasUp
 }
 
-// dialed records a connection to an endpoint. It ends an ejection.
-func (s *Server) dialed(e *endpoint, took time.Duration) {
-	e.health.connected(took)
-	e.state.connected(took)
-	if e.state.succeeded() && e.state.mayReturn(s.deps.Now()) {
-		s.reinstate(e.health, e.state)
+// dialed records a connection to an backend. It ends an ejection.
+func (s *Server) dialed(b *backend, took time.Duration) {
+	b.health.connected(took)
+	b.state.connected(took)
+	if b.state.succeeded() && b.state.mayReturn(s.deps.Now()) {
+		s.reinstate(b.health, b.state)
 	}
 }
 
-// dialFailed gives back an endpoint that could not be connected to, and counts that against it.
-func (s *Server) dialFailed(e *endpoint, err error) {
-	e.state.release()
-	s.connectFailed(e, err)
+// dialFailed gives back an backend that could not be connected to, and counts that against it.
+func (s *Server) dialFailed(b *backend, err error) {
+	b.state.release()
+	s.connectFailed(b, err)
 }
 
-// connectFailed counts a failed connection against an endpoint, and asks for a check.
-func (s *Server) connectFailed(e *endpoint, err error) {
-	e.state.connectFailed(err)
-	if e.hasClientPort() && !isSilence(err) {
+// connectFailed counts a failed connection against an backend, and asks for a check.
+func (s *Server) connectFailed(b *backend, err error) {
+	b.state.connectFailed(err)
+	if b.hasClientPort() && !isSilence(err) {
 		return // one port of many says nothing about the others
 	}
-	defer e.health.requestCheck() // last, so that checkLoop sees the ejection
+	defer b.health.requestCheck() // last, so that checkLoop sees the ejection
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	e.state.traffic.errors.Add(1)
+	b.state.traffic.errors.Add(1)
 	now := s.deps.Now()
-	reason := e.state.failed(err, now)
+	reason := b.state.failed(err, now)
 	if reason == "" {
 		return
 	}
-	e.state.eject(reason, now)
-	e.health.mu.Lock()
-	e.health.ejected[e.state] = struct{}{}
-	e.health.mu.Unlock()
-	s.report(func(other *endpoint) bool { return other.state == e.state }, 0)
+	b.state.eject(reason, now)
+	b.health.mu.Lock()
+	b.health.ejected[b.state] = struct{}{}
+	b.health.mu.Unlock()
+	s.report(func(other *backend) bool { return other.state == b.state }, 0)
 }
 
 // reinstate ends an ejection.
-func (s *Server) reinstate(h *Health, state *endpointState) {
+func (s *Server) reinstate(h *Health, state *backendState) {
 	h.mu.Lock()
 	delete(h.ejected, state)
 	h.mu.Unlock()
 	state.reinstate()
-	s.report(func(e *endpoint) bool { return e.state == state }, 0)
+	s.report(func(b *backend) bool { return b.state == state }, 0)
 }
 
 // isSilence reports whether a connect ended because there was no answer in time, or because it was cancelled before.

@@ -13,21 +13,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// An endpointKey is the stable name of one backend of one balancer.
-type endpointKey struct {
+// An backendKey is the stable name of one backend of one balancer.
+type backendKey struct {
 	balancer string
 	addr     netip.AddrPort
 }
 
-// An endpointState is what is learned of one backend of one balancer. It survives reloads.
-type endpointState struct {
-	key     endpointKey
+// An backendState is what is learned of one backend of one balancer. It survives reloads.
+type backendState struct {
+	key     backendKey
 	active  atomic.Int64 // connections, in HTTP mode requests, open or being opened
 	limit   atomic.Int64 // of active; 0: none
 	queue   *queue       // of the balancer
 	drained atomic.Bool
 	pool    connPool // in HTTP mode
-	metrics atomic.Pointer[memberMetrics]
+	metrics atomic.Pointer[httpMetrics]
 	tcp     atomic.Pointer[tcpMetrics] // nil: not of mode tcp
 	label   string                     // of the metrics; guarded by Server.mu
 	weight  atomic.Int32               // that an admin has set; 0: that of the lab file
@@ -80,15 +80,15 @@ func (s *frontendState) request(m *metrics, name string, class int) {
 // A frontend is a Frontend of the active table together with what was learned. It is immutable.
 type frontend struct {
 	*Frontend
-	state     *frontendState
-	endpoints []endpoint // one for each of Frontend.Backends
-	missing   []Backend  // have no address at present
+	state    *frontendState
+	backends []backend // one for each of Frontend.Backends
+	missing  []Backend // have no address at present
 }
 
-// An endpoint is one backend of a frontend.
-type endpoint struct {
+// An backend is one backend of a frontend.
+type backend struct {
 	*Backend
-	state  *endpointState
+	state  *backendState
 	health *Health
 }
 
@@ -97,35 +97,35 @@ func (f *frontend) full() bool {
 	return f.MaxConnections > 0 && f.state.active.Load() >= int64(f.MaxConnections)
 }
 
-// allowed reports whether the endpoint may get a new connection, if only as the last.
-func (e *endpoint) allowed() bool { return !e.state.drained.Load() && !e.health.down.Load() }
+// allowed reports whether the backend may get a new connection, if only as the last.
+func (b *backend) allowed() bool { return !b.state.drained.Load() && !b.health.down.Load() }
 
-// usable reports whether the endpoint may get a new connection at any time.
-func (e *endpoint) usable() bool { return e.allowed() && !e.state.ejected.Load() }
+// usable reports whether the backend may get a new connection at any time.
+func (b *backend) usable() bool { return b.allowed() && !b.state.ejected.Load() }
 
-// hasUsable reports whether there is an endpoint for a client that is neither down nor ejected.
+// hasUsable reports whether there is an backend for a client that is neither down nor ejected.
 func (f *frontend) hasUsable(client netip.Addr) bool {
-	return slices.ContainsFunc(f.endpoints, func(e endpoint) bool { return e.usable() && !e.excludes(client) })
+	return slices.ContainsFunc(f.backends, func(b backend) bool { return b.usable() && !b.excludes(client) })
 }
 
-// pick chooses the endpoint for a client, none of those in tried: one that is up, else a backup that is up, else one that
-// was ejected. It returns nil if none is left. The endpoint's active count includes the pick; the caller releases it.
-func (f *frontend) pick(client netip.Addr, tried []*endpoint) *endpoint {
-	e, _ := f.pickOrFull(client, tried)
-	return e
+// pick chooses the backend for a client, none of those in tried: one that is up, else a backup that is up, else one that
+// was ejected. It returns nil if none is left. The backend's active count includes the pick; the caller releases it.
+func (f *frontend) pick(client netip.Addr, tried []*backend) *backend {
+	b, _ := f.pickOrFull(client, tried)
+	return b
 }
 
 // pickOrFull is pick that reports whether it found none because those with precedence have max_connections: no
 // backup and no ejected backend takes their clients.
-func (f *frontend) pickOrFull(client netip.Addr, tried []*endpoint) (e *endpoint, full bool) {
+func (f *frontend) pickOrFull(client netip.Addr, tried []*backend) (b *backend, full bool) {
 	for tier := range tiers {
 		for {
-			e, full = f.pickTier(client, tried, tier)
-			if e == nil {
+			b, full = f.pickTier(client, tried, tier)
+			if b == nil {
 				break
 			}
-			if e.state.take() {
-				return e, false
+			if b.state.take() {
+				return b, false
 			}
 		}
 		if full {
@@ -135,18 +135,18 @@ func (f *frontend) pickOrFull(client netip.Addr, tried []*endpoint) (e *endpoint
 	return nil, false
 }
 
-func (f *frontend) pickTier(client netip.Addr, tried []*endpoint, tier int) (e *endpoint, full bool) {
-	var stack [16]*endpoint
+func (f *frontend) pickTier(client netip.Addr, tried []*backend, tier int) (b *backend, full bool) {
+	var stack [16]*backend
 	candidates, weighted := stack[:0], false
-	for i := range f.endpoints {
-		e := &f.endpoints[i]
+	for i := range f.backends {
+		b := &f.backends[i]
 		switch {
-		case !e.inTier(tier) || slices.Contains(tried, e) || e.excludes(client):
-		case e.state.full():
+		case !b.inTier(tier) || slices.Contains(tried, b) || b.excludes(client):
+		case b.state.full():
 			full = true
 		default:
-			candidates = append(candidates, e)
-			weighted = weighted || e.weight() != candidates[0].weight()
+			candidates = append(candidates, b)
+			weighted = weighted || b.weight() != candidates[0].weight()
 		}
 	}
 	if len(candidates) == 0 {
@@ -165,88 +165,88 @@ func (f *frontend) pickTier(client netip.Addr, tried []*endpoint, tier int) (e *
 	return candidates[f.next()%uint64(len(candidates))], false
 }
 
-// tiers is how many groups of endpoints pick goes through.
+// tiers is how many groups of backends pick goes through.
 const tiers = 4
 
-func (e *endpoint) inTier(tier int) bool {
-	return e.allowed() && e.Backup == (tier%2 == 1) && e.state.ejected.Load() == (tier >= 2)
+func (b *backend) inTier(tier int) bool {
+	return b.allowed() && b.Backup == (tier%2 == 1) && b.state.ejected.Load() == (tier >= 2)
 }
 
-// excludes reports whether the endpoint is not for that client.
-func (e *endpoint) excludes(client netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(e.NotFor, client, netip.Addr.Compare)
+// excludes reports whether the backend is not for that client.
+func (b *backend) excludes(client netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(b.NotFor, client, netip.Addr.Compare)
 	return found
 }
 
 // next advances the balancer's round robin.
 func (f *frontend) next() uint64 { return f.state.cursor.Add(1) - 1 }
 
-// weight returns the endpoint's share of new connections, relative to the others.
-func (e *endpoint) weight() int {
-	if set := e.state.weight.Load(); set > 0 {
+// weight returns the backend's share of new connections, relative to the others.
+func (b *backend) weight() int {
+	if set := b.state.weight.Load(); set > 0 {
 		return int(set)
 	}
-	return max(e.Weight, 1)
+	return max(b.Weight, 1)
 }
 
-// weightedTurn returns endpoints in turn, each as often as its weight says. The golden ratio's multiples fill the range
-// evenly (Weyl's sequence), so one counter is all that connections share, and a heavy endpoint gets no run of them.
-func (f *frontend) weightedTurn(candidates []*endpoint) *endpoint {
+// weightedTurn returns backends in turn, each as often as its weight says. The golden ratio's multiples fill the range
+// evenly (Weyl's sequence), so one counter is all that connections share, and a heavy backend gets no run of them.
+func (f *frontend) weightedTurn(candidates []*backend) *backend {
 	const golden = 0x9e3779b97f4a7c15
 	total := 0
-	for _, e := range candidates {
-		total += e.weight()
+	for _, b := range candidates {
+		total += b.weight()
 	}
 	at, _ := bits.Mul64(f.next()*golden, uint64(total))
-	for _, e := range candidates {
-		if at < uint64(e.weight()) {
-			return e
+	for _, b := range candidates {
+		if at < uint64(b.weight()) {
+			return b
 		}
-		at -= uint64(e.weight())
+		at -= uint64(b.weight())
 	}
 	return candidates[0]
 }
 
-// leastConn returns the endpoint with the fewest connections for its weight; equals take turns.
-func (f *frontend) leastConn(candidates []*endpoint) *endpoint {
+// leastConn returns the backend with the fewest connections for its weight; equals take turns.
+func (f *frontend) leastConn(candidates []*backend) *backend {
 	start := f.next()
-	var best *endpoint
+	var best *backend
 	for i := range candidates {
-		e := candidates[(start+uint64(i))%uint64(len(candidates))]
-		if best == nil || e.lessLoaded(best) {
-			best = e
+		b := candidates[(start+uint64(i))%uint64(len(candidates))]
+		if best == nil || b.lessLoaded(best) {
+			best = b
 		}
 	}
 	return best
 }
 
-// lessLoaded reports whether another connection would load e less than other.
-func (e *endpoint) lessLoaded(other *endpoint) bool {
-	return (e.state.active.Load()+1)*int64(other.weight()) < (other.state.active.Load()+1)*int64(e.weight())
+// lessLoaded reports whether another connection would load b less than other.
+func (b *backend) lessLoaded(other *backend) bool {
+	return (b.state.active.Load()+1)*int64(other.weight()) < (other.state.active.Load()+1)*int64(b.weight())
 }
 
-// weightedHash is sourceHash for endpoints of different weights (Schindelhauer and Schomaker 2005, logarithmic method): a
+// weightedHash is sourceHash for backends of different weights (Schindelhauer and Schomaker 2005, logarithmic method): a
 // change of one weight moves only as many clients as that wants.
-func weightedHash(candidates []*endpoint, client netip.Addr) *endpoint {
+func weightedHash(candidates []*backend, client netip.Addr) *backend {
 	seed := hash(client)
 	best, bestScore := candidates[0], -1.0
-	for _, e := range candidates {
-		u := (float64(mix(seed^bits.RotateLeft64(e.seed, 32))>>11) + 0.5) / (1 << 53)
-		if score := float64(e.weight()) / -math.Log(u); score >= bestScore {
-			best, bestScore = e, score
+	for _, b := range candidates {
+		u := (float64(mix(seed^bits.RotateLeft64(b.seed, 32))>>11) + 0.5) / (1 << 53)
+		if score := float64(b.weight()) / -math.Log(u); score >= bestScore {
+			best, bestScore = b, score
 		}
 	}
 	return best
 }
 
-// sourceHash returns the endpoint with the highest rendezvous hash for the client: when an endpoint goes down, only its
+// sourceHash returns the backend with the highest rendezvous hash for the client: when an backend goes down, only its
 // own clients move.
-func sourceHash(candidates []*endpoint, client netip.Addr) *endpoint {
+func sourceHash(candidates []*backend, client netip.Addr) *backend {
 	seed := hash(client)
 	best, bestScore := candidates[0], uint64(0)
-	for _, e := range candidates {
-		if score := mix(seed ^ bits.RotateLeft64(e.seed, 32)); score >= bestScore {
-			best, bestScore = e, score
+	for _, b := range candidates {
+		if score := mix(seed ^ bits.RotateLeft64(b.seed, 32)); score >= bestScore {
+			best, bestScore = b, score
 		}
 	}
 	return best
@@ -259,8 +259,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// hedgeDelay returns how long a connection to the endpoint may take before the next is tried in parallel: at least
+// hedgeDelay returns how long a connection to the backend may take before the next is tried in parallel: at least
 // floor, and three times what connects take.
-func (e *endpoint) hedgeDelay(floor time.Duration) time.Duration {
-	return max(floor, 3*time.Duration(e.health.rtt.Load()))
+func (b *backend) hedgeDelay(floor time.Duration) time.Duration {
+	return max(floor, 3*time.Duration(b.health.rtt.Load()))
 }

@@ -24,19 +24,19 @@ func newTestFrontend(algorithm lab.Algorithm, backends int, backups ...int) *fro
 		b.Backends[i].Backup = true
 	}
 	f := compile(nil, b).Frontends[0]
-	out := &frontend{Frontend: f, state: &frontendState{freed: make(chan struct{}, 1)}, endpoints: make([]endpoint, backends)}
+	out := &frontend{Frontend: f, state: &frontendState{freed: make(chan struct{}, 1)}, backends: make([]backend, backends)}
 	for i := range f.Backends {
-		out.endpoints[i] = endpoint{&f.Backends[i], &endpointState{}, newHealth(healthKey{addr: f.Backends[i].Addr, check: f.Check}, time.Time{})}
+		out.backends[i] = backend{&f.Backends[i], &backendState{}, newHealth(healthKey{addr: f.Backends[i].Addr, check: f.Check}, time.Time{})}
 	}
 	return out
 }
 
 func (f *frontend) setDown(backends ...int) {
-	for i := range f.endpoints {
-		f.endpoints[i].health.down.Store(false)
+	for i := range f.backends {
+		f.backends[i].health.down.Store(false)
 	}
 	for _, i := range backends {
-		f.endpoints[i].health.down.Store(true)
+		f.backends[i].health.down.Store(true)
 	}
 }
 
@@ -59,13 +59,13 @@ func TestRoundRobinIsEven(t *testing.T) {
 func TestLeastConnPicksFewest(t *testing.T) {
 	t.Parallel()
 	f := newTestFrontend(lab.LeastConn, 3)
-	f.endpoints[0].state.active.Store(5)
-	f.endpoints[1].state.active.Store(3)
+	f.backends[0].state.active.Store(5)
+	f.backends[1].state.active.Store(3)
 	for range 16 {
 		f.pick(client(1), nil)
 	}
-	for i := range f.endpoints {
-		if got := f.endpoints[i].state.active.Load(); got != 8 {
+	for i := range f.backends {
+		if got := f.backends[i].state.active.Load(); got != 8 {
 			t.Errorf("backend %d has %d connections, want 8", i, got)
 		}
 	}
@@ -127,7 +127,7 @@ func TestBackupOnlyWhileAllOthersAreDown(t *testing.T) {
 				f := newTestFrontend(algorithm, 3, 2)
 				f.setDown(test.down...)
 				for _, i := range test.drained {
-					f.endpoints[i].state.drained.Store(true)
+					f.backends[i].state.drained.Store(true)
 				}
 				got := make(map[byte]bool)
 				for i := range 50 {
@@ -136,8 +136,8 @@ func TestBackupOnlyWhileAllOthersAreDown(t *testing.T) {
 					}
 				}
 				var names string
-				for i := range f.endpoints {
-					if name := f.endpoints[i].Name; got[name[0]] {
+				for i := range f.backends {
+					if name := f.backends[i].Name; got[name[0]] {
 						names += name
 					}
 				}
@@ -153,7 +153,7 @@ func TestPickNeverTwice(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []lab.Algorithm{lab.RoundRobin, lab.LeastConn, lab.SourceHash} {
 		f := newTestFrontend(algorithm, 20, 19)
-		var tried []*endpoint
+		var tried []*backend
 		for {
 			s := f.pick(client(7), tried)
 			if s == nil {
@@ -183,7 +183,7 @@ func BenchmarkPick(b *testing.B) {
 func TestNotFor(t *testing.T) {
 	t.Parallel()
 	f := newTestFrontend(lab.RoundRobin, 2, 1)
-	f.endpoints[1].NotFor = []netip.Addr{client(1), client(3)}
+	f.backends[1].NotFor = []netip.Addr{client(1), client(3)}
 	f.setDown(0)
 	for i, want := range []bool{true, false, true, false} {
 		if e := f.pick(client(i), nil); (e != nil) != want {
@@ -198,8 +198,8 @@ func TestEjectedIsLastTier(t *testing.T) {
 	f := newTestFrontend(lab.RoundRobin, 3, 2)
 	for _, step := range []struct{ eject, want string }{{"", "a b"}, {"a", "b"}, {"b", "c"}, {"c", "a b"}} {
 		got := map[string]bool{}
-		for i := range f.endpoints {
-			if e := &f.endpoints[i]; e.Name == step.eject {
+		for i := range f.backends {
+			if e := &f.backends[i]; e.Name == step.eject {
 				e.state.ejected.Store(true)
 			}
 		}

@@ -29,8 +29,8 @@ type queue struct {
 // A waiter is one client in a queue.
 type waiter struct {
 	client  netip.Addr
-	evicted chan struct{}       // closed when the waiter loses its place in the queue
-	handed  chan *endpointState // a connection's place at a backend, which stays in its active count
+	evicted chan struct{}      // closed when the waiter loses its place in the queue
+	handed  chan *backendState // a connection's place at a backend, which stays in its active count
 }
 
 // join adds a client; nil: the queue has most clients. In a full queue the client address with the most waiting loses its last one to
@@ -41,7 +41,7 @@ func (q *queue) join(most int, client netip.Addr) *waiter {
 	if len(q.waiters) >= most && !q.evictLocked(client) {
 		return nil
 	}
-	w := &waiter{client: client, evicted: make(chan struct{}), handed: make(chan *endpointState, 1)}
+	w := &waiter{client: client, evicted: make(chan struct{}), handed: make(chan *backendState, 1)}
 	q.waiters = append(q.waiters, w)
 	q.len.Store(int32(len(q.waiters)))
 	return w
@@ -69,7 +69,7 @@ func (q *queue) evictLocked(client netip.Addr) bool {
 }
 
 // leave removes a client. It returns a place that was handed to it; nil: none.
-func (q *queue) leave(w *waiter) *endpointState {
+func (q *queue) leave(w *waiter) *backendState {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if i := slices.Index(q.waiters, w); i >= 0 {
@@ -85,7 +85,7 @@ func (q *queue) leave(w *waiter) *endpointState {
 }
 
 // hand gives a place at a backend to the first client. It returns false if no client waits.
-func (q *queue) hand(state *endpointState) bool {
+func (q *queue) hand(state *backendState) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, w := range q.waiters {
@@ -99,7 +99,7 @@ func (q *queue) hand(state *endpointState) bool {
 }
 
 // release gives a connection's place at the backend back, or to a client that waits for one.
-func (s *endpointState) release() {
+func (s *backendState) release() {
 	if q := s.queue; q != nil && q.len.Load() > 0 && s.active.Load() <= s.limit.Load() && q.hand(s) {
 		return
 	}
@@ -107,13 +107,13 @@ func (s *endpointState) release() {
 }
 
 // full reports whether the backend has max_connections.
-func (s *endpointState) full() bool {
+func (s *backendState) full() bool {
 	limit := s.limit.Load()
 	return limit > 0 && s.active.Load() >= limit
 }
 
 // take counts a connection, unless the backend has max_connections.
-func (s *endpointState) take() bool {
+func (s *backendState) take() bool {
 	n, limit := s.active.Add(1), s.limit.Load()
 	if limit > 0 && n > limit {
 		s.active.Add(-1)
@@ -129,11 +129,11 @@ const queuePoll = 250 * time.Millisecond
 // choose picks a backend for a client. If all that may have it have max_connections, it waits until one has less, for
 // timeouts.queue at most, or until gone reports that the client has hung up. The error is errNoBackend, errQueueFull, errQueueTimeout,
 // errClientGone or that of ctx.
-func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr, gone func() bool) (*endpoint, error) {
-	e, full := f.pickOrFull(client, nil)
+func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr, gone func() bool) (*backend, error) {
+	b, full := f.pickOrFull(client, nil)
 	switch {
-	case e != nil:
-		return e, nil
+	case b != nil:
+		return b, nil
 	case !full:
 		return nil, errNoBackend
 	}
@@ -143,30 +143,30 @@ func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr, gon
 	}
 	f.state.metrics.queued.Inc()
 	defer f.state.metrics.queued.Dec()
-	e, err := f.await(ctx, w, client, gone)
+	b, err := f.await(ctx, w, client, gone)
 	if handed := f.state.queue.leave(w); handed != nil { // meanwhile
 		handed.release()
 	}
-	return e, err
+	return b, err
 }
 
 // await waits for a backend.
-func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr, gone func() bool) (*endpoint, error) {
+func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr, gone func() bool) (*backend, error) {
 	limit := time.NewTimer(f.Timeouts.Queue)
 	defer limit.Stop()
 	poll := time.NewTicker(queuePoll)
 	defer poll.Stop()
 	for {
-		if e, full := f.pickOrFull(client, nil); e != nil || !full {
-			if e == nil {
+		if b, full := f.pickOrFull(client, nil); b != nil || !full {
+			if b == nil {
 				return nil, errNoBackend
 			}
-			return e, nil
+			return b, nil
 		}
 		select {
 		case state := <-w.handed:
-			if e := f.endpointOf(state); e != nil && e.usable() && !e.excludes(client) {
-				return e, nil
+			if b := f.backendOf(state); b != nil && b.usable() && !b.excludes(client) {
+				return b, nil
 			}
 			state.active.Add(-1)
 		case <-w.evicted:
@@ -183,11 +183,11 @@ func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr, gone
 	}
 }
 
-// endpointOf returns the endpoint with a state; nil: the balancer does not have it any more.
-func (f *frontend) endpointOf(state *endpointState) *endpoint {
-	for i := range f.endpoints {
-		if f.endpoints[i].state == state {
-			return &f.endpoints[i]
+// backendOf returns the backend with a state; nil: the balancer does not have it any more.
+func (f *frontend) backendOf(state *backendState) *backend {
+	for i := range f.backends {
+		if f.backends[i].state == state {
+			return &f.backends[i]
 		}
 	}
 	return nil

@@ -63,19 +63,19 @@ func TestWeightedPick(t *testing.T) {
 	const clients = 4000
 	for _, algorithm := range []lab.Algorithm{lab.RoundRobin, lab.LeastConn, lab.SourceHash} {
 		f := newTestFrontend(algorithm, 4)
-		before, got := make([]*endpoint, clients), map[string]int{}
+		before, got := make([]*backend, clients), map[string]int{}
 		for i := range clients {
 			before[i] = f.pick(client(i), nil)
 		}
-		for i := range f.endpoints {
-			f.endpoints[i].state.active.Store(0)
+		for i := range f.backends {
+			f.backends[i].state.active.Store(0)
 		}
-		f.endpoints[0].Weight = 3
+		f.backends[0].Weight = 3
 		moved := 0
 		for i := range clients {
 			e := f.pick(client(i), nil)
 			got[e.Name]++
-			if e != before[i] && e != &f.endpoints[0] {
+			if e != before[i] && e != &f.backends[0] {
 				moved++
 			}
 		}
@@ -90,10 +90,10 @@ func TestWeightedPick(t *testing.T) {
 	}
 }
 
-// TestMemberLimit has six clients of a backend with max_connections 2 and a queue of three: two are served, three wait, one is
+// TestBackendLimit has six clients of a backend with max_connections 2 and a queue of three: two are served, three wait, one is
 // refused (by HAProxy it would wait in a second queue, which has no limit). A connection that ends serves the client that
 // has waited longest, as with HAProxy.
-func TestMemberLimit(t *testing.T) {
+func TestBackendLimit(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "haproxy")
 	back, peer := serveTCP(t, nameServer("b")), addr(t)
@@ -133,11 +133,11 @@ func TestMemberLimit(t *testing.T) {
 	if got := testutil.ToFloat64(r.metrics.rejected.WithLabelValues("b", string(rejectQueueFull))); got != 1 {
 		t.Errorf("%v clients rejected for a full queue, want 1", got)
 	}
-	netns.WaitFor(t, "no connection is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+	netns.WaitFor(t, "no connection is counted", func() bool { return r.Status()[0].Backends[0].Connections == 0 })
 }
 
-// TestMemberLimitHTTP has requests wait in mode http, and 503 with the reason beyond the queue and its timeout.
-func TestMemberLimitHTTP(t *testing.T) {
+// TestBackendLimitHTTP has requests wait in mode http, and 503 with the reason beyond the queue and its timeout.
+func TestBackendLimitHTTP(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	var most, now atomic.Int64
@@ -182,14 +182,14 @@ func TestMemberLimitHTTP(t *testing.T) {
 			}
 		})
 		netns.WaitFor(t, "the request is in progress or waits", func() bool {
-			return r.States()[0].Backends[0].Connections+int64(testutil.ToFloat64(r.metrics.queued.WithLabelValues("b"))) == int64(i+1)
+			return r.Status()[0].Backends[0].Connections+int64(testutil.ToFloat64(r.metrics.queued.WithLabelValues("b"))) == int64(i+1)
 		})
 	}
 	if status, body := get(listenOf(b)); status != http.StatusServiceUnavailable || !strings.Contains(body, "queue is full") {
 		t.Errorf("beyond the queue: %d %q", status, body)
 	}
 	tasks.Go(func() { _, _ = get(listenOf(short)) })
-	netns.WaitFor(t, "its backend is busy", func() bool { return r.States()[1].Backends[0].Connections == 1 })
+	netns.WaitFor(t, "its backend is busy", func() bool { return r.Status()[1].Backends[0].Connections == 1 })
 	if status, body := get(listenOf(short)); status != http.StatusServiceUnavailable || !strings.Contains(body, "timeouts.queue") {
 		t.Errorf("beyond the queue's timeout: %d %q", status, body)
 	}
@@ -231,7 +231,7 @@ func TestQueueNeverExceeds(t *testing.T) {
 		})
 	}
 	tasks.Wait()
-	netns.WaitFor(t, "no connection is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+	netns.WaitFor(t, "no connection is counted", func() bool { return r.Status()[0].Backends[0].Connections == 0 })
 	if n := most.Load(); n > 5 || n < 2 {
 		t.Errorf("%d connections at one time, want at most 5, and several", n)
 	}
@@ -244,7 +244,7 @@ func TestQueueOfOneClient(t *testing.T) {
 		b.Backends[0].MaxConnections, b.Queue, b.Timeouts.Queue = 1, 3, time.Minute
 	})
 	r := newTestServer(t, Config{}, b)
-	queued := func(n int) { netns.WaitFor(t, "queued clients", func() bool { return r.States()[0].Queued == n }) }
+	queued := func(n int) { netns.WaitFor(t, "queued clients", func() bool { return r.Status()[0].Queued == n }) }
 	greedy := []net.Conn{dialFrom(t, "127.0.0.66", listenOf(b))}
 	readLine(t, greedy[0].(*net.TCPConn))
 	for n := 1; n <= 3; n++ {
@@ -263,7 +263,7 @@ func TestQueueOfOneClient(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	netns.WaitFor(t, "no connection is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+	netns.WaitFor(t, "no connection is counted", func() bool { return r.Status()[0].Backends[0].Connections == 0 })
 }
 
 // TestQueueHangUp: a client that hangs up while it waits gives its place in the queue back; one that has closed only its sending side, as a
@@ -285,7 +285,7 @@ func TestQueueHangUp(t *testing.T) {
 			r := newTestServer(t, Config{}, b)
 			queued := func(n int) {
 				t.Helper()
-				netns.WaitFor(t, fmt.Sprintf("%d clients wait", n), func() bool { return r.States()[0].Queued == n })
+				netns.WaitFor(t, fmt.Sprintf("%d clients wait", n), func() bool { return r.Status()[0].Queued == n })
 			}
 			ask := func(text string) *net.TCPConn {
 				c := dial(t, b.Listen)
@@ -294,7 +294,7 @@ func TestQueueHangUp(t *testing.T) {
 			}
 			const get = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 			first := ask(get)
-			netns.WaitFor(t, "one is served", func() bool { return r.States()[0].Backends[0].Connections == 1 })
+			netns.WaitFor(t, "one is served", func() bool { return r.Status()[0].Backends[0].Connections == 1 })
 			closed, reset, half := ask(""), ask(get), ask(get)
 			if mode == lab.ModeHTTP {
 				_, _ = io.WriteString(closed, get)
@@ -346,11 +346,11 @@ func TestQueueHangUpHTTP2(t *testing.T) {
 			r := newTestServer(t, Config{}, b)
 			queued := func(n int) {
 				t.Helper()
-				netns.WaitFor(t, fmt.Sprintf("%d requests wait", n), func() bool { return r.States()[0].Queued == n })
+				netns.WaitFor(t, fmt.Sprintf("%d requests wait", n), func() bool { return r.Status()[0].Queued == n })
 			}
 			one, other := rawHTTP2(t, b.Listen), rawHTTP2(t, b.Listen)
 			one.request(t, 1, "/")
-			netns.WaitFor(t, "one is served", func() bool { return r.States()[0].Backends[0].Connections == 1 })
+			netns.WaitFor(t, "one is served", func() bool { return r.Status()[0].Backends[0].Connections == 1 })
 			one.request(t, 3, "/")
 			queued(1)
 			one.request(t, 5, "/")
@@ -373,7 +373,7 @@ func TestQueueHangUpHTTP2(t *testing.T) {
 					answered[head.StreamID] = true
 				}
 			}
-			netns.WaitFor(t, "no request is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+			netns.WaitFor(t, "no request is counted", func() bool { return r.Status()[0].Backends[0].Connections == 0 })
 		})
 	}
 }

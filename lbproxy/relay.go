@@ -12,7 +12,7 @@ import (
 type relay struct {
 	s        *Server
 	frontend *frontend
-	endpoint *endpoint
+	backend  *backend
 	client   *clientConn
 	loop     *loop
 	session  session
@@ -45,14 +45,14 @@ type direction struct {
 }
 
 // newRelay returns the relay of a client's connection and a backend's.
-func (s *Server) newRelay(f *frontend, e *endpoint, c *clientConn, client, backend *stream) (*relay, error) {
+func (s *Server) newRelay(f *frontend, b *backend, c *clientConn, client, backend *stream) (*relay, error) {
 	l, err := s.loops.get()
 	if err != nil {
 		return nil, err
 	}
-	r := &relay{s: s, frontend: f, endpoint: e, client: c, loop: l}
+	r := &relay{s: s, frontend: f, backend: b, client: c, loop: l}
 	r.session = session{
-		client: client, limit: c.limit, backend: backend, member: e.state, frontend: f.state, idle: f.Timeouts.Idle, start: time.Now(), relay: r,
+		client: client, limit: c.limit, backend: backend, to: b.state, frontend: f.state, idle: f.Timeouts.Idle, start: time.Now(), relay: r,
 	}
 	r.up = direction{relay: r, dst: backend, src: client, mover: mover{pipes: &s.pipes}}
 	r.down = direction{relay: r, dst: client, src: backend, mover: mover{pipes: &s.pipes}}
@@ -161,7 +161,7 @@ func (r *relay) finish(closing func(*stream)) {
 	r.s.sessions.end(&r.session, in, out)
 	r.log(in, out)
 	closing(r.down.src)
-	r.endpoint.state.release()
+	r.backend.state.release()
 	closing(r.up.src)
 	r.frontend.state.remove()
 	r.client.release()
@@ -254,7 +254,7 @@ func (d *direction) end(err error) {
 // serverBroke notes that the backend reset the connection.
 func (r *relay) serverBroke() {
 	if r.end.CompareAndSwap(nil, endServer) && !r.client.wasEvicted() {
-		r.endpoint.state.broke()
+		r.backend.state.broke()
 	}
 }
 

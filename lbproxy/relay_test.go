@@ -36,7 +36,7 @@ func TestIdleConnections(t *testing.T) {
 	if rest, err := io.ReadAll(one); err != nil || len(rest) > 0 {
 		t.Errorf("after a half-close: %q, %v", rest, err)
 	}
-	netns.WaitFor(t, "one connection", func() bool { return r.States()[0].Connections == 1 && r.limit.Len() == 1 })
+	netns.WaitFor(t, "one connection", func() bool { return r.Status()[0].Connections == 1 && r.limit.Len() == 1 })
 	r.stop()
 	if _, err := two.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read = %v after the end of the server, want the end", err)
@@ -187,7 +187,7 @@ func TestSlowAccept(t *testing.T) {
 	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("b")); got == 0 {
 		t.Error("no client was sent to another backend")
 	}
-	netns.WaitFor(t, "no connects left", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+	netns.WaitFor(t, "no connects left", func() bool { return r.Status()[0].Backends[0].Connections == 0 })
 }
 
 // fullListener returns an address whose kernel answers no connect: as many wait to be accepted as may.

@@ -98,7 +98,7 @@ func (s *Server) withAddressesLocked(f *Frontend) (*Frontend, []Backend) {
 // withAddr returns the backend with one of its addresses, of which there are n.
 func (b Backend) withAddr(addr netip.AddrPort, n int) Backend {
 	if n > 1 {
-		b.Label = lab.MemberText(addr)
+		b.Label = lab.BackendText(addr)
 	}
 	b.Addr, b.seed, b.cookie = addr, mix(hash(addr.Addr())+uint64(addr.Port())), cookieOf(addr)
 	return b

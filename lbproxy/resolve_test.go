@@ -57,10 +57,10 @@ func (d *directory) Lease(host string) netip.Addr {
 	return d.addrs[host][0]
 }
 
-// memberAddrs returns the addresses of the backends of the first balancer, in order; "-" for one that has none.
-func memberAddrs(r *testServer) string {
+// backendAddrs returns the addresses of the backends of the first balancer, in order; "-" for one that has none.
+func backendAddrs(r *testServer) string {
 	var all []string
-	for _, m := range r.States()[0].Backends {
+	for _, m := range r.Status()[0].Backends {
 		if m.Addr.IsValid() {
 			all = append(all, m.Addr.String())
 		} else {
@@ -84,7 +84,7 @@ func TestNamedBackend(t *testing.T) {
 	})
 	r := newTestServerWith(t, Config{Hedge: time.Minute}, Deps{Addresses: names}, b)
 	netns.WaitFor(t, "the second lookup", func() bool { return names.lookups("registry.example.com") >= 2 })
-	m := r.States()[0].Backends[0]
+	m := r.Status()[0].Backends[0]
 	if m.Condition != Unchecked || m.Addr.IsValid() || !strings.Contains(m.Reason, "look up registry.example.com: the name server answers SERVFAIL") {
 		t.Errorf("a backend without an answer is %+v", m)
 	}
@@ -95,7 +95,7 @@ func TestNamedBackend(t *testing.T) {
 	names.set("registry.example.com", one.Addr(), two.Addr(), b.Listen[0].Addr)
 	want := []string{one.String(), two.String()}
 	slices.Sort(want)
-	netns.WaitFor(t, "both addresses", func() bool { return memberAddrs(r) == strings.Join(want, " ") })
+	netns.WaitFor(t, "both addresses", func() bool { return backendAddrs(r) == strings.Join(want, " ") })
 	conns := map[string]io.ReadWriteCloser{}
 	for range 2 {
 		c := dial(t, b.Listen)
@@ -108,7 +108,7 @@ func TestNamedBackend(t *testing.T) {
 	r.found[source{name: "registry.example.com"}].next = time.Time{} // its TTL has ended
 	r.mu.Unlock()
 	names.set("registry.example.com", two.Addr())
-	netns.WaitFor(t, "the end of an address", func() bool { return memberAddrs(r) == two.String() })
+	netns.WaitFor(t, "the end of an address", func() bool { return backendAddrs(r) == two.String() })
 	for range 3 {
 		if got := readLine(t, dial(t, b.Listen)); got != "two" {
 			t.Errorf("a new connection goes to %q", got)
@@ -125,11 +125,11 @@ func TestNamedBackend(t *testing.T) {
 	r.found[source{name: "registry.example.com"}].next = time.Time{}
 	r.mu.Unlock()
 	netns.WaitFor(t, "a lookup that fails", func() bool { return names.lookups("registry.example.com") > asked+1 })
-	if got := memberAddrs(r); got != two.String() {
+	if got := backendAddrs(r); got != two.String() {
 		t.Errorf("after lookups without an answer the backends are %s", got)
 	}
 	r.apply(t, b) // a reload keeps what was found
-	if got := memberAddrs(r); got != two.String() {
+	if got := backendAddrs(r); got != two.String() {
 		t.Errorf("after a reload the backends are %s", got)
 	}
 }
@@ -144,7 +144,7 @@ func TestLookupBounds(t *testing.T) {
 	})
 	r := newTestServerWith(t, Config{}, Deps{Addresses: names}, b)
 	for ttl, want := range map[time.Duration]time.Duration{0: lookupMin, time.Hour: lookupMax, time.Minute: time.Minute} {
-		netns.WaitFor(t, "the lookup", func() bool { return memberAddrs(r) == "127.0.0.1:8000" })
+		netns.WaitFor(t, "the lookup", func() bool { return backendAddrs(r) == "127.0.0.1:8000" })
 		names.mu.Lock()
 		names.ttl = ttl
 		names.mu.Unlock()
@@ -169,14 +169,14 @@ func TestLeasedBackend(t *testing.T) {
 		b.Backends = []lab.Backend{{Name: "node", Host: &lab.Host{Name: "node", FQDN: "node.lab.test"}, Addr: netip.AddrPortFrom(netip.Addr{}, 8000)}}
 	})
 	r := newTestServerWith(t, Config{}, Deps{Addresses: leases}, b)
-	netns.WaitFor(t, "the reason", func() bool { return r.States()[0].Backends[0].Reason == "the host has no lease" })
+	netns.WaitFor(t, "the reason", func() bool { return r.Status()[0].Backends[0].Reason == "the host has no lease" })
 	for name, at := range map[string]netip.AddrPort{"one": one, "two": two} {
 		leases.set("node", at.Addr())
-		netns.WaitFor(t, "the lease", func() bool { return memberAddrs(r) == at.String() })
-		if got := readLine(t, dial(t, b.Listen)); got != name || r.States()[0].Backends[0].Host != "node" {
+		netns.WaitFor(t, "the lease", func() bool { return backendAddrs(r) == at.String() })
+		if got := readLine(t, dial(t, b.Listen)); got != name || r.Status()[0].Backends[0].Host != "node" {
 			t.Errorf("%q at the address of %s", got, name)
 		}
 	}
 	leases.set("node")
-	netns.WaitFor(t, "the end of the lease", func() bool { return memberAddrs(r) == "-" })
+	netns.WaitFor(t, "the end of the lease", func() bool { return backendAddrs(r) == "-" })
 }

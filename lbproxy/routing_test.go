@@ -356,7 +356,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	r.stop()
 
 	r = newTestServerWith(t, Config{}, Deps{Drains: store}, newBalancer())
-	netns.WaitFor(t, "drain loaded", func() bool { return r.States()[0].Backends[0].Drained })
+	netns.WaitFor(t, "drain loaded", func() bool { return r.Status()[0].Backends[0].Drained })
 	only(r, "b")
 	if err := r.Drain(t.Context(), "web", b.String()); err != nil {
 		t.Fatal(err)
@@ -376,7 +376,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	store.mu.Lock()
 	store.err = errors.New("disk full")
 	store.mu.Unlock()
-	if err := r.Drain(t.Context(), "web", "worker-0"); !errors.Is(err, store.err) || r.States()[0].Backends[0].Drained {
+	if err := r.Drain(t.Context(), "web", "worker-0"); !errors.Is(err, store.err) || r.Status()[0].Backends[0].Drained {
 		t.Errorf("Drain = %v with a full disk, want its error and nothing drained", err)
 	}
 }

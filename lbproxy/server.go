@@ -85,8 +85,8 @@ type Deps struct {
 	Drains Drains
 	// WasUp reports whether a backend of a balancer was healthy before, also before a restart; nil: none was.
 	WasUp func(balancer string, backend netip.AddrPort) bool
-	// Members stores what is set at run time across restarts; nil: it is lost.
-	Members Members
+	// RuntimeBackends stores what is set at run time across restarts; nil: it is lost.
+	RuntimeBackends RuntimeBackends
 }
 
 // A Server balances connections. Its methods are safe for concurrent use.
@@ -114,23 +114,23 @@ type Server struct {
 	before, during atomic.Int64 // connections that were accepted before and during the drain
 	pipes          pipePool
 	loops          loops
-	sweeps         turns
+	sweeps         heartbeat
 	relays         atomic.Int64 // that have not ended
 	dialsDirect    bool         // Deps.Dial is TCP
 	workers        *workers
 
-	changing   sync.Mutex // one change of members at a time, so that the store has what is in force
+	changing   sync.Mutex // one change by an admin at a time, so that the store has what is in force
 	announcing sync.Mutex // conditions are recorded in the order in which they change
 
 	mu             sync.Mutex
 	committed      bool // a table was
 	staged         bool // a Staged is neither committed nor discarded
-	sockets        map[netip.AddrPort]*socket
+	sockets        map[netip.AddrPort]*listenSocket
 	frontendStates map[string]*frontendState
-	endpointStates map[endpointKey]*endpointState
-	drained        map[endpointKey]bool
-	members        map[string]map[netip.AddrPort]Member // set at run time, by balancer
-	superseded     []Member                             // by the lab file; to be deleted from the store
+	backendStates  map[backendKey]*backendState
+	drained        map[backendKey]bool
+	runtime        map[string]map[netip.AddrPort]RuntimeBackend // by balancer
+	superseded     []RuntimeBackend                             // by the lab file; to be deleted from the store
 	healths        map[healthKey]*Health
 	found          map[source]*found // addresses of backends that the lab file gives none
 }
@@ -148,7 +148,7 @@ func containedDial(contain *panics.Server, dial func(context.Context, netip.Addr
 
 // New returns a server that does not listen yet. The error is of a metric that is already registered.
 func New(cfg Config, deps Deps) (*Server, error) {
-	required.Fields(deps, "Panics", "Listen", "ListenPacket", "Dial", "Addresses", "Drains", "WasUp", "Members")
+	required.Fields(deps, "Panics", "Listen", "ListenPacket", "Dial", "Addresses", "Drains", "WasUp", "RuntimeBackends")
 	m, err := newMetrics(deps.Registerer)
 	if err != nil {
 		return nil, err
@@ -172,11 +172,11 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		pipes:          pipePool{most: min(max(cfg.Connections/32, 4), pipesMost)},
 		waiting:        make(chan struct{}, cfg.Waiting),
 		changed:        make(chan struct{}, 1),
-		sockets:        make(map[netip.AddrPort]*socket),
+		sockets:        make(map[netip.AddrPort]*listenSocket),
 		frontendStates: make(map[string]*frontendState),
-		endpointStates: make(map[endpointKey]*endpointState),
-		drained:        make(map[endpointKey]bool),
-		members:        make(map[string]map[netip.AddrPort]Member),
+		backendStates:  make(map[backendKey]*backendState),
+		drained:        make(map[backendKey]bool),
+		runtime:        make(map[string]map[netip.AddrPort]RuntimeBackend),
 		healths:        make(map[healthKey]*Health),
 	}
 	// A client with more than half of all connections loses one to a new connection; other clients lose none.
@@ -201,7 +201,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.loadDrains(ctx); err != nil {
 		return err
 	}
-	if err := s.loadMembers(ctx); err != nil {
+	if err := s.loadRuntime(ctx); err != nil {
 		return err
 	}
 	if err := s.commitFirst(); err != nil {
@@ -298,19 +298,19 @@ type running struct {
 	s        *Server
 	tasks    *sync.WaitGroup
 	handling context.Context // of the connections
-	accept   map[*socket]bool
+	accept   map[*listenSocket]bool
 	checks   map[*Health]context.CancelFunc
 }
 
 func newRunning(s *Server, tasks *sync.WaitGroup, handling context.Context) *running {
-	return &running{s: s, tasks: tasks, handling: handling, accept: make(map[*socket]bool), checks: make(map[*Health]context.CancelFunc)}
+	return &running{s: s, tasks: tasks, handling: handling, accept: make(map[*listenSocket]bool), checks: make(map[*Health]context.CancelFunc)}
 }
 
 // reconcile starts the goroutines that the active table needs and stops the others. A socket's ends when it is closed.
 func (r *running) reconcile(ctx context.Context) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	sockets := make(map[*socket]bool, len(r.s.sockets))
+	sockets := make(map[*listenSocket]bool, len(r.s.sockets))
 	for _, sock := range r.s.sockets {
 		sockets[sock] = true
 		if !r.accept[sock] {

@@ -18,16 +18,16 @@ import (
 // bytes it moved, so nothing of ours stands between the two sockets.
 type session struct {
 	client  net.Conn
-	backend net.Conn       // nil in HTTP mode
-	relay   *relay         // nil in HTTP mode
-	member  *endpointState // that backend is a connection to; nil in HTTP mode
+	backend net.Conn      // nil in HTTP mode
+	relay   *relay        // nil in HTTP mode
+	to      *backendState // whose connection backend is; nil in HTTP mode
 	limit   *connlimit.Conn
 	start   time.Time
 
 	asked   time.Time // the first bytes of the client were seen; of answerWatch only
 	decided time.Time // of answerWatch only
 
-	upstream atomic.Pointer[memberConn] // in HTTP mode, of the request in progress; nil: none
+	current atomic.Pointer[backendConn] // in HTTP mode, of the request in progress; nil: none
 
 	// Guarded by sessions.mu.
 	frontend *frontendState // nil: not known yet
@@ -102,9 +102,9 @@ func (t *sessions) abort() {
 }
 
 // abortOf resets the sessions of one backend of a balancer in TCP mode.
-func (t *sessions) abortOf(member *endpointState) {
+func (t *sessions) abortOf(to *backendState) {
 	for _, ses := range t.all() {
-		if ses.member == member {
+		if ses.to == to {
 			ses.abort(endBackendDown)
 		}
 	}
@@ -117,8 +117,8 @@ func (ses *session) abort(why *ending) {
 		return
 	}
 	abort(ses.client)
-	if upstream := ses.upstream.Load(); upstream != nil {
-		upstream.abort()
+	if current := ses.current.Load(); current != nil {
+		current.abort()
 	}
 }
 
@@ -137,15 +137,15 @@ func (s *Server) sweep(ctx context.Context) {
 	tick := min(s.cfg.Sweep, time.Second)
 	var memory memoryRelease
 	defer s.sweeps.Store(0)
-	for swept, turned := time.Now(), time.Now(); pause.For(ctx, tick) == nil; {
+	for swept, rotated := time.Now(), time.Now(); pause.For(ctx, tick) == nil; {
 		s.sweeps.Add(1)
 		now := time.Now()
 		if memory.due(2*int(s.relays.Load()), now) {
 			debug.FreeOSMemory()
 		}
-		if now.Sub(turned) >= latencyTurn {
-			s.turnLatencies()
-			turned = now
+		if now.Sub(rotated) >= latencyRotation {
+			s.rotateLatencies()
+			rotated = now
 		}
 		if now.Sub(swept) < s.cfg.Sweep {
 			continue

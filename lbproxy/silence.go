@@ -68,10 +68,10 @@ func (s *Server) watchAnswers(ctx context.Context) {
 	}
 }
 
-// A silentMember is a backend with connections that have waited too long for a first response.
-type silentMember struct {
+// A silentBackend is a backend with connections that have waited too long for a first response.
+type silentBackend struct {
 	frontend  *frontend
-	endpoint  *endpoint
+	backend   *backend
 	sessions  []*session // in TCP mode
 	conns     []net.Conn // all to the backend
 	longest   time.Duration
@@ -80,31 +80,31 @@ type silentMember struct {
 
 func (w *answerWatch) tick(ctx context.Context, now time.Time) {
 	w.waiting = append(w.waiting, w.s.sessions.takeFresh()...)
-	members := make(map[*endpointState]*silentMember)
+	waiting := make(map[*backendState]*silentBackend)
 	kept := w.waiting[:0]
 	for _, ses := range w.waiting {
-		if w.look(ses, members, now) {
+		if w.look(ses, waiting, now) {
 			kept = append(kept, ses)
 		}
 	}
 	clear(w.waiting[len(kept):])
 	w.waiting = kept
 	for _, f := range w.s.active.Load().frontends {
-		for i := range f.endpoints {
-			w.lookAt(ctx, f, &f.endpoints[i], members, now)
+		for i := range f.backends {
+			w.lookAt(ctx, f, &f.backends[i], waiting, now)
 		}
 	}
-	for _, m := range members {
+	for _, m := range waiting {
 		w.decide(ctx, m, now)
 	}
 }
 
-// look adds a session that has waited too long to its member. It returns false if the session needs no more looks.
-func (w *answerWatch) look(ses *session, members map[*endpointState]*silentMember, now time.Time) (waits bool) {
-	r, state := ses.relay, ses.member
+// look adds a session that has waited too long to those of its backend. It returns false if the session needs no more looks.
+func (w *answerWatch) look(ses *session, waiting map[*backendState]*silentBackend, now time.Time) (waits bool) {
+	r, state := ses.relay, ses.to
 	switch {
 	case r.down.mover.begun.Load():
-		w.responded(r.endpoint, ses, now)
+		w.responded(r.backend, ses, now)
 		return false
 	case r.left.Load() == 0:
 		return false
@@ -116,10 +116,10 @@ func (w *answerWatch) look(ses *session, members map[*endpointState]*silentMembe
 	case now.Sub(ses.asked) < w.s.cfg.Silence:
 		return true
 	}
-	m := members[state]
+	m := waiting[state]
 	if m == nil {
-		m = &silentMember{frontend: r.frontend, endpoint: r.endpoint}
-		members[state] = m
+		m = &silentBackend{frontend: r.frontend, backend: r.backend}
+		waiting[state] = m
 	}
 	m.sessions = append(m.sessions, ses)
 	m.conns = append(m.conns, ses.backend)
@@ -129,67 +129,67 @@ func (w *answerWatch) look(ses *session, members map[*endpointState]*silentMembe
 }
 
 // responded notes a first response.
-func (w *answerWatch) responded(e *endpoint, ses *session, now time.Time) {
-	e.state.answered = true
+func (w *answerWatch) responded(b *backend, ses *session, now time.Time) {
+	b.state.answered = true
 	if !ses.asked.IsZero() {
-		e.state.slowest = max(e.state.slowest, now.Sub(ses.asked))
+		b.state.slowest = max(b.state.slowest, now.Sub(ses.asked))
 	}
-	if e.state.stalled.Load() {
-		w.s.reinstate(e.health, e.state)
+	if b.state.stalled.Load() {
+		w.s.reinstate(b.health, b.state)
 	}
 }
 
 // lookAt learns whether a backend answers probes, looks at its requests in HTTP mode, and whether it answers again.
-func (w *answerWatch) lookAt(ctx context.Context, f *frontend, e *endpoint, members map[*endpointState]*silentMember, now time.Time) {
-	state, probed := e.state, e.health.key.check.Kind != lab.CheckNone && !e.hasClientPort()
+func (w *answerWatch) lookAt(ctx context.Context, f *frontend, b *backend, waiting map[*backendState]*silentBackend, now time.Time) {
+	state, probed := b.state, b.health.key.check.Kind != lab.CheckNone && !b.hasClientPort()
 	switch {
-	case state.stalled.Load() && state.probes(e):
-		w.probe(ctx, f, e, now, func(silent bool) {
+	case state.stalled.Load() && state.probes(b):
+		w.probe(ctx, f, b, now, func(silent bool) {
 			if !silent && state.mayReturn(w.s.deps.Now()) {
-				w.s.reinstate(e.health, state)
+				w.s.reinstate(b.health, state)
 			}
 		})
 	case state.stalled.Load():
 		if state.ejectedFor(w.s.deps.Now()) >= w.s.cfg.Ejection {
-			w.s.reinstate(e.health, state)
+			w.s.reinstate(b.health, state)
 		}
-	case probed && !state.answers.Load() && state.used(f) && e.health.isUp() && !now.Before(state.learn):
+	case probed && !state.answers.Load() && state.used(f) && b.health.isUp() && !now.Before(state.learn):
 		state.pause = min(max(2*state.pause, probeGap), learnPause)
 		state.learn = now.Add(state.pause)
-		w.probe(ctx, f, e, now, func(bool) {})
-	case f.Mode == lab.ModeHTTP && state.probes(e):
+		w.probe(ctx, f, b, now, func(bool) {})
+	case f.Mode == lab.ModeHTTP && state.probes(b):
 		if conns := state.pool.waiting(w.s.cfg.Silence); len(conns) > 0 {
-			members[state] = &silentMember{frontend: f, endpoint: e, conns: conns, longest: w.s.cfg.Silence, undecided: true}
+			waiting[state] = &silentBackend{frontend: f, backend: b, conns: conns, longest: w.s.cfg.Silence, undecided: true}
 		}
 	}
 }
 
 // used reports whether the backend has answered a connection, in HTTP mode whether it had one.
-func (s *endpointState) used(f *frontend) bool {
+func (s *backendState) used(f *frontend) bool {
 	return s.answered || f.Mode == lab.ModeHTTP && s.pool.used()
 }
 
 // probes reports whether the backend is known to answer probes.
-func (l *silence) probes(e *endpoint) bool {
-	return l.answers.Load() && e.health.key.check.Kind != lab.CheckNone
+func (l *silence) probes(b *backend) bool {
+	return l.answers.Load() && b.health.key.check.Kind != lab.CheckNone
 }
 
 // decide decides whether a backend is stopped.
-func (w *answerWatch) decide(ctx context.Context, m *silentMember, now time.Time) {
-	e := m.endpoint
-	state := e.state
-	if !m.undecided || !e.usable() {
+func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Time) {
+	b := m.backend
+	state := b.state
+	if !m.undecided || !b.usable() {
 		return
 	}
-	if !state.probes(e) {
+	if !state.probes(b) {
 		limit := max(silentFor, silentFactor*state.slowest)
 		if state.answered && len(m.waitedFor(limit, now)) >= silentConnections && w.silent(m, limit) {
 			w.eject(m)
 		}
 		return
 	}
-	started := w.probe(ctx, m.frontend, e, now, func(silent bool) {
-		if silent && e.usable() && w.silent(m, w.s.cfg.Silence+probeLimit/2) {
+	started := w.probe(ctx, m.frontend, b, now, func(silent bool) {
+		if silent && b.usable() && w.silent(m, w.s.cfg.Silence+probeLimit/2) {
 			w.eject(m)
 		}
 	})
@@ -201,7 +201,7 @@ func (w *answerWatch) decide(ctx context.Context, m *silentMember, now time.Time
 }
 
 // waitedFor returns the sessions that have waited that long.
-func (m *silentMember) waitedFor(d time.Duration, now time.Time) (all []*session) {
+func (m *silentBackend) waitedFor(d time.Duration, now time.Time) (all []*session) {
 	for _, ses := range m.sessions {
 		if now.Sub(ses.asked) >= d {
 			all = append(all, ses)
@@ -212,23 +212,23 @@ func (m *silentMember) waitedFor(d time.Duration, now time.Time) (all []*session
 
 // silent reports whether the backend's kernel has acknowledged a request, and no connection of the balancer has got a byte
 // from the backend for that long.
-func (w *answerWatch) silent(m *silentMember, lasts time.Duration) bool {
+func (w *answerWatch) silent(m *silentBackend, lasts time.Duration) bool {
 	delivered := false
 	for _, c := range m.conns {
 		info, ok := tcpInfo(c)
 		delivered = delivered || ok && info.Bytes_acked > 1 && info.Unacked == 0
 	}
-	return delivered && !slices.ContainsFunc(w.s.memberConns(m.endpoint.state), func(c net.Conn) bool {
+	return delivered && !slices.ContainsFunc(w.s.connsTo(m.backend.state), func(c net.Conn) bool {
 		info, ok := tcpInfo(c)
 		return ok && info.Bytes_received > 0 && time.Duration(info.Last_data_recv)*time.Millisecond < lasts
 	})
 }
 
-// memberConns returns the connections to a backend.
-func (s *Server) memberConns(state *endpointState) []net.Conn {
+// connsTo returns the connections to a backend.
+func (s *Server) connsTo(state *backendState) []net.Conn {
 	out := state.pool.conns()
 	for _, ses := range s.sessions.all() {
-		if ses.member == state {
+		if ses.to == state {
 			out = append(out, ses.backend)
 		}
 	}
@@ -236,12 +236,12 @@ func (s *Server) memberConns(state *endpointState) []net.Conn {
 }
 
 // eject takes out a backend that does not answer.
-func (w *answerWatch) eject(m *silentMember) {
-	s, state := w.s, m.endpoint.state
+func (w *answerWatch) eject(m *silentBackend) {
+	s, state := w.s, m.backend.state
 	reason := fmt.Sprintf("accepts connections and answers none: %d clients wait", len(m.conns))
 	state.stalled.Store(true)
 	state.eject(reason, s.deps.Now())
-	s.report(func(e *endpoint) bool { return e.state == state }, 0)
+	s.report(func(b *backend) bool { return b.state == state }, 0)
 	if m.frontend.OnDown == lab.OnDownClose {
 		state.pool.down(true, true)
 		for _, ses := range m.sessions {
@@ -252,20 +252,20 @@ func (w *answerWatch) eject(m *silentMember) {
 
 // probe asks a backend for an answer, without keeping the watcher waiting. It returns false if there was a probe a moment ago.
 // done is not called if the backend accepts no connection: other code decides on that.
-func (w *answerWatch) probe(ctx context.Context, f *frontend, e *endpoint, now time.Time, done func(silent bool)) (started bool) {
-	if now.Sub(e.state.decided) < probeGap || !e.state.probing.CompareAndSwap(false, true) {
+func (w *answerWatch) probe(ctx context.Context, f *frontend, b *backend, now time.Time, done func(silent bool)) (started bool) {
+	if now.Sub(b.state.decided) < probeGap || !b.state.probing.CompareAndSwap(false, true) {
 		return false
 	}
-	e.state.decided = now
+	b.state.decided = now
 	w.probes.Go(func() {
-		defer e.state.probing.Store(false)
+		defer b.state.probing.Store(false)
 		_ = w.s.deps.Panics.Run(func() error {
-			answered, err := w.s.probe(ctx, f, e.Addr)
+			answered, err := w.s.probe(ctx, f, b.Addr)
 			if err != nil {
 				return nil // no result
 			}
 			if answered {
-				e.state.answers.Store(true)
+				b.state.answers.Store(true)
 			}
 			done(!answered)
 			return nil

@@ -43,8 +43,8 @@ func TestStopped(t *testing.T) {
 			})
 			took := time.Since(start)
 			down := r.recorder.of(event.BackendDown)[0]
-			if down.Addr != r.members[0].Addr() || !strings.Contains(down.Err, "answers none") {
-				t.Errorf("event %+v, want one of %s that says what is wrong", down, r.members[0])
+			if down.Addr != r.backends[0].Addr() || !strings.Contains(down.Err, "answers none") {
+				t.Errorf("event %+v, want one of %s that says what is wrong", down, r.backends[0])
 			}
 			var ours, others atomic.Int64
 			for range 30 {
@@ -54,7 +54,7 @@ func TestStopped(t *testing.T) {
 			netns.WaitFor(t, "30 clients answered while the machine is stopped", func() bool { return ours.Load() == 30 })
 			t.Logf("%s: down after %s; then 30 of 30 clients answered, HAProxy: %d of 30", mode, took.Round(10*time.Millisecond), others.Load())
 			resume()
-			r.waitCondition(t, r.members[0], Up)
+			r.waitCondition(t, r.backends[0], Up)
 			before.tasks.Wait()
 			after.tasks.Wait()
 			peers.tasks.Wait()
@@ -67,7 +67,7 @@ func TestStopped(t *testing.T) {
 
 // answerProbes reports whether every backend of the first balancer is known to answer probes.
 func (r *testServer) answerProbes() bool {
-	for _, e := range r.active.Load().frontends[0].endpoints {
+	for _, e := range r.active.Load().frontends[0].backends {
 		if !e.state.answers.Load() {
 			return false
 		}
@@ -225,9 +225,9 @@ func TestStoppedWithoutProbes(t *testing.T) {
 	}
 }
 
-// TestStoppedSoleMember: with on_down: close, a request that waits for the only backend, which is found to answer nothing, is not sent to it
+// TestStoppedSoleBackend: with on_down: close, a request that waits for the only backend, which is found to answer nothing, is not sent to it
 // again: its client gets 504 at once. In HTTP/1 and in HTTP/2 to the backend.
-func TestStoppedSoleMember(t *testing.T) {
+func TestStoppedSoleBackend(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []lab.BackendProtocol{lab.BackendHTTP1, lab.BackendH2C} {
 		t.Run(string(protocol), func(t *testing.T) {

@@ -205,7 +205,7 @@ func TestEtcd(t *testing.T) {
 // watched returns which of the backends has a connection.
 func (r *testServer) watched(t *testing.T, backends []netip.AddrPort) (at int) {
 	netns.WaitFor(t, "a connection", func() bool {
-		for _, m := range r.States()[0].Backends {
+		for _, m := range r.Status()[0].Backends {
 			if m.Connections > 0 {
 				at = slices.Index(backends, m.Addr)
 				return true

@@ -15,14 +15,14 @@ import (
 // and make six system calls for options and addresses that nobody needs. One goroutine at a time owns a stream: it reads,
 // writes and closes. Others only look at the socket and reset it.
 type stream struct {
-	net.Conn               // nil: it is one only for functions that take either
-	relay    *relay        // before a loop has the stream
-	notify   chan struct{} // instead of relay: holds one value after an event
-	turn     uint32        // distinguishes it from an earlier one with the same descriptor; of the loop, as the rest
-	fin      bool          // the peer's end has come
-	failed   bool          // an error has come, such as a reset: a read returns it after the last bytes
-	urgent   bool          // the peer sends urgent data
-	writable bool          // the loop waits until it is, too
+	net.Conn                 // nil: it is one only for functions that take either
+	relay      *relay        // before a loop has the stream
+	notify     chan struct{} // instead of relay: holds one value after an event
+	generation uint32        // distinguishes it from an earlier one with the same descriptor; of the loop, as the rest
+	fin        bool          // the peer's end has come
+	failed     bool          // an error has come, such as a reset: a read returns it after the last bytes
+	urgent     bool          // the peer sends urgent data
+	writable   bool          // the loop waits until it is, too
 
 	mu   sync.Mutex // held to close it, and by others while they use fd
 	fd   int        // -1: closed

@@ -13,18 +13,18 @@ import (
 // proxyTCP connects a client to a backend and hands both to a loop, which moves bytes until both sides are done. The caller
 // counted the connection in f.state; it is counted out when it has ended.
 func (s *Server) proxyTCP(ctx context.Context, f *frontend, c *clientConn) {
-	s.proxy(f, c, func() (net.Conn, *endpoint, error) { return s.connect(ctx, f, c) })
+	s.proxy(f, c, func() (net.Conn, *backend, error) { return s.connect(ctx, f, c) })
 }
 
 // proxy is proxyTCP with that connect.
-func (s *Server) proxy(f *frontend, c *clientConn, connect func() (net.Conn, *endpoint, error)) {
+func (s *Server) proxy(f *frontend, c *clientConn, connect func() (net.Conn, *backend, error)) {
 	if r := s.connectClient(f, c, connect); r != nil {
 		r.begin()
 	}
 }
 
 // connectClient returns the relay of a client's connection; nil: it was rejected.
-func (s *Server) connectClient(f *frontend, c *clientConn, connect func() (net.Conn, *endpoint, error)) (r *relay) {
+func (s *Server) connectClient(f *frontend, c *clientConn, connect func() (net.Conn, *backend, error)) (r *relay) {
 	defer func() {
 		if r == nil {
 			abort(c.conn) // installers retry after a reset, but give up on an HTTP 4xx
@@ -36,16 +36,16 @@ func (s *Server) connectClient(f *frontend, c *clientConn, connect func() (net.C
 	if c.start.IsZero() {
 		c.start = start
 	}
-	backend, e, err := connect()
+	backend, b, err := connect()
 	if err != nil {
 		s.rejectTCP(f, connectReason(err), c, err)
 		return nil
 	}
 	connected := time.Now()
-	e.state.traffic.add(connected.Sub(start))
-	if r, err = s.join(f, e, c, backend); err != nil {
+	b.state.traffic.add(connected.Sub(start))
+	if r, err = s.join(f, b, c, backend); err != nil {
 		_ = backend.Close()
-		e.state.release()
+		b.state.release()
 		s.rejectTCP(f, rejectConnect, c, err)
 		return nil
 	}
@@ -54,7 +54,7 @@ func (s *Server) connectClient(f *frontend, c *clientConn, connect func() (net.C
 }
 
 // join sends the first bytes and returns the relay of two connections.
-func (s *Server) join(f *frontend, e *endpoint, c *clientConn, conn net.Conn) (*relay, error) {
+func (s *Server) join(f *frontend, b *backend, c *clientConn, conn net.Conn) (*relay, error) {
 	if err := s.sendFirstBytes(f, c, conn); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *Server) join(f *frontend, e *endpoint, c *clientConn, conn net.Conn) (*
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.newRelay(f, e, c, client, backend)
+	r, err := s.newRelay(f, b, c, client, backend)
 	if err != nil {
 		backend.abort()
 	}

@@ -52,7 +52,7 @@ func TestSpliceBothDirections(t *testing.T) {
 			return testutil.ToFloat64(r.metrics.bytes.WithLabelValues("echo", direction)) == float64(len(sent))
 		})
 	}
-	netns.WaitFor(t, "connection gone", func() bool { return r.States()[0].Connections == 0 && r.States()[0].Backends[0].Connections == 0 })
+	netns.WaitFor(t, "connection gone", func() bool { return r.Status()[0].Connections == 0 && r.Status()[0].Backends[0].Connections == 0 })
 }
 
 func TestBackendHalfClose(t *testing.T) {
@@ -304,9 +304,9 @@ func TestSilentBackendIsHedged(t *testing.T) {
 	}
 	netns.WaitFor(t, "the silent backend ejected", func() bool {
 		readLine(t, dial(t, frontend))
-		return r.States()[0].Backends[0].Condition == Down
+		return r.Status()[0].Backends[0].Condition == Down
 	})
-	if got := r.States()[0].Backends[0].Connections; got != 0 {
+	if got := r.Status()[0].Backends[0].Connections; got != 0 {
 		t.Errorf("the silent backend has %d connections", got)
 	}
 }
@@ -322,7 +322,7 @@ func TestAllSilentResets(t *testing.T) {
 	if _, err := readAll(b.Listen); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("client saw %v, want a reset", err)
 	}
-	for _, m := range r.States()[0].Backends {
+	for _, m := range r.Status()[0].Backends {
 		if m.Connections != 0 {
 			t.Errorf("backend %s has %d connections", m.Addr, m.Connections)
 		}
@@ -388,7 +388,7 @@ func TestLongConnectionIsCountedWhileItRuns(t *testing.T) {
 	})
 	_ = c.CloseWrite()
 	_, _ = io.ReadAll(c)
-	netns.WaitFor(t, "ended", func() bool { return r.States()[0].Connections == 0 })
+	netns.WaitFor(t, "ended", func() bool { return r.Status()[0].Connections == 0 })
 	if got := testutil.ToFloat64(r.metrics.bytes.WithLabelValues("b", "in")); got > 1001 {
 		t.Errorf("%v bytes counted, want 1000: nothing twice", got)
 	}
@@ -490,11 +490,11 @@ func TestStateSurvivesReload(t *testing.T) {
 	if err := r.Drain(t.Context(), "b", alive.String()); err != nil {
 		t.Fatal(err)
 	}
-	want := r.States()
+	want := r.Status()
 	for range 3 {
 		r.apply(t, newBalancer(), balancer("new", addr(t), alive))
 	}
-	if diff := cmp.Diff(want[0], r.States()[0], cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want[0], r.Status()[0], cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 		t.Errorf("state changed by a reload (-want +got):\n%s", diff)
 	}
 }
@@ -512,7 +512,7 @@ func TestPortInUseNamesBalancer(t *testing.T) {
 		_ = c.Close()
 		t.Error("Stage failed and left a listener open")
 	}
-	if got := len(r.States()); got != 1 {
+	if got := len(r.Status()); got != 1 {
 		t.Errorf("%d active balancers, want the old one", got)
 	}
 	staged, err := r.Stage(compile(t, balancer("a-free", free)))

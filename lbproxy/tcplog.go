@@ -56,7 +56,7 @@ func endingOf(why reason, err error) *ending {
 // A connRecord is what the access log has of one connection in mode tcp.
 type connRecord struct {
 	client    *clientConn
-	endpoint  *endpoint // nil: none was connected
+	backend   *backend // nil: none was connected
 	end       *ending
 	err       error
 	in, out   int64
@@ -86,7 +86,7 @@ func (r *relay) log(in, out int64) {
 	if !r.frontend.logs(end) {
 		return
 	}
-	record := &connRecord{client: r.client, endpoint: r.endpoint, end: end, in: in, out: out, connected: r.connected.Sub(r.client.start), total: time.Since(r.client.start)}
+	record := &connRecord{client: r.client, backend: r.backend, end: end, in: in, out: out, connected: r.connected.Sub(r.client.start), total: time.Since(r.client.start)}
 	r.s.work(func() {
 		defer r.s.panics.Contain()
 		r.s.logConnection(r.frontend, record)
@@ -107,8 +107,8 @@ func (r *relay) ending() *ending {
 // logConnection writes a line of the access log. The times are those of HAProxy's Tw+Tc and Tt; -1 is a step that was not reached.
 func (s *Server) logConnection(f *frontend, l *connRecord) {
 	backend, connected := "", -1.0
-	if l.endpoint != nil {
-		backend = l.endpoint.Label
+	if l.backend != nil {
+		backend = l.backend.Label
 	}
 	if l.connected >= 0 {
 		connected = float64(l.connected.Microseconds()) / 1000

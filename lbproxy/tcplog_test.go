@@ -264,7 +264,7 @@ func TestTCPBackendMetrics(t *testing.T) {
 	})
 	r := newTestServer(t, Config{}, b)
 	series := func() int {
-		return testutil.CollectAndCount(r.metrics.memberConns) + testutil.CollectAndCount(r.metrics.memberErrors) + testutil.CollectAndCount(r.metrics.memberDial)
+		return testutil.CollectAndCount(r.metrics.backendConns) + testutil.CollectAndCount(r.metrics.backendErrors) + testutil.CollectAndCount(r.metrics.backendConnect)
 	}
 	if got := series(); got != 2*(1+3+1) {
 		t.Errorf("%d series of two backends before the first connection", got)
@@ -280,10 +280,10 @@ func TestTCPBackendMetrics(t *testing.T) {
 		want float64
 		what string
 	}{
-		{testutil.ToFloat64(r.metrics.memberConns.WithLabelValues("b", back.String())), 2, "connections"},
-		{testutil.ToFloat64(r.metrics.memberErrors.WithLabelValues("b", back.String(), "server_broken")), 2, "connections that the backend reset"},
-		{testutil.ToFloat64(r.metrics.memberConns.WithLabelValues("b", "closed")), 0, "connections of the closed backend"},
-		{testutil.ToFloat64(r.metrics.memberErrors.WithLabelValues("b", "closed", "connect")), 1, "failed connects"},
+		{testutil.ToFloat64(r.metrics.backendConns.WithLabelValues("b", back.String())), 2, "connections"},
+		{testutil.ToFloat64(r.metrics.backendErrors.WithLabelValues("b", back.String(), "server_broken")), 2, "connections that the backend reset"},
+		{testutil.ToFloat64(r.metrics.backendConns.WithLabelValues("b", "closed")), 0, "connections of the closed backend"},
+		{testutil.ToFloat64(r.metrics.backendErrors.WithLabelValues("b", "closed", "connect")), 1, "failed connects"},
 	} {
 		if want.got != want.want {
 			t.Errorf("%v %s, want %v", want.got, want.what, want.want)
@@ -296,7 +296,7 @@ func TestTCPBackendMetrics(t *testing.T) {
 	observed := uint64(0)
 	for _, m := range metrics {
 		for _, one := range m.Metric {
-			if m.GetName() == MetricMemberDial {
+			if m.GetName() == MetricBackendConnect {
 				observed += one.GetHistogram().GetSampleCount()
 			}
 		}

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// A traffic is what an endpoint has served. The zero value is ready; add and fail take no lock.
+// A traffic is what an backend has served. The zero value is ready; add and fail take no lock.
 type traffic struct {
 	total  atomic.Int64 // connections with the backend, in HTTP mode requests
 	errors atomic.Int64 // failed connects; in HTTP mode also responses that are 5xx, missing or cut
 	counts [latencyBuckets]atomic.Uint32
 
 	mu           sync.Mutex
-	older, newer [latencyBuckets]uint32 // counts at the last two turns
+	older, newer [latencyBuckets]uint32 // counts at the last two rotations
 }
 
 // Latencies are counted in four buckets for each power of two of microseconds: an error of a quarter at most.
 const (
 	latencyBits    = 2
 	latencyBuckets = 128 // up to some 70 minutes
-	// latencyTurn is how often the latencies before are forgotten: quantiles are those of one to two turns.
-	latencyTurn = 10 * time.Second
+	// latencyRotation is how often the latencies before are forgotten: quantiles are those of one to two rotations.
+	latencyRotation = 10 * time.Second
 )
 
 func latencyBucket(d time.Duration) int {
@@ -50,8 +50,8 @@ func (t *traffic) add(latency time.Duration) {
 	t.counts[latencyBucket(latency)].Add(1)
 }
 
-// turn forgets the latencies before the last turn.
-func (t *traffic) turn() {
+// rotate forgets the latencies before the last rotation.
+func (t *traffic) rotate() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.older = t.newer
@@ -82,11 +82,11 @@ func (t *traffic) quantiles() (p50, p99 time.Duration) {
 	return at(500), at(990)
 }
 
-// turnLatencies forgets old latencies of all endpoints.
-func (s *Server) turnLatencies() {
+// rotateLatencies forgets old latencies of all backends.
+func (s *Server) rotateLatencies() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, state := range s.endpointStates {
-		state.traffic.turn()
+	for _, state := range s.backendStates {
+		state.traffic.rotate()
 	}
 }

@@ -31,13 +31,13 @@ func TestLatencyQuantiles(t *testing.T) {
 	if p50, p99 := l.quantiles(); p50 > 2*time.Millisecond || p99 < 500*time.Millisecond {
 		t.Errorf("p50 %s, p99 %s", p50, p99)
 	}
-	l.turn()
+	l.rotate()
 	l.add(time.Minute)
 	if p50, _ := l.quantiles(); p50 > 2*time.Millisecond {
 		t.Errorf("p50 %s after one turn: the latencies before are forgotten too early", p50)
 	}
-	l.turn()
-	l.turn()
+	l.rotate()
+	l.rotate()
 	if p50, p99 := l.quantiles(); p50 != 0 || p99 != 0 {
 		t.Errorf("p50 %s, p99 %s of what was before the last turns", p50, p99)
 	}
@@ -68,13 +68,13 @@ func TestTraffic(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 	}
-	state := func(name string) BackendState {
-		for _, b := range r.States() {
+	state := func(name string) BackendStatus {
+		for _, b := range r.Status() {
 			if b.Name == name {
 				return b.Backends[0]
 			}
 		}
-		return BackendState{}
+		return BackendStatus{}
 	}
 	netns.WaitFor(t, "all counted", func() bool {
 		return state("tcp").Total == 3 && state("web").Total == 3 && state("web").Errors == 1

@@ -26,8 +26,8 @@ const (
 // A udpProxy forwards the datagrams of all balancers of mode udp. One goroutine receives from every socket, of clients and of
 // backends, by epoll(7), so that sessions need no locks and cost a file descriptor and some 300 bytes each.
 type udpProxy struct {
-	s     *Server
-	turns turns
+	s         *Server
+	heartbeat heartbeat
 
 	mu      sync.Mutex
 	open    map[netip.AddrPort]*udpSocket // those of the active table
@@ -103,9 +103,9 @@ func (p *udpProxy) run(ctx context.Context) {
 	}
 	stop := context.AfterFunc(ctx, p.wake)
 	defer stop()
-	defer p.turns.Store(0)
+	defer p.heartbeat.Store(0)
 	for ctx.Err() == nil {
-		p.turns.Add(1)
+		p.heartbeat.Add(1)
 		p.reconcile()
 		p.wait()
 	}
@@ -243,8 +243,8 @@ func (p *udpProxy) answer(ses *udpSession) {
 	f.state.metrics.datagramsOut.Add(float64(n))
 	ses.answered += n
 	ses.touch(p.now)
-	if ses.endpoint.state.succeeded() && ses.endpoint.state.mayReturn(p.s.deps.Now()) {
-		p.s.reinstate(ses.endpoint.health, ses.endpoint.state)
+	if ses.backend.state.succeeded() && ses.backend.state.mayReturn(p.s.deps.Now()) {
+		p.s.reinstate(ses.backend.health, ses.backend.state)
 	}
 	if f.Responses > 0 && ses.answered >= ses.asked*f.Responses {
 		p.end(ses)
@@ -262,7 +262,7 @@ func (p *udpProxy) expire() {
 		idle := p.now.Sub(ses.used)
 		if ses.awaits() && idle >= udpSilence && !ses.silent {
 			ses.silent = true
-			p.s.connectFailed(ses.endpoint, os.ErrDeadlineExceeded)
+			p.s.connectFailed(ses.backend, os.ErrDeadlineExceeded)
 		}
 		if idle >= ses.frontend.Timeouts.Idle {
 			p.end(ses)

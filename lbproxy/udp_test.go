@@ -116,7 +116,7 @@ func TestUDPSessions(t *testing.T) {
 	if slices.Sort(first); !slices.Equal(first, []string{"one", "one", "two", "two"}) {
 		t.Errorf("four clients got %v", first)
 	}
-	if n := r.States()[0].Connections; n != 4 {
+	if n := r.Status()[0].Connections; n != 4 {
 		t.Errorf("%d sessions of 4 clients", n)
 	}
 	for _, direction := range []string{"in", "out"} { // counted once they were sent
@@ -126,7 +126,7 @@ func TestUDPSessions(t *testing.T) {
 	}
 	b.Timeouts.Idle = time.Millisecond
 	r.apply(t, b)
-	netns.WaitFor(t, "the end of idle sessions", func() bool { return r.States()[0].Connections == 0 })
+	netns.WaitFor(t, "the end of idle sessions", func() bool { return r.Status()[0].Connections == 0 })
 }
 
 // TestUDPResponses: with one response a session ends with its answer; without any, datagrams of one client are balanced.
@@ -141,7 +141,7 @@ func TestUDPResponses(t *testing.T) {
 			t.Fatal("no answer")
 		}
 	}
-	netns.WaitFor(t, "the end of answered sessions", func() bool { return r.States()[0].Connections == 0 })
+	netns.WaitFor(t, "the end of answered sessions", func() bool { return r.Status()[0].Connections == 0 })
 
 	one.mute.Store(true)
 	two.mute.Store(true)
@@ -309,7 +309,7 @@ func TestUDPLimits(t *testing.T) {
 	for range 50 {
 		sendUDP(t, from("127.78.251.2"), "x", time.Minute)
 	}
-	if n := r.States()[0].Connections; n != 8 {
+	if n := r.Status()[0].Connections; n != 8 {
 		t.Errorf("%d sessions, the limit is 8", n)
 	}
 	before := testutil.ToFloat64(r.metrics.connections.WithLabelValues("u"))
@@ -453,14 +453,14 @@ func TestCheckDNS(t *testing.T) {
 	r := newTestServer(t, Config{}, newB("any", server, check("")), newB("silent", mute.at, silent), newB("known", server, check("known.test")), newB("unknown", server, check("other.test")))
 	want := map[string]Condition{"any": Up, "silent": Down, "known": Up, "unknown": Down}
 	netns.WaitFor(t, "the checks", func() bool {
-		for _, b := range r.States() {
+		for _, b := range r.Status() {
 			if b.Backends[0].Condition != want[b.Name] {
 				return false
 			}
 		}
 		return true
 	})
-	for _, b := range r.States() {
+	for _, b := range r.Status() {
 		if b.Name == "unknown" && !strings.Contains(b.Backends[0].Reason, "SOA of other.test: the server answers Refused") {
 			t.Errorf("reason %q", b.Backends[0].Reason)
 		}

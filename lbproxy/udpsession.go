@@ -26,7 +26,7 @@ type udpKey struct {
 	socket *udpSocket
 	client netip.AddrPort
 	local  netip.Addr // to which the client has sent: answers leave from it
-	to     *endpointState
+	to     *backendState
 }
 
 // A udpSession is what a client exchanges with one backend. It has a connected socket, so that no other datagrams reach the
@@ -34,17 +34,17 @@ type udpKey struct {
 type udpSession struct {
 	key      udpKey
 	fd       fileDescriptor
-	table    *activeTable // that frontend and endpoint are of
+	table    *activeTable // that frontend and backend are of
 	frontend *frontend
-	endpoint *endpoint
+	backend  *backend
 	limit    *connlimit.Conn
 	used     time.Time // the last datagram
 	asked    int       // datagrams of the client
 	answered int
-	silent   bool        // was counted against the backend
-	ended    bool        // the socket is closed
-	first    []byte      // the client's first datagram, while it has no answer; empty: it is too long
-	tried    []*endpoint // backends that have refused it
+	silent   bool       // was counted against the backend
+	ended    bool       // the socket is closed
+	first    []byte     // the client's first datagram, while it has no answer; empty: it is too long
+	tried    []*backend // backends that have refused it
 }
 
 // oneWay reports whether backends send nothing back.
@@ -60,11 +60,11 @@ func (s *udpSession) follow(t *activeTable, f *frontend) bool {
 	if s.table == t {
 		return true
 	}
-	e := f.endpointOf(s.endpoint.state)
-	if e == nil {
+	b := f.backendOf(s.backend.state)
+	if b == nil {
 		return false
 	}
-	s.table, s.frontend, s.endpoint = t, f, e
+	s.table, s.frontend, s.backend = t, f, b
 	return true
 }
 
@@ -113,12 +113,12 @@ func (p *udpProxy) keep(t *activeTable, f *frontend, ses *udpSession, client net
 		p.end(ses)
 		return nil
 	}
-	e := ses.endpoint
-	var tried []*endpoint
+	b := ses.backend
+	var tried []*backend
 	switch waits := f.Responses > 0 && ses.answered == 0 && ses.asked > 0 && p.now.Sub(ses.used) >= udpRetry; {
 	case waits:
-		tried = slices.Concat(ses.tried, []*endpoint{e})
-	case !e.health.down.Load() && !e.state.ejected.Load():
+		tried = slices.Concat(ses.tried, []*backend{b})
+	case !b.health.down.Load() && !b.state.ejected.Load():
 		return ses
 	}
 	other := f.pick(client, tried)
@@ -126,7 +126,7 @@ func (p *udpProxy) keep(t *activeTable, f *frontend, ses *udpSession, client net
 		return ses // there is none that is better
 	}
 	other.state.release()
-	if other.state == e.state {
+	if other.state == b.state {
 		return ses
 	}
 	p.end(ses)
@@ -134,19 +134,19 @@ func (p *udpProxy) keep(t *activeTable, f *frontend, ses *udpSession, client net
 }
 
 // oneWay returns the session, shared by all clients, of the backend whose turn it is and that is not in tried; nil: there is none.
-func (p *udpProxy) oneWay(t *activeTable, f *frontend, sock *udpSocket, client netip.Addr, tried []*endpoint) *udpSession {
-	e, full := f.pickOrFull(client, tried)
-	if e == nil {
+func (p *udpProxy) oneWay(t *activeTable, f *frontend, sock *udpSocket, client netip.Addr, tried []*backend) *udpSession {
+	b, full := f.pickOrFull(client, tried)
+	if b == nil {
 		p.reject(f, client, full)
 		return nil
 	}
-	key := udpKey{socket: sock, to: e.state}
-	if ses := p.sessions[key]; ses != nil && ses.endpoint.at(sock.addr.Port()) == e.at(sock.addr.Port()) {
-		e.state.release()
-		ses.table, ses.frontend, ses.endpoint = t, f, e
+	key := udpKey{socket: sock, to: b.state}
+	if ses := p.sessions[key]; ses != nil && ses.backend.at(sock.addr.Port()) == b.at(sock.addr.Port()) {
+		b.state.release()
+		ses.table, ses.frontend, ses.backend = t, f, b
 		return ses
 	}
-	return p.connect(t, f, key, client, e)
+	return p.connect(t, f, key, client, b)
 }
 
 // errFromBackend refuses a datagram whose source is the address and port of a backend: with a forged one, two backends that answer
@@ -154,25 +154,25 @@ func (p *udpProxy) oneWay(t *activeTable, f *frontend, sock *udpSocket, client n
 var errFromBackend = errors.New("the client is a backend of the balancer")
 
 // begin returns a new session with a backend that is not in tried; nil: there is none.
-func (p *udpProxy) begin(t *activeTable, f *frontend, key udpKey, client netip.Addr, tried []*endpoint) *udpSession {
+func (p *udpProxy) begin(t *activeTable, f *frontend, key udpKey, client netip.Addr, tried []*backend) *udpSession {
 	if f.full() {
 		p.s.reject(f.Name, rejectLimit, key.client, fmt.Errorf("max_connections (%d)", f.MaxConnections))
 		return nil
 	}
 	from := netip.AddrPortFrom(client, key.client.Port())
-	if slices.ContainsFunc(f.endpoints, func(e endpoint) bool { return e.at(key.socket.addr.Port()) == from }) {
+	if slices.ContainsFunc(f.backends, func(b backend) bool { return b.at(key.socket.addr.Port()) == from }) {
 		p.s.reject(f.Name, rejectNoBackend, key.client, errFromBackend)
 		return nil
 	}
 	tried = slices.Clone(tried)
 	for {
-		e, full := f.pickOrFull(client, tried)
-		if e == nil {
+		b, full := f.pickOrFull(client, tried)
+		if b == nil {
 			p.reject(f, client, full)
 			return nil
 		}
-		tried = append(tried, e)
-		if ses := p.connect(t, f, key, client, e); ses != nil {
+		tried = append(tried, b)
+		if ses := p.connect(t, f, key, client, b); ses != nil {
 			ses.tried = tried[:len(tried)-1]
 			return ses
 		}
@@ -189,18 +189,18 @@ func (p *udpProxy) reject(f *frontend, client netip.Addr, full bool) {
 }
 
 // connect returns a session with a backend, which pick has chosen; nil: it has no route.
-func (p *udpProxy) connect(t *activeTable, f *frontend, key udpKey, client netip.Addr, e *endpoint) *udpSession {
-	fd, err := connectUDP(e.at(key.socket.addr.Port()))
+func (p *udpProxy) connect(t *activeTable, f *frontend, key udpKey, client netip.Addr, b *backend) *udpSession {
+	fd, err := connectUDP(b.at(key.socket.addr.Port()))
 	if err == nil {
 		if err = p.watch(fd); err != nil {
 			fd.close()
 		}
 	}
 	if err != nil {
-		p.s.dialFailed(e, err)
+		p.s.dialFailed(b, err)
 		return nil
 	}
-	ses := &udpSession{key: key, fd: fd, table: t, frontend: f, endpoint: e, used: p.now}
+	ses := &udpSession{key: key, fd: fd, table: t, frontend: f, backend: b, used: p.now}
 	if !ses.oneWay() {
 		ses.limit = p.limit.Add(client, func() { // on this goroutine, by the next Add
 			p.s.metrics.evicted.Inc()
@@ -227,7 +227,7 @@ func (p *udpProxy) end(ses *udpSession) {
 	if ses.limit != nil {
 		ses.limit.Remove()
 	}
-	ses.endpoint.state.release()
+	ses.backend.state.release()
 	ses.frontend.state.remove()
 }
 
@@ -266,12 +266,12 @@ func (p *udpProxy) refused(ses *udpSession, err error, unsent [][]byte) {
 	if ses.answered == 0 && len(ses.first) > 0 && ses.asked > len(unsent) {
 		unsent = slices.Insert(unsent, 0, ses.first)
 	}
-	p.s.connectFailed(ses.endpoint, err)
+	p.s.connectFailed(ses.backend, err)
 	p.end(ses)
 	if len(unsent) == 0 {
 		return
 	}
-	tried := slices.Concat(ses.tried, []*endpoint{ses.endpoint})
+	tried := slices.Concat(ses.tried, []*backend{ses.backend})
 	var next *udpSession
 	if ses.oneWay() {
 		next = p.oneWay(ses.table, ses.frontend, ses.key.socket, netip.Addr{}, tried)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Balancer is one frontend and the health of its members.
+// A Balancer is one frontend and the health of its backends.
 type Balancer struct {
 	Name        string    `json:"name"`
 	Listen      string    `json:"listen"` // empty: nowhere, backends are only checked
@@ -16,7 +16,7 @@ type Balancer struct {
 	Backends    []Backend `json:"backends"`
 }
 
-// A BalancerHealth is how many members of a balancer are in which state.
+// A BalancerHealth is how many backends of a balancer are in which state.
 type BalancerHealth struct {
 	Name    string `json:"name"`
 	Listen  string `json:"listen"`
@@ -26,10 +26,10 @@ type BalancerHealth struct {
 	Drained int    `json:"drained"` // by an admin
 }
 
-// Empty reports whether it has members, and none of them is healthy. One without members redirects.
+// Empty reports whether it has backends, and none of them is healthy. One without backends redirects.
 func (b BalancerHealth) Empty() bool { return b.Up == 0 && b.Down+b.New+b.Drained > 0 }
 
-// String says how many members are healthy: "0 of 4 healthy, none was yet", "1 of 2 healthy, 1 drained"; without members "redirects".
+// String says how many backends are healthy: "0 of 4 healthy, none was yet", "1 of 2 healthy, 1 drained"; without backends "redirects".
 func (b BalancerHealth) String() string {
 	if b.Up+b.Down+b.New+b.Drained == 0 {
 		return "redirects"
@@ -44,7 +44,7 @@ func (b BalancerHealth) String() string {
 	return text
 }
 
-// Healthy counts the members that take connections.
+// Healthy counts the backends that take connections.
 func (b Balancer) Healthy() (n int) {
 	for _, m := range b.Backends {
 		if m.State == BackendUp {
@@ -54,7 +54,7 @@ func (b Balancer) Healthy() (n int) {
 	return n
 }
 
-// A Backend is one member of a balancer.
+// A Backend is one server of a balancer.
 type Backend struct {
 	Name        string       `json:"name"`
 	Addr        string       `json:"addr"`
@@ -81,10 +81,10 @@ func (b Backend) Load() string {
 	return fmt.Sprintf("%d/%d", b.Connections, b.Limit)
 }
 
-// BackendState is the state of a member.
+// BackendState is the state of a backend.
 type BackendState string
 
-// The states of a member.
+// The states of a backend.
 const (
 	BackendUp       BackendState = "up"
 	BackendDown     BackendState = "down"
@@ -92,10 +92,10 @@ const (
 	BackendUnknown  BackendState = "unknown"  // not checked yet
 )
 
-// BackendAction is what can be done to a member.
+// BackendAction is what can be done to a backend.
 type BackendAction string
 
-// The actions on a member.
+// The actions on a backend.
 const (
 	BackendDrain BackendAction = "drain"
 	BackendReady BackendAction = "ready"
@@ -105,7 +105,7 @@ const (
 	BackendWeight BackendAction = "weight"
 )
 
-// A BackendChange is what to do to a member.
+// A BackendChange is what to do to a backend.
 type BackendChange struct {
 	Action BackendAction
 	Weight int  // of add and weight; 0: that of the lab file, else 1

@@ -258,7 +258,7 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction,
 // Balancers implements httpd.Backend.
 func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	out := []api.Balancer{}
-	for _, s := range c.servers.lb.States() {
+	for _, s := range c.servers.lb.Status() {
 		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued}
 		for _, m := range s.Backends {
 			b.Backends = append(b.Backends, c.explain(backend(m), m.Host))
@@ -277,8 +277,8 @@ func (c *adminBackend) explain(b api.Backend, host string) api.Backend {
 	return b
 }
 
-func backend(m lbproxy.BackendState) api.Backend {
-	b := api.Backend{Name: m.Name, Addr: lab.MemberText(m.Addr), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: strings.ReplaceAll(m.Reason, "\n", "; "), Since: m.Since, Connections: m.Connections,
+func backend(m lbproxy.BackendStatus) api.Backend {
+	b := api.Backend{Name: m.Name, Addr: lab.BackendText(m.Addr), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: strings.ReplaceAll(m.Reason, "\n", "; "), Since: m.Since, Connections: m.Connections,
 		Total: m.Total, Errors: m.Errors, P50: m.P50.Seconds() * 1000, P99: m.P99.Seconds() * 1000}
 	switch {
 	case m.Drained:
@@ -294,55 +294,55 @@ func backend(m lbproxy.BackendState) api.Backend {
 }
 
 // Backend implements httpd.Backend.
-func (c *adminBackend) Backend(ctx context.Context, balancer, member string, change api.BackendChange) (api.Backend, error) {
-	err := c.changeBackend(ctx, balancer, &member, change)
+func (c *adminBackend) Backend(ctx context.Context, balancer, name string, change api.BackendChange) (api.Backend, error) {
+	err := c.changeBackend(ctx, balancer, &name, change)
 	switch {
 	case errors.Is(err, lbproxy.ErrUnknown):
 		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
 	case errors.Is(err, lbproxy.ErrInLab):
 		return api.Backend{}, &api.Error{Status: http.StatusConflict, Message: err.Error(), Hint: "change the lab file; bootlab backend drain takes a backend out, weight sets its weight"}
-	case errors.Is(err, lbproxy.ErrMember), errors.Is(err, lbproxy.ErrWeight):
+	case errors.Is(err, lbproxy.ErrBackend), errors.Is(err, lbproxy.ErrWeight):
 		return api.Backend{}, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
 	case err != nil:
 		return api.Backend{}, err
 	}
-	addr := member // of the lab's host, if member is HOST:PORT
-	if m, err := newMember(c.current.Load().Lab, member); err == nil {
+	addr := name // of the lab's host, if name is HOST:PORT
+	if m, err := runtimeBackend(c.current.Load().Lab, name); err == nil {
 		addr = m.Addr.String()
 	}
 	for _, b := range c.Balancers(ctx) {
 		for _, m := range b.Backends {
-			if b.Name == balancer && (m.Name == member || m.Addr == member || m.Addr == addr) {
+			if b.Name == balancer && (m.Name == name || m.Addr == name || m.Addr == addr) {
 				return m, nil
 			}
 		}
 	}
-	return api.Backend{Name: member}, nil
+	return api.Backend{Name: name}, nil
 }
 
-// changeBackend does what is to be done to a member. It sets member to the address of one that it adds.
-func (c *adminBackend) changeBackend(ctx context.Context, balancer string, member *string, change api.BackendChange) error {
+// changeBackend does what is to be done to a backend. It sets name to the address of one that it adds.
+func (c *adminBackend) changeBackend(ctx context.Context, balancer string, name *string, change api.BackendChange) error {
 	lb := c.servers.lb
 	switch change.Action {
 	case api.BackendDrain:
-		return lb.Drain(ctx, balancer, *member)
+		return lb.Drain(ctx, balancer, *name)
 	case api.BackendReady:
-		return lb.Ready(ctx, balancer, *member)
+		return lb.Ready(ctx, balancer, *name)
 	case api.BackendRemove:
-		return lb.RemoveMember(ctx, balancer, *member)
+		return lb.RemoveBackend(ctx, balancer, *name)
 	case api.BackendWeight:
-		return lb.SetWeight(ctx, balancer, *member, change.Weight)
+		return lb.SetWeight(ctx, balancer, *name, change.Weight)
 	case api.BackendAdd:
 		l := c.current.Load().Lab
-		m, err := newMember(l, withPort(l, balancer, *member))
+		m, err := runtimeBackend(l, withPort(l, balancer, *name))
 		if err != nil {
 			return err
 		}
-		*member = m.Addr.String()
+		*name = m.Addr.String()
 		m.Balancer, m.Weight, m.Backup = balancer, change.Weight, change.Backup
-		return lb.AddMember(ctx, m)
+		return lb.AddBackend(ctx, m)
 	}
-	return fmt.Errorf("%w: action %q is not known", lbproxy.ErrMember, change.Action)
+	return fmt.Errorf("%w: action %q is not known", lbproxy.ErrBackend, change.Action)
 }
 
 // withPort adds the port of the balancer to a backend that has none, if there is one only.
@@ -358,29 +358,29 @@ func withPort(l *lab.Lab, balancer, backend string) string {
 	return backend
 }
 
-// newMember returns the member that HOST:PORT or ADDR:PORT names.
-func newMember(l *lab.Lab, text string) (lbproxy.Member, error) {
+// runtimeBackend returns the backend that HOST:PORT or ADDR:PORT names.
+func runtimeBackend(l *lab.Lab, text string) (lbproxy.RuntimeBackend, error) {
 	host, port, err := net.SplitHostPort(text)
 	number, numErr := strconv.ParseUint(port, 10, 16)
 	if err != nil || numErr != nil {
-		return lbproxy.Member{}, fmt.Errorf("%q %w: want host:port like worker-0:80 or 10.0.0.7:80", text, lbproxy.ErrMember)
+		return lbproxy.RuntimeBackend{}, fmt.Errorf("%q %w: want host:port like worker-0:80 or 10.0.0.7:80", text, lbproxy.ErrBackend)
 	}
 	h := l.Find(host)
 	addr, err := netip.ParseAddr(host)
 	switch {
 	case err == nil:
 	case h == nil:
-		return lbproxy.Member{}, fmt.Errorf("%q %w: no host has this name: want a host of the lab or an address", host, lbproxy.ErrMember)
+		return lbproxy.RuntimeBackend{}, fmt.Errorf("%q %w: no host has this name: want a host of the lab or an address", host, lbproxy.ErrBackend)
 	default:
 		addr4, addr6 := h.NamedAddrs()
 		if addr = addr4; !addr.IsValid() {
 			addr = addr6
 		}
 		if !addr.IsValid() {
-			return lbproxy.Member{}, fmt.Errorf("host %s %w: it has no ip: want an address", h.Name, lbproxy.ErrMember)
+			return lbproxy.RuntimeBackend{}, fmt.Errorf("host %s %w: it has no ip: want an address", h.Name, lbproxy.ErrBackend)
 		}
 	}
-	m := lbproxy.Member{Addr: netip.AddrPortFrom(addr.Unmap(), uint16(number))}
+	m := lbproxy.RuntimeBackend{Addr: netip.AddrPortFrom(addr.Unmap(), uint16(number))}
 	if h != nil {
 		m.Name, m.Host, m.FQDN = h.Name, h.Name, h.FQDN
 	}

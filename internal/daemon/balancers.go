@@ -23,7 +23,7 @@ import (
 // an alert. It is kept in the store, below "served/".
 type served struct {
 	saver  *saver
-	states func() []lbproxy.BalancerState
+	states func() []lbproxy.BalancerStatus
 
 	mu   sync.Mutex
 	ever map[string]bool // by key; false: the store does not have it yet
@@ -36,7 +36,7 @@ func servedKey(balancer string, backend netip.AddrPort) string {
 }
 
 func (d *Daemon) openServed(ctx context.Context) (*served, error) {
-	s := &served{saver: d.saver, states: func() []lbproxy.BalancerState { return d.lb.States() }, ever: map[string]bool{}}
+	s := &served{saver: d.saver, states: func() []lbproxy.BalancerStatus { return d.lb.Status() }, ever: map[string]bool{}}
 	if err := d.store.Scan(ctx, servedPrefix, func(key string, _ []byte) error {
 		s.ever[key] = true
 		return nil
@@ -97,7 +97,7 @@ func (s *served) was(balancer string, backend netip.AddrPort) bool {
 }
 
 // noteLocked notes the backends that are healthy.
-func (s *served) noteLocked(states []lbproxy.BalancerState) {
+func (s *served) noteLocked(states []lbproxy.BalancerStatus) {
 	for _, b := range states {
 		for _, m := range b.Backends {
 			if _, known := s.ever[servedKey(b.Name, m.Addr)]; !known && m.Condition == lbproxy.Up {

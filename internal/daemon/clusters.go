@@ -188,11 +188,11 @@ func (c *clusters) keep(name string, r cluster.Record) {
 // seen is what clusters are assessed by, gathered once for all of them. It waits for no hypervisor.
 type seen struct {
 	vms       map[string]virt.Status // by host, as last known
-	balancers []lbproxy.BalancerState
+	balancers []lbproxy.BalancerStatus
 }
 
 func (c *clusters) look(ctx context.Context) seen {
-	s := seen{vms: map[string]virt.Status{}, balancers: c.servers.lb.States()}
+	s := seen{vms: map[string]virt.Status{}, balancers: c.servers.lb.Status()}
 	for _, vm := range c.servers.virt.List(ctx) {
 		s.vms[vm.Host] = vm
 	}
@@ -258,7 +258,7 @@ func fromImage(h *lab.Host) bool {
 	return h.VM != nil && h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
 }
 
-func healthOf(m lbproxy.BackendState) cluster.Health {
+func healthOf(m lbproxy.BackendStatus) cluster.Health {
 	switch m.Condition {
 	case lbproxy.Up:
 		return cluster.Passing

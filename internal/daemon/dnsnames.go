@@ -17,11 +17,11 @@ const (
 	leasesLook = 30 * time.Second
 )
 
-// dnsTable returns a table with what the daemon knows of members and leases now, and its serials. The caller holds reloads.running, or is
+// dnsTable returns a table with what the daemon knows of backends and leases now, and its serials. The caller holds reloads.running, or is
 // the only one.
 func (d *Daemon) dnsTable(l *lab.Lab, t *dnsd.Table) *dnsd.Table {
 	if t.Learns() {
-		t = t.WithLearned(dnsd.Learned{Usable: d.usableMembers(l), Leases: leaseNames{d}, Leased: d.leasedAddrs})
+		t = t.WithLearned(dnsd.Learned{Usable: d.usableBackends(l), Leases: leaseNames{d}, Leased: d.leasedAddrs})
 	}
 	return d.serials.assign(t)
 }
@@ -36,42 +36,42 @@ func (d *Daemon) leasedAddrs(yield func(netip.Addr) bool) {
 	})
 }
 
-// usableMembers returns a function that reports whether a member of a balancer takes connections, for the names that follow it. The node of
+// usableBackends returns a function that reports whether a backend of a balancer takes connections, for the names that follow it. The node of
 // a single-node cluster does not before its bootstrap machine has left.
-func (d *Daemon) usableMembers(l *lab.Lab) func(balancer string, member netip.Addr) bool {
-	usable := usableMembers(d.lb.States())
+func (d *Daemon) usableBackends(l *lab.Lab) func(balancer string, backend netip.Addr) bool {
+	usable := usableBackends(d.lb.Status())
 	nodes := map[string]netip.Addr{} // that do not serve yet, by the balancer of their API
 	for _, c := range l.Clusters {
 		if c.SingleNode() && d.clusters.record(c.Name).Left.IsZero() {
 			nodes[c.BalancerOf(lab.ServiceAPI)] = c.Address
 		}
 	}
-	return func(balancer string, member netip.Addr) bool {
+	return func(balancer string, backend netip.Addr) bool {
 		node, waits := nodes[balancer]
-		return usable(balancer, member) && !(waits && node == member)
+		return usable(balancer, backend) && !(waits && node == backend)
 	}
 }
 
-// usableMembers returns a function that reports whether a member of a balancer takes connections, on whatever port.
-func usableMembers(states []lbproxy.BalancerState) func(balancer string, member netip.Addr) bool {
-	type member struct {
+// usableBackends returns a function that reports whether a backend of a balancer takes connections, on whatever port.
+func usableBackends(states []lbproxy.BalancerStatus) func(balancer string, backend netip.Addr) bool {
+	type backend struct {
 		balancer string
 		addr     netip.Addr
 	}
-	usable := map[member]bool{}
+	usable := map[backend]bool{}
 	for _, b := range states {
 		for _, m := range b.Backends {
-			k := member{b.Name, m.Addr.Addr()}
+			k := backend{b.Name, m.Addr.Addr()}
 			usable[k] = usable[k] || !m.Drained && m.Condition != lbproxy.Down
 		}
 	}
 	return func(balancer string, addr netip.Addr) bool {
-		ok, known := usable[member{balancer, addr}]
+		ok, known := usable[backend{balancer, addr}]
 		return ok || !known // the balancer is not in use yet
 	}
 }
 
-// followNames answers names that follow members as these come and go, and keeps the names of DHCP clients in transfers up to date, until
+// followNames answers names that follow backends as these come and go, and keeps the names of DHCP clients in transfers up to date, until
 // ctx ends.
 func (d *Daemon) followNames(ctx context.Context) error {
 	health, leases := time.NewTicker(healthLook), time.NewTicker(leasesLook)
@@ -82,21 +82,21 @@ func (d *Daemon) followNames(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-health.C:
-			d.lookAtMembers()
+			d.lookAtBackends()
 		case <-leases.C:
 			d.lookAtLeases()
 		}
 	}
 }
 
-func (d *Daemon) lookAtMembers() {
+func (d *Daemon) lookAtBackends() {
 	if !d.current.Load().DNS.Follows() {
 		return
 	}
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
-	usable := d.usableMembers(snap.Lab)
+	usable := d.usableBackends(snap.Lab)
 	if !snap.DNS.HealthChanged(usable) {
 		return
 	}
@@ -111,7 +111,7 @@ func (d *Daemon) lookAtLeases() {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
-	next := snap.DNS.WithLearned(dnsd.Learned{Usable: d.usableMembers(snap.Lab), Leases: leaseNames{d}, Leased: d.leasedAddrs})
+	next := snap.DNS.WithLearned(dnsd.Learned{Usable: d.usableBackends(snap.Lab), Leases: leaseNames{d}, Leased: d.leasedAddrs})
 	if next.SameLeases(snap.DNS) {
 		return
 	}

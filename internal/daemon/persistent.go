@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
-	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -118,40 +115,6 @@ func damageOf(s store.Store) *install.Loss {
 		}
 	}
 	return nil
-}
-
-// drains stores the backends that an admin has drained, below "drain/".
-type drains struct{ store store.Store }
-
-const drainPrefix = "drain/"
-
-func drainKey(d lbproxy.Drain) string { return drainPrefix + d.Balancer + "/" + d.Backend.String() }
-
-// Load implements lbproxy.Drains.
-func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
-	err = readRecords(ctx, s.store, drainPrefix, func(key string, _ time.Time) error {
-		balancer, backend, _ := strings.Cut(key, "/")
-		addr, err := netip.ParseAddrPort(backend)
-		if err == nil {
-			ds = append(ds, lbproxy.Drain{Balancer: balancer, Backend: addr})
-		}
-		return err
-	})
-	return ds, err
-}
-
-// Put implements lbproxy.Drains. The value is the time, for debugging.
-func (s drains) Put(ctx context.Context, d lbproxy.Drain) error {
-	since, err := json.Marshal(time.Now().UTC())
-	if err != nil {
-		return err
-	}
-	return s.store.Commit(ctx, store.Put(drainKey(d), since))
-}
-
-// Delete implements lbproxy.Drains.
-func (s drains) Delete(ctx context.Context, d lbproxy.Drain) error {
-	return s.store.Commit(ctx, store.Delete(drainKey(d)))
 }
 
 // byHost is a virt.Store: one value for each host, as JSON below a prefix.

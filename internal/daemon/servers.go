@@ -131,7 +131,7 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
-		Addresses: backendAddresses{d}, WasUp: func(balancer string, backend netip.AddrPort) bool { return d.served.was(balancer, backend) }, Drains: drains{d.store}, Members: members{d.store},
+		Addresses: backendAddresses{d}, WasUp: func(balancer string, backend netip.AddrPort) bool { return d.served.was(balancer, backend) }, Drains: drains{d.store}, RuntimeBackends: runtimeBackends{d.store},
 	})
 }
 

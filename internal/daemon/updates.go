@@ -196,7 +196,7 @@ func (d *Daemon) useUpdates(changed []dnsd.RRSet) error {
 	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
 	for origin := range byZone(changed) {
-		learned := dnsd.Learned{Usable: d.usableMembers(snap.Lab)}
+		learned := dnsd.Learned{Usable: d.usableBackends(snap.Lab)}
 		if snap.DNS.TransfersLeasesOf(origin) {
 			learned.Leases, learned.Leased = leaseNames{d}, d.leasedAddrs
 		}

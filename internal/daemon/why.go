@@ -111,9 +111,9 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 		}
 	}
 	for _, b := range seen.balancers {
-		for _, member := range b.Backends {
-			if member.Host == h.Name && member.Condition == lbproxy.Down && !member.Drained {
-				m.Checks = append(m.Checks, diagnosis.Check{Balancer: b.Name, Reason: member.Reason, Since: member.Since})
+		for _, backend := range b.Backends {
+			if backend.Host == h.Name && backend.Condition == lbproxy.Down && !backend.Drained {
+				m.Checks = append(m.Checks, diagnosis.Check{Balancer: b.Name, Reason: backend.Reason, Since: backend.Since})
 			}
 		}
 	}

@@ -54,8 +54,8 @@ type Balancer struct {
 	TrustedProxies []netip.Prefix // peers whose Forwarded and X-Forwarded fields are kept
 	Sticky         string         // name of the cookie that keeps a client at its backend; empty: none
 	Names          []string       // in DNS, without a final dot
-	Responses      int            // of mode udp: datagrams that a member answers to each of a client's; AnyResponses: not known
-	Health         bool           // Names have the addresses of healthy members, not that of Listen
+	Responses      int            // of mode udp: datagrams that a backend answers to each of a client's; AnyResponses: not known
+	Health         bool           // Names have the addresses of healthy backends, not that of Listen
 }
 
 // AnyResponses is the Balancer.Responses of a protocol whose sessions end when they are idle.
@@ -64,13 +64,13 @@ const AnyResponses = -1
 // MaxWeight is the largest weight of a backend, as HAProxy's; the smallest is 1.
 const MaxWeight = 256
 
-// A Backend is one member of a balancer.
+// A Backend is one server of a balancer.
 type Backend struct {
 	Name string // the host's name where it is a host, else the address
 	Host *Host  // nil: an address from outside the lab
 	// With port 0: the port that the client has connected to. Without an address: that of Host's lease, else those of Name in DNS.
 	Addr   netip.AddrPort
-	Backup bool // used only while every other member is down
+	Backup bool // used only while every other backend is down
 	Weight int  // share of new connections, relative to the others; 0: 1
 
 	MaxConnections int // at one time; 0: no limit
@@ -78,21 +78,21 @@ type Backend struct {
 	NotFor []netip.Addr // clients that it never gets, sorted
 }
 
-// Dynamic reports whether the address of a member is learned at run time.
+// Dynamic reports whether the address of a backend is learned at run time.
 func (b *Backend) Dynamic() bool { return !b.Addr.Addr().IsValid() }
 
-// AddrText returns the address of a member, or its name if it is dynamic, without a port if it has the client's.
+// AddrText returns the address of a backend, or its name if it is dynamic, without a port if it has the client's.
 func (b *Backend) AddrText() string {
 	if b.Dynamic() && b.Addr.Port() != 0 {
 		return b.Name + ":" + strconv.Itoa(int(b.Addr.Port()))
 	} else if b.Dynamic() {
 		return b.Name
 	}
-	return MemberText(b.Addr)
+	return BackendText(b.Addr)
 }
 
-// MemberText returns the address of a member, without a port if it has the client's; empty: it has none.
-func MemberText(a netip.AddrPort) string {
+// BackendText returns the address of a backend, without a port if it has the client's; empty: it has none.
+func BackendText(a netip.AddrPort) string {
 	switch {
 	case !a.Addr().IsValid():
 		return ""
@@ -168,7 +168,7 @@ type Check struct {
 	Interval     time.Duration
 	FastInterval time.Duration // while the condition may be about to change; 0: Interval
 	Timeout      time.Duration
-	Rise         int // successes in a row that make a member healthy
+	Rise         int // successes in a row that make a backend healthy
 	Fall         int // failures in a row that make it unhealthy
 }
 

@@ -16,7 +16,7 @@ type Bind struct {
 	First, Last uint16 // ports; equal: one
 }
 
-// Binds are all of a balancer, sorted as in the lab file; none: its members are only checked.
+// Binds are all of a balancer, sorted as in the lab file; none: its backends are only checked.
 type Binds []Bind
 
 // BindTo returns binds of one port each.
@@ -100,7 +100,7 @@ func (b Binds) Addrs() (addrs []netip.Addr) {
 	return addrs
 }
 
-// LeadsTo reports whether a connection to a member would come to a bind; own are the addresses of this machine.
+// LeadsTo reports whether a connection to a backend would come to a bind; own are the addresses of this machine.
 func LeadsTo(at Bind, m netip.AddrPort, own []netip.Addr) bool {
 	if port := m.Port(); port != 0 && (port < at.First || at.Last < port) {
 		return false

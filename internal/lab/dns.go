@@ -115,7 +115,7 @@ type Record struct {
 	// Priority, Weight and Port are of SRV records (RFC 2782).
 	Priority, Weight, Port uint16
 	Source                 string // what it was derived from, such as "host master-0": for people
-	// Follows is the balancer whose member has Addr: the record is answered while the member is healthy. nil: always.
+	// Follows is the balancer whose backend has Addr: the record is answered while the backend is healthy. nil: always.
 	Follows *Balancer
 	// Then is answered instead of Addr once the bootstrap machine of the cluster that Follows belongs to has left; zero: Addr stays. It is
 	// the node of a single-node cluster.

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// A Hop is what a balancer does with a connection: it comes to Listen and goes on to one of Members.
+// A Hop is what a balancer does with a connection: it comes to Listen and goes on to one of Backends.
 type Hop struct {
-	Listen  Binds
-	UDP     bool             // its ports are of UDP
-	Members []netip.AddrPort // port 0: the port that the client has connected to; invalid: not known
-	Names   []string         // that its clients ask for; none: any
-	Renames bool             // its members are asked for other names
+	Listen   Binds
+	UDP      bool             // its ports are of UDP
+	Backends []netip.AddrPort // port 0: the port that the client has connected to; invalid: not known
+	Names    []string         // that its clients ask for; none: any
+	Renames  bool             // its backends are asked for other names
 }
 
-// HopOf returns what b does, without the members whose address is learned at run time.
+// HopOf returns what b does, without the backends whose address is learned at run time.
 func HopOf(b *Balancer) Hop {
-	h := Hop{Listen: b.Listen, UDP: b.Mode == ModeUDP, Members: make([]netip.AddrPort, len(b.Backends)), Names: slices.Concat(b.Match.SNI, b.Match.Host), Renames: b.BackendTLS.On}
+	h := Hop{Listen: b.Listen, UDP: b.Mode == ModeUDP, Backends: make([]netip.AddrPort, len(b.Backends)), Names: slices.Concat(b.Match.SNI, b.Match.Host), Renames: b.BackendTLS.On}
 	for i := range b.Backends {
-		h.Members[i] = b.Backends[i].Addr
+		h.Backends[i] = b.Backends[i].Addr
 	}
 	return h
 }
@@ -48,7 +48,7 @@ func NewHops(all []Hop, own []netip.Addr) *Hops {
 	return h
 }
 
-// Ring returns the hops that a connection of hop i to member m takes until it is at i again: i first. It is nil if it never is.
+// Ring returns the hops that a connection of hop i to backend m takes until it is at i again: i first. It is nil if it never is.
 func (h *Hops) Ring(i int, m netip.AddrPort) []int {
 	seen := map[int]bool{}
 	var search func(from int, m netip.AddrPort) []int
@@ -61,7 +61,7 @@ func (h *Hops) Ring(i int, m netip.AddrPort) []int {
 				continue
 			}
 			seen[to] = true
-			for _, further := range h.all[to].Members {
+			for _, further := range h.all[to].Backends {
 				if rest := search(to, further); rest != nil {
 					return append([]int{from}, rest...)
 				}
@@ -72,7 +72,7 @@ func (h *Hops) Ring(i int, m netip.AddrPort) []int {
 	return search(i, m)
 }
 
-// next returns the hops that a connection of a hop to its member m may come to.
+// next returns the hops that a connection of a hop to its backend m may come to.
 func (h *Hops) next(from int, m netip.AddrPort) (found []int) {
 	if !m.Addr().IsValid() {
 		return nil
@@ -91,7 +91,7 @@ func (h *Hops) next(from int, m netip.AddrPort) (found []int) {
 	return slices.DeleteFunc(slices.Compact(found), func(to int) bool { return !h.leads(&h.all[from], m, &h.all[to]) })
 }
 
-// leads reports whether a connection of a hop to its member m may come to another hop.
+// leads reports whether a connection of a hop to its backend m may come to another hop.
 func (h *Hops) leads(from *Hop, m netip.AddrPort, to *Hop) bool {
 	return from.UDP == to.UDP && (from.Renames || mayShareName(from.Names, to.Names)) && slices.ContainsFunc(to.Listen, func(at Bind) bool {
 		return LeadsTo(at, m, h.own) && (m.Port() != 0 || slices.ContainsFunc(from.Listen, at.SharesPort))
