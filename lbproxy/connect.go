@@ -1,14 +1,19 @@
 package lbproxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // errNoBackend says that no backend may get the connection.
@@ -214,4 +219,243 @@ func (r *race) wait(serving context.Context, winner dialResult) {
 			r.s.dialFailed(result.backend, result.err)
 		}
 	}
+}
+
+// Most connections in mode tcp need neither their first bytes nor more than one dial. Those are accepted and connected here,
+// and their loop does the rest. The others have a goroutine until they are connected (proxyTCP).
+
+// acceptStream accepts a connection without package net, whose listeners cannot be waited for in another way than by Accept.
+func (s *Server) acceptStream(sock *listenSocket) (st *stream, from netip.AddrPort, err error) {
+	if err := s.watch(sock); err != nil {
+		return nil, from, err
+	}
+	for {
+		fd := -1
+		closed := sock.raw.Control(func(listener uintptr) { fd, from, err = acceptSocket(int(listener)) })
+		switch {
+		case closed != nil:
+			return nil, from, closed
+		case err == nil:
+			return &stream{fd: fd}, from, nil
+		case err == unix.EAGAIN:
+			select {
+			case <-sock.readable:
+			case <-sock.closed.Done():
+				return nil, from, net.ErrClosed
+			}
+		case err != unix.EINTR && err != unix.ECONNABORTED:
+			return nil, from, os.NewSyscallError("accept4", err)
+		}
+	}
+}
+
+// watch lets a loop report new connections of a listening socket.
+func (s *Server) watch(sock *listenSocket) error {
+	if sock.watched {
+		return nil
+	}
+	l, err := s.loops.get()
+	if err != nil {
+		return err
+	}
+	closed := sock.raw.Control(func(fd uintptr) { err = l.add(&stream{fd: int(fd), notify: sock.readable}) })
+	sock.watched = closed == nil && err == nil
+	return errors.Join(closed, err)
+}
+
+// A directConnect is a connect that a loop waits for.
+type directConnect struct {
+	start time.Time
+	late  *time.Timer
+	again func(error) // connects as proxyTCP does, after that error
+}
+
+// connectDirect begins to connect a client. It returns false if that is for proxyTCP.
+func (s *Server) connectDirect(ctx context.Context, f *frontend, c *clientConn) bool {
+	client, ok := c.conn.(*stream)
+	if !ok || !s.dialsDirect || f.SendProxy != 0 {
+		return false
+	}
+	b := f.pick(c.src.Addr(), nil)
+	if b == nil {
+		return false
+	}
+	c.start = time.Now()
+	connect := &directConnect{start: c.start}
+	connect.again = func(err error) {
+		s.work(func() {
+			s.guard(c, func() {
+				s.proxy(f, c, func() (net.Conn, *backend, error) {
+					return s.connectAfter(ctx, f, b, dialing{client: c.src.Addr(), port: c.socket.addr.Port()}, connect.start, err)
+				})
+			})
+		})
+	}
+	to := b.at(c.socket.addr.Port())
+	backend, err := connectStream(to)
+	if err != nil {
+		connect.again(err)
+		return true
+	}
+	r, err := s.newRelay(f, b, c, client, backend)
+	if err != nil {
+		_ = backend.Close()
+		connect.again(err)
+		return true
+	}
+	r.connect, r.up.delays = connect, true
+	connect.late = time.AfterFunc(min(b.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect), func() {
+		if r.phase.CompareAndSwap(connecting, over) {
+			r.connectAgain(dialFailure(to, os.ErrDeadlineExceeded))
+		}
+	})
+	r.begin()
+	return true
+}
+
+// done ends the connect. It returns false if there is another one.
+func (d *directConnect) done(r *relay, events uint32) bool {
+	d.late.Stop()
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		if err := r.down.src.connectError(); err != nil {
+			r.connectAgain(dialFailure(r.backend.at(r.client.socket.addr.Port()), err))
+			return false
+		}
+	}
+	r.connected = time.Now()
+	took := r.connected.Sub(d.start)
+	r.s.dialed(r.backend, took)
+	r.backend.state.traffic.add(took)
+	return true
+}
+
+// connectAgain ends the relay, and its client gets another one. Only the owner may call it.
+func (r *relay) connectAgain(err error) {
+	s := r.s
+	r.phase.Store(over)
+	r.left.Store(0)
+	_ = r.down.src.Close()
+	s.sessions.end(&r.session, 0, 0)
+	r.connect.again(err)
+	s.relays.Add(-1)
+	s.conns.Done()
+}
+
+// proxyTCP connects a client to a backend and hands both to a loop, which moves bytes until both sides are done. The caller
+// counted the connection in f.state; it is counted out when it has ended.
+func (s *Server) proxyTCP(ctx context.Context, f *frontend, c *clientConn) {
+	s.proxy(f, c, func() (net.Conn, *backend, error) { return s.connect(ctx, f, c) })
+}
+
+// proxy is proxyTCP with that connect.
+func (s *Server) proxy(f *frontend, c *clientConn, connect func() (net.Conn, *backend, error)) {
+	if r := s.connectClient(f, c, connect); r != nil {
+		r.begin()
+	}
+}
+
+// connectClient returns the relay of a client's connection; nil: it was rejected.
+func (s *Server) connectClient(f *frontend, c *clientConn, connect func() (net.Conn, *backend, error)) (r *relay) {
+	defer func() {
+		if r == nil {
+			abort(c.conn) // installers retry after a reset, but give up on an HTTP 4xx
+			f.state.remove()
+			c.release()
+		}
+	}()
+	start := time.Now()
+	if c.start.IsZero() {
+		c.start = start
+	}
+	backend, b, err := connect()
+	if err != nil {
+		s.rejectTCP(f, connectReason(err), c, err)
+		return nil
+	}
+	connected := time.Now()
+	b.state.traffic.add(connected.Sub(start))
+	if r, err = s.join(f, b, c, backend); err != nil {
+		_ = backend.Close()
+		b.state.release()
+		s.rejectTCP(f, rejectConnect, c, err)
+		return nil
+	}
+	r.connected = connected
+	return r
+}
+
+// join sends the first bytes and returns the relay of two connections.
+func (s *Server) join(f *frontend, b *backend, c *clientConn, conn net.Conn) (*relay, error) {
+	if err := s.sendFirstBytes(f, c, conn); err != nil {
+		return nil, err
+	}
+	client, err := c.stream()
+	if err != nil {
+		return nil, err
+	}
+	backend, err := streamOf(conn)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.newRelay(f, b, c, client, backend)
+	if err != nil {
+		backend.abort()
+	}
+	return r, err
+}
+
+// connectReason returns why a client got no backend.
+func connectReason(err error) reason {
+	switch {
+	case errors.Is(err, errNoBackend):
+		return rejectNoBackend
+	case errors.Is(err, errQueueFull):
+		return rejectQueueFull
+	case errors.Is(err, errQueueTimeout):
+		return rejectQueueTimeout
+	case errors.Is(err, errClientGone):
+		return rejectClient
+	}
+	return rejectConnect
+}
+
+// sendFirstBytes sends the PROXY header and the bytes that were read to route the connection.
+func (s *Server) sendFirstBytes(f *frontend, c *clientConn, backend net.Conn) error {
+	first := c.prefix
+	if f.SendProxy != 0 {
+		if st, ok := c.conn.(*stream); ok && !c.dst.IsValid() {
+			c.dst = st.localAddr()
+		}
+		var b bytes.Buffer
+		if err := writeProxyHeader(&b, f.SendProxy, c.src, c.dst); err != nil {
+			return err
+		}
+		first = append(b.Bytes(), first...)
+	}
+	if len(first) == 0 {
+		return nil
+	}
+	_ = backend.SetWriteDeadline(time.Now().Add(f.Timeouts.Connect))
+	_, err := backend.Write(first)
+	_ = backend.SetWriteDeadline(time.Time{})
+	if err != nil {
+		return fmt.Errorf("send first bytes to %s: %w", backend.RemoteAddr(), err)
+	}
+	return nil
+}
+
+// spliceOneWay moves bytes from src to dst until src ends, then closes dst for writing.
+func (s *Server) spliceOneWay(dst, src net.Conn) (n int64, err error) {
+	if m := newMover(dst, src, &s.pipes); m != nil {
+		n, err = m.run()
+	} else {
+		n, err = io.Copy(dst, src)
+	}
+	if err != nil {
+		return n, err
+	}
+	if half, ok := dst.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	return n, nil
 }

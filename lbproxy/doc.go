@@ -14,11 +14,15 @@
 //
 // Sockets come and go with the table, so the server opens them itself, through Deps.Listen.
 //
-// The way of a TCP connection: Server.accept (listener.go) and accepted (connection.go), pick (pick.go) and connectDirect
-// (direct.go), then an event loop (loop.go) moves bytes between the two sockets (stream.go, relay.go, mover.go), until it has ended (tcplog.go). What needs more
-// has a goroutine until it is connected: route (connection.go: PROXY header, server name), connect (connect.go: the next backend).
+// The way of a TCP connection: Server.accept (listener.go) and accepted (connection.go: PROXY header, server name), pick
+// (pick.go; queue.go while every backend is full), connect (connect.go: directly, or the next backend), then an event loop
+// (loop.go) moves bytes between the two sockets (relay.go, mover.go, stream.go).
 //
-// The way of a request: httpConn.request (httpclient.go; package h1 parses) or http2.ServeHTTP (http2.go, http2stream.go),
-// exchange.run (httpexchange.go), a backend's connection (httpmember.go; in HTTP/2 http2member.go), the response back
-// (httpforward.go), or an answer of our own (httpanswer.go); its metrics and log line (httplog.go).
+// The way of a request: httpConn.request (httpclient.go; package h1 parses) or http2.ServeHTTP (http2.go), exchange.run
+// (httpexchange.go), a backend's connection from its pool (backendconn.go; in HTTP/2 http2backend.go), heads both ways
+// (httpforward.go), or an answer of our own, its metrics and log line (httpanswer.go).
+//
+// A Frontend and a Backend are what the table says of a balancer and of one of its servers; a frontend and a backend are the
+// same joined with what was learned (activetable.go): health (health.go, check.go, silence.go), addresses (resolve.go), and
+// what an admin sets at run time (runtime.go).
 package lbproxy

@@ -334,3 +334,110 @@ func (s *Server) findBackends(balancer, backend string) ([]*backend, error) {
 	}
 	return backends, nil
 }
+
+// ErrUnknown is returned for a balancer or backend that the active table does not have.
+var ErrUnknown = errors.New("no such balancer or backend")
+
+// A Drain is a backend that an admin took out of a balancer.
+type Drain struct {
+	Balancer string
+	Backend  netip.AddrPort // not its name, which may move to another machine
+}
+
+// Drains stores drains across restarts. Put and Delete return once the change is durable. Putting a drain that is stored
+// and deleting one that is not are no errors.
+type Drains interface {
+	// Load returns all stored drains, in no order.
+	Load(ctx context.Context) ([]Drain, error)
+	// Put stores d.
+	Put(ctx context.Context, d Drain) error
+	// Delete deletes d.
+	Delete(ctx context.Context, d Drain) error
+}
+
+// loadDrains reads the stored drains.
+func (s *Server) loadDrains(ctx context.Context) error {
+	if s.deps.Drains == nil {
+		return nil
+	}
+	drains, err := s.deps.Drains.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("load drains of balancers: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range drains {
+		k := backendKey{d.Balancer, d.Backend}
+		s.drained[k] = true
+		if b := s.backendStates[k]; b != nil {
+			b.drained.Store(true)
+		}
+	}
+	for _, f := range s.active.Load().frontends {
+		for i := range f.backends {
+			s.gauge(f, &f.backends[i])
+		}
+	}
+	return nil
+}
+
+// Drain takes a backend out of a balancer: it gets no new connections, its open ones continue. backend is a name, an
+// address or an addr:port; every backend that it matches is drained. The drain is durable when Drain returns. The error
+// wraps ErrUnknown or comes from Deps.Drains.
+func (s *Server) Drain(ctx context.Context, balancer, backend string) error {
+	return s.setDrain(ctx, balancer, backend, event.BackendDrained)
+}
+
+// Ready ends a drain. The backend's health decides whether it gets connections.
+func (s *Server) Ready(ctx context.Context, balancer, backend string) error {
+	return s.setDrain(ctx, balancer, backend, event.BackendReady)
+}
+
+func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind event.Kind) error {
+	f, backends := s.active.Load().find(balancer, backend)
+	if len(backends) == 0 {
+		return fmt.Errorf("backend %s of balancer %s: %w", backend, balancer, ErrUnknown)
+	}
+	for _, b := range backends {
+		if err := s.storeDrain(ctx, Drain{balancer, b.Addr}, kind); err != nil {
+			return fmt.Errorf("store drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
+		}
+		drained := kind == event.BackendDrained
+		s.mu.Lock()
+		s.drained[b.state.key] = drained
+		s.mu.Unlock()
+		b.state.drained.Store(drained)
+		s.gauge(f, b)
+		s.deps.Events.Record(event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr)})
+	}
+	return nil
+}
+
+func (s *Server) storeDrain(ctx context.Context, d Drain, kind event.Kind) error {
+	switch {
+	case s.deps.Drains == nil:
+		return nil
+	case kind == event.BackendDrained:
+		return s.deps.Drains.Put(ctx, d)
+	}
+	return s.deps.Drains.Delete(ctx, d)
+}
+
+// find returns the backends of a balancer whose name, label or address is name.
+func (t *activeTable) find(balancer, name string) (*frontend, []*backend) {
+	for _, f := range t.frontends {
+		if f.Name != balancer {
+			continue
+		}
+		var out []*backend
+		for i := range f.backends {
+			b := &f.backends[i]
+			switch name {
+			case b.Name, b.Label, lab.BackendText(b.Addr), fmt.Sprintf("%s:%d", b.Name, b.Addr.Port()), b.Addr.Addr().String():
+				out = append(out, b)
+			}
+		}
+		return f, out
+	}
+	return nil, nil
+}
