@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -442,20 +441,4 @@ func (s *Server) sendFirstBytes(f *frontend, c *clientConn, backend net.Conn) er
 		return fmt.Errorf("send first bytes to %s: %w", backend.RemoteAddr(), err)
 	}
 	return nil
-}
-
-// spliceOneWay moves bytes from src to dst until src ends, then closes dst for writing.
-func (s *Server) spliceOneWay(dst, src net.Conn) (n int64, err error) {
-	if m := newMover(dst, src, &s.pipes); m != nil {
-		n, err = m.run()
-	} else {
-		n, err = io.Copy(dst, src)
-	}
-	if err != nil {
-		return n, err
-	}
-	if half, ok := dst.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	return n, nil
 }

@@ -277,12 +277,12 @@ func (x *exchange) tunnel() error {
 	go func() {
 		defer close(done)
 		defer x.proxy.contain(func() { c.abort(); to.abort() })
-		if _, err := x.proxy.s.spliceOneWay(to.Conn, c.conn); err != nil {
+		if _, err := x.proxy.s.pipes.tunnel(to.Conn, c.conn); err != nil {
 			c.abort()
 			to.abort()
 		}
 	}()
-	n, err := x.proxy.s.spliceOneWay(c.conn, to.Conn)
+	n, err := x.proxy.s.pipes.tunnel(c.conn, to.Conn)
 	c.sent.Add(n)
 	if err != nil {
 		c.abort()

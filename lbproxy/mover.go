@@ -1,14 +1,12 @@
 package lbproxy
 
 import (
-	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,69 +24,50 @@ const (
 // A mover moves bytes from one TCP connection to another. While there are none it holds neither a buffer nor a pipe: an
 // idle connection costs its two sockets.
 type mover struct {
-	in, out syscall.RawConn // nil: of a relay, whose loop calls fill and drain
-	pipes   *pipePool
-	bulk    bool  // splice
-	pipe    *pipe // nil: none
-	piped   int   // bytes in pipe
-	buffer  *readBuffer
-	bytes   []byte // of buffer, not yet written
-	reads   int
-	inquire bool        // TCP_INQ is set: a read says whether more has come
-	moved   int64       // bytes written
-	begun   atomic.Bool // a byte was read
-	eof     bool
-	err     error
+	pipes  *pipePool
+	bulk   bool  // splice
+	pipe   *pipe // nil: none
+	piped  int   // bytes in pipe
+	buffer *[readSize]byte
+	bytes  []byte      // of buffer, not yet written
+	moved  int64       // bytes written
+	begun  atomic.Bool // a byte was read
+	eof    bool
+	err    error
 }
 
-var readBuffers = sync.Pool{New: func() any { return new(readBuffer) }}
+var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 
-// newMover returns a mover from src to dst; nil: one of them is not TCP.
-func newMover(dst, src net.Conn, pipes *pipePool) *mover {
+// tunnel moves bytes from src to dst until src ends, as a relay does, and closes dst for writing. It returns how many it moved.
+func (p *pipePool) tunnel(dst, src net.Conn) (n int64, err error) {
 	to, toTCP := dst.(*net.TCPConn)
 	from, fromTCP := src.(*net.TCPConn)
-	if !toTCP || !fromTCP {
-		return nil
+	if toTCP && fromTCP {
+		n, err = p.moveAll(to, from)
+	} else {
+		n, err = io.Copy(dst, src)
 	}
-	m := &mover{pipes: pipes}
-	m.in, _ = from.SyscallConn() // an error is only of a nil connection
-	m.out, _ = to.SyscallConn()
-	return m
+	if half, ok := dst.(interface{ CloseWrite() error }); ok && err == nil {
+		_ = half.CloseWrite()
+	}
+	return n, err
 }
 
-// run moves bytes until src ends, and returns how many it has moved.
-func (m *mover) run() (int64, error) {
+func (p *pipePool) moveAll(to, from *net.TCPConn) (int64, error) {
+	m := &mover{pipes: p}
 	defer m.release()
-	try := m.tryDrain // once, not for each call
-	fill, drain := func(fd uintptr) bool { return m.fill(fd) && !m.passedOn(try) }, m.drain
+	in, _ := from.SyscallConn() // an error is only of a nil connection
+	out, _ := to.SyscallConn()
+	fill, drain := m.fill, m.drain // once, not for each call
 	for {
-		if err := errors.Join(m.in.Read(fill), m.err); err != nil || m.eof {
+		if err := errors.Join(in.Read(fill), m.err); err != nil || m.eof {
 			return m.moved, err
 		}
-		if err := errors.Join(m.out.Write(drain), m.err); err != nil {
+		if err := errors.Join(out.Write(drain), m.err); err != nil {
 			return m.moved, err
 		}
 		m.release()
 	}
-}
-
-// passedOn reports whether all that had come was written, so that fill has to wait for more: to read again, only to find
-// nothing, costs a connection of many small messages a quarter of its system calls.
-func (m *mover) passedOn(try func(uintptr) bool) bool {
-	if m.buffer == nil || !m.buffer.last || m.eof || m.err != nil {
-		return false
-	}
-	if m.out.Write(try) != nil || m.err != nil || len(m.bytes) > 0 {
-		return false
-	}
-	m.release()
-	return true
-}
-
-// tryDrain is drain that never waits.
-func (m *mover) tryDrain(fd uintptr) (done bool) {
-	m.drain(fd)
-	return true
 }
 
 // release gives back what holds bytes.
@@ -105,23 +84,19 @@ func (m *mover) release() {
 
 // fill reads what is there. It returns false if nothing is, and then holds nothing.
 func (m *mover) fill(fd uintptr) (done bool) {
-	m.reads++
 	if m.bulk {
 		if m.pipe = m.pipes.get(); m.pipe != nil {
 			return m.spliceIn(int(fd))
 		}
 		m.bulk = false
 	}
-	m.buffer = readBuffers.Get().(*readBuffer)
-	if m.reads == inquireFrom && m.in != nil {
-		m.inquire = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_INQ, 1) == nil
-	}
-	n, err := retry(func() (int, error) { return m.buffer.read(int(fd), m.inquire) })
+	m.buffer = readBuffers.Get().(*[readSize]byte)
+	n, err := retry(func() (int, error) { return readSocket(int(fd), m.buffer[:]) })
 	if err == unix.EAGAIN {
 		m.release()
 		return false
 	}
-	m.bytes = m.buffer.bytes[:max(n, 0)]
+	m.bytes = m.buffer[:max(n, 0)]
 	m.bulk = n == readSize
 	m.ended(n, "read", err)
 	return true
@@ -275,35 +250,4 @@ func openPipe() *pipe {
 	}
 	p.close()
 	return nil
-}
-
-// inquireFrom is the read of a connection from which on TCP_INQ is used: it costs a system call, which short connections save.
-const inquireFrom = 3
-
-// A readBuffer holds what was read from a socket.
-type readBuffer struct {
-	bytes   [readSize]byte
-	last    bool // nothing more had come; false if it is not known
-	control [32]byte
-	iov     unix.Iovec
-	message unix.Msghdr
-}
-
-// read reads from a socket that does not block. With TCP_INQ the kernel says how much is left (linux/tcp.h, TCP_CM_INQ);
-// after a FIN it says that there is more.
-func (b *readBuffer) read(fd int, inquire bool) (int, error) {
-	b.last = false
-	if !inquire {
-		return readSocket(fd, b.bytes[:])
-	}
-	b.iov.Base = &b.bytes[0]
-	b.iov.SetLen(readSize)
-	b.message = unix.Msghdr{Iov: &b.iov, Iovlen: 1, Control: &b.control[0]}
-	b.message.SetControllen(len(b.control))
-	n, _, err := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.message)), 0)
-	if header := (*unix.Cmsghdr)(unsafe.Pointer(&b.control[0])); err == 0 && b.message.Controllen >= unix.SizeofCmsghdr+4 &&
-		header.Level == unix.SOL_TCP && header.Type == unix.TCP_CM_INQ {
-		b.last = binary.NativeEndian.Uint32(b.control[unix.SizeofCmsghdr:]) == 0
-	}
-	return result(n, err)
 }
