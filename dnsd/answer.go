@@ -78,7 +78,7 @@ func (r *request) begin(onSegment func(netip.Addr) bool) {
 	r.update = nil
 	r.flags, r.code, r.kind, r.zone, r.recurse, r.delegated = 0, noError, kindNone, nil, false, false
 	r.insider = r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.from)
-	if r.t.recursive() && r.insider {
+	if (len(r.t.forwards) > 0 || r.t.delegates) && r.insider {
 		r.flags = flagRA
 		r.recurse = r.q.flags&flagRD != 0
 	}

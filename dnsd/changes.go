@@ -83,14 +83,12 @@ func (c *changes) since(t *Table, z *zone, serial uint32) ([]difference, bool) {
 		return nil, false
 	}
 	for i := range all {
-		if soaSerial(all[i].from) == serial {
+		if from := all[i].from; binary.BigEndian.Uint32(from[len(from)-soaNumbers:]) == serial {
 			return all[i:], true
 		}
 	}
 	return nil, false
 }
-
-func soaSerial(record []byte) uint32 { return binary.BigEndian.Uint32(record[len(record)-soaNumbers:]) }
 
 // compare returns what became of a zone. Names whose records are the same, which are nearly all of a large zone, cost a lookup each.
 func compare(before, now *zone) difference {

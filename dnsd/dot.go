@@ -41,8 +41,6 @@ type tlsPool struct {
 	ended bool
 }
 
-func newTLSPool() *tlsPool { return &tlsPool{conns: map[upstream]*tlsConn{}} }
-
 // exchangeTLS asks a server over TLS. A connection that the server has closed meanwhile, as it may at any time, is replaced once.
 func (f *forwarder) exchangeTLS(ctx context.Context, q upstreamQuery, server upstream, style queryStyle) (*cacheEntry, error) {
 	style.mixed, style.pad = false, true

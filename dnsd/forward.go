@@ -49,7 +49,7 @@ func newForwarder(cfg Config, now func() time.Time, m *metrics) *forwarder {
 	return &forwarder{
 		try: cfg.ForwardTimeout, total: cfg.ForwardTimeout * 9 / 2, now: now, metrics: m,
 		cacheEntries: cfg.CacheEntries, cacheBytes: cfg.CacheBytes,
-		servers: serverTable{now: now, servers: map[upstream]*serverState{}}, tls: newTLSPool(),
+		servers: serverTable{now: now, servers: map[upstream]*serverState{}}, tls: &tlsPool{conns: map[upstream]*tlsConn{}},
 		refreshes: make(chan upstreamQuery, maxRefreshes),
 	}
 }

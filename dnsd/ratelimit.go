@@ -41,8 +41,6 @@ const (
 	dropReply
 )
 
-func newRateLimit() *rateLimit { return &rateLimit{seed: maphash.MakeSeed()} }
-
 // take counts a reply to an address at so many per second and returns what is to become of it.
 func (l *rateLimit) take(to netip.Addr, rate int, now time.Time) replyAction {
 	width := rateBits4

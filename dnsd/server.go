@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -82,7 +83,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dnsd")),
 		forward: newForwarder(cfg, deps.Now, m), limit: newForwardLimit(cfg.MaxForwards),
-		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}), rate: newRateLimit(),
+		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}), rate: &rateLimit{seed: maphash.MakeSeed()},
 	}
 	s.cookies.Store(&CookieSecrets{Current: newCookieSecret(), Previous: newCookieSecret()})
 	s.forward.panics, s.forward.tls.panics = s.panics, s.panics

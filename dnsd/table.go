@@ -135,9 +135,6 @@ func (t *Table) upstreams(n *name) (servers []upstream, at int) {
 	return nil, 0
 }
 
-// recursive reports whether there is anything to ask other servers for.
-func (t *Table) recursive() bool { return len(t.forwards) > 0 || t.delegates }
-
 // mayRecurse reports whether a client may use the forwarder.
 func (t *Table) mayRecurse(a netip.Addr) bool { return a.IsLoopback() || contains(t.allow, a) }
 

@@ -3,6 +3,7 @@ package httpd
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -209,7 +210,7 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	limits := cfg.Limits.withDefaults()
 	return &Admin{
 		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps,
-		keys: newKeys(cfg.Token), logins: logins.New(deps.Now), open: newSessions(deps.Now), pages: pages, rendered: newPageCache(deps.Now), building: newBuilder(), metrics: m,
+		keys: newKeys(cfg.Token), logins: logins.New(deps.Now), open: &sessions{now: deps.Now, open: map[[sha256.Size]byte]*api.Session{}}, pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }

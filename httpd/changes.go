@@ -38,10 +38,12 @@ func (a *Admin) changes() map[string]endpoint {
 	return map[string]endpoint{
 		"install/{host}": a.changing(a.postInstall, "done", "now"),
 		"hypervisors/{hypervisor}/networks/{network}": a.changing(a.postNetwork, "action"),
-		"vms/{host}":                    a.changing(a.postVM, "action", "timeout", "force", "disks"),
-		"vms/{host}/snapshots/{name}":   a.changing(a.postSnapshot, "action"),
-		"vms/{host}/console/input":      a.withBody(a.postConsoleInput),
-		"vms/{host}/console/take":       a.changing(a.postConsoleTake),
+		"vms/{host}":                  a.changing(a.postVM, "action", "timeout", "force", "disks"),
+		"vms/{host}/snapshots/{name}": a.changing(a.postSnapshot, "action"),
+		"vms/{host}/console/input":    a.withBody(a.postConsoleInput),
+		"vms/{host}/console/take": a.changing(func(r *http.Request, _ params) (any, error) {
+			return struct{}{}, a.deps.Backend.TakeConsole(r.Context(), r.PathValue("host"))
+		}),
 		"power/{host}":                  a.changing(a.postPower, "action"),
 		"power/{host}/boot":             a.changing(a.postBoot, "device", "always"),
 		"backends/{balancer}/{backend}": a.changing(a.postBackend, "action", "weight", "backup"),

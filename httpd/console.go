@@ -28,11 +28,6 @@ func (a *Admin) postConsoleInput(r *http.Request, _ params) (any, error) {
 	return struct{}{}, a.deps.Backend.TypeConsole(r.Context(), r.PathValue("host"), in.Input)
 }
 
-// postConsoleTake takes a console from another program.
-func (a *Admin) postConsoleTake(r *http.Request, _ params) (any, error) {
-	return struct{}{}, a.deps.Backend.TakeConsole(r.Context(), r.PathValue("host"))
-}
-
 // getConsoleLog answers the boots whose output is kept, or with boot= the output of one as text.
 func (a *Admin) getConsoleLog(w http.ResponseWriter, r *http.Request) {
 	host, at := r.PathValue("host"), r.FormValue("boot")

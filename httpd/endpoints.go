@@ -46,16 +46,18 @@ type question struct {
 func (a *Admin) questions(why trust) map[string]question {
 	ask := func(e endpoint) question { return question{answer: a.json(e)} }
 	return map[string]question{
-		"status":             ask(func(r *http.Request) (any, error) { return a.deps.Backend.Status(r.Context()), nil }),
-		"hosts":              ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Hosts(r.Context())), nil }),
-		"hosts/{host}/why":   ask(func(r *http.Request) (any, error) { return a.deps.Backend.Why(r.Context(), r.PathValue("host")) }),
-		"leases":             {answer: a.getLeases, known: []string{"network", "pool", "host", "expiring", "limit", "cursor"}, lists: []string{"mac", "state"}},
-		"pools":              ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Pools(r.Context())), nil }),
-		"balancers":          ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Balancers(r.Context())), nil }),
-		"clusters":           ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Clusters(r.Context())), nil }),
-		"hypervisors":        ask(func(r *http.Request) (any, error) { return a.deps.Backend.Hypervisors(r.Context()) }),
-		"vms":                ask(func(r *http.Request) (any, error) { return listOf(a.deps.Backend.VMs(r.Context())) }),
-		"vms/plan":           {answer: a.json(a.getVMPlan), lists: []string{"host"}},
+		"status":           ask(func(r *http.Request) (any, error) { return a.deps.Backend.Status(r.Context()), nil }),
+		"hosts":            ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Hosts(r.Context())), nil }),
+		"hosts/{host}/why": ask(func(r *http.Request) (any, error) { return a.deps.Backend.Why(r.Context(), r.PathValue("host")) }),
+		"leases":           {answer: a.getLeases, known: []string{"network", "pool", "host", "expiring", "limit", "cursor"}, lists: []string{"mac", "state"}},
+		"pools":            ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Pools(r.Context())), nil }),
+		"balancers":        ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Balancers(r.Context())), nil }),
+		"clusters":         ask(func(r *http.Request) (any, error) { return list(a.deps.Backend.Clusters(r.Context())), nil }),
+		"hypervisors":      ask(func(r *http.Request) (any, error) { return a.deps.Backend.Hypervisors(r.Context()) }),
+		"vms":              ask(func(r *http.Request) (any, error) { return listOf(a.deps.Backend.VMs(r.Context())) }),
+		"vms/plan": {answer: a.json(func(r *http.Request) (any, error) {
+			return listOf(a.deps.Backend.VMPlan(r.Context(), r.URL.Query()["host"]))
+		}), lists: []string{"host"}},
 		"vms/{host}/console": {answer: a.getConsole},
 		"vms/{host}/snapshots": ask(func(r *http.Request) (any, error) {
 			return listOf(a.deps.Backend.Snapshots(r.Context(), r.PathValue("host")))
@@ -162,10 +164,6 @@ func parseHost(s string) (string, error) {
 		return "", &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not the name of a host", s), Hint: "want a name of the lab or a MAC"}
 	}
 	return s, nil
-}
-
-func (a *Admin) getVMPlan(r *http.Request) (any, error) {
-	return listOf(a.deps.Backend.VMPlan(r.Context(), r.URL.Query()["host"]))
 }
 
 func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {

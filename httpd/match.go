@@ -3,7 +3,6 @@ package httpd
 import (
 	"bytes"
 	"slices"
-	"strings"
 
 	"github.com/bootlab/bootlab/internal/api"
 )
@@ -13,10 +12,6 @@ import (
 type matcher struct {
 	parts [][]byte // in lower case, without white space
 	buf   []byte
-}
-
-func newMatcher(query string) *matcher {
-	return &matcher{parts: bytes.Fields([]byte(strings.ToLower(query)))}
 }
 
 // words reports whether the words match.

@@ -26,10 +26,6 @@ type cachedPage struct {
 	body []byte    // nil: it cannot be rendered
 }
 
-func newPageCache(now func() time.Time) *pageCache {
-	return &pageCache{now: now, pages: map[string]*cachedPage{}}
-}
-
 // get returns the page of that key, which is at most pageKept old and shows every change before. It must not be changed.
 func (c *pageCache) get(key string, render func() []byte) []byte {
 	p := c.page(key)
@@ -70,8 +66,6 @@ func (c *pageCache) forget() {
 
 // A builder bounds how many large answers are built at one time.
 type builder chan struct{}
-
-func newBuilder() builder { return make(builder, 2) }
 
 // run calls build when there is a place.
 func (b builder) run(build func() []byte) []byte {

@@ -218,7 +218,7 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 // overviewOf collects what the page shows, and needs no more memory for a lab with more leases.
 func (a *Admin) overviewOf(ctx context.Context, query string) overviewPage {
 	p := overviewPage{page: a.page(ctx, "Overview"), Query: query, Balancers: a.deps.Backend.Balancers(ctx)}
-	m := newMatcher(query)
+	m := &matcher{parts: bytes.Fields([]byte(strings.ToLower(query)))}
 	leases := a.deps.Backend.Leases(ctx, api.LeaseQuery{Limit: maxRows, Keep: func(l *api.Lease) bool { return l.Holds() && m.lease(l) }})
 	p.Leases, p.Held, p.AllLeases = leases.Leases, leases.Matching, leases.Holding
 	hosts := a.deps.Backend.Hosts(ctx)
@@ -284,7 +284,9 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	}
 	p := hostPage{Host: api.Host{Name: name}}
 	hosts := a.deps.Backend.Hosts(r.Context())
-	if i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name || hasMAC(h, name) }); i >= 0 {
+	if i := slices.IndexFunc(hosts, func(h api.Host) bool {
+		return h.Name == name || slices.ContainsFunc(h.MACs, func(m lab.MAC) bool { return m.String() == name })
+	}); i >= 0 {
 		p.Host, p.Known, name = hosts[i], true, hosts[i].Name
 	}
 	p.page = a.page(r.Context(), name)
@@ -304,10 +306,6 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	}
 	p.Console = a.consoleOf(r.Context(), name)
 	a.render(w, http.StatusOK, "host.html", p)
-}
-
-func hasMAC(h api.Host, mac string) bool {
-	return slices.ContainsFunc(h.MACs, func(m lab.MAC) bool { return m.String() == mac })
 }
 
 // vmOf returns the virtual machine of a host, nil for bare metal.

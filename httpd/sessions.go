@@ -26,10 +26,6 @@ type sessions struct {
 	open map[[sha256.Size]byte]*api.Session
 }
 
-func newSessions(now func() time.Time) *sessions {
-	return &sessions{now: now, open: map[[sha256.Size]byte]*api.Session{}}
-}
-
 // start begins a session and returns its cookie.
 func (s *sessions) start(from netip.Addr) (cookie string) {
 	var id [32]byte

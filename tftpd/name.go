@@ -144,9 +144,6 @@ func macOf(name string) lab.MAC {
 	return t.mac
 }
 
-// eventName is how events name the file: as the client asked for it, made printable.
-func eventName(name string) string { return redact(printable(trimOptionEnd(name))) }
-
 // token matches what may be the one-time token of a boot (crypto/rand.Text).
 var token = regexp.MustCompile(`(?i)[A-Z2-7]{26,}`)
 

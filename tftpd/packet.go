@@ -129,11 +129,6 @@ func appendOptions(b []byte, options []Option) []byte {
 	return b
 }
 
-// appendOACK appends an option acknowledgement (RFC 2347).
-func appendOACK(b []byte, options []Option) []byte {
-	return appendOptions(append(b, 0, opOACK), options)
-}
-
 // appendError appends an ERROR packet.
 func appendError(b []byte, code ErrorCode, message string) []byte {
 	b = append(b, 0, opERROR)

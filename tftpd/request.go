@@ -229,7 +229,7 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 		s.stats.dropped[reasonDuplicate].Inc()
 		return
 	}
-	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: eventName(r.Name), Dur: took}
+	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: redact(printable(trimOptionEnd(r.Name))), Dur: took}
 	var refused *refusal
 	result := resultFailed
 	switch {

@@ -112,7 +112,7 @@ func (t *transfer) sendOACK(ctx context.Context) error {
 	if len(t.terms.oack) == 0 {
 		return nil
 	}
-	oack := appendOACK(nil, t.terms.oack)
+	oack := appendOptions([]byte{0, opOACK}, t.terms.oack) // RFC 2347
 	for try := range t.mayRetry() + 1 {
 		if err := t.send(oack, len(oack)); err != nil {
 			return err

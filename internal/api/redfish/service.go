@@ -3,6 +3,7 @@ package redfish
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	required.Fields(deps, "Panics")
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "redfish"))
 	s := &Service{
-		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: newSessions(deps.Now),
+		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: &sessions{now: deps.Now, open: map[[sha256.Size]byte]*session{}},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricRequests, Help: "Requests to the Redfish service, by method and class of the status."}, []string{"method", "status"}),
 		results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricLogins, Help: "Logins to the Redfish service: right, wrong, or limited: not looked at."}, []string{"result"}),
 	}

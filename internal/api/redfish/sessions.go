@@ -36,10 +36,6 @@ type session struct {
 	made, use time.Time
 }
 
-func newSessions(now func() time.Time) *sessions {
-	return &sessions{now: now, open: map[[sha256.Size]byte]*session{}}
-}
-
 // start begins a session and returns its key. It is an error if there are too many.
 func (s *sessions) start(user, from string) (key string, _ session, _ error) {
 	s.mu.Lock()

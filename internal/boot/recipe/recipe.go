@@ -24,7 +24,7 @@ type Recipe struct {
 func Compile(p *lab.Profile, files fs.FS) (*Recipe, lab.Problems) {
 	c := &compiler{profile: p}
 	r := &Recipe{
-		profile: p, system: systemOf(p.OS), files: newLibrary(files),
+		profile: p, system: systemOf(p.OS), files: &library{files: files, parsed: map[string]parsed{}},
 		kernel: c.parse("kernel", p.Kernel), rootfs: c.parse("rootfs", p.Rootfs), image: c.parse("image", p.Image),
 		config: c.parse("config", p.Config), initrd: c.parseAll("initrd", p.Initrd), args: c.parseAll("args", p.Args),
 		documents: c.parseAll("documents", p.Documents),

@@ -34,8 +34,6 @@ type parsed struct {
 // maxParsed bounds the parsed documents. A profile with a document for each host has more; they are parsed every time.
 const maxParsed = 64
 
-func newLibrary(files fs.FS) *library { return &library{files: files, parsed: map[string]parsed{}} }
-
 // template returns the template in a file. Errors of parsing are *DocumentError.
 func (l *library) template(file string) (*template.Template, error) {
 	file = path.Clean(file)

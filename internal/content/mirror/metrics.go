@@ -67,7 +67,7 @@ func (m *metrics) of(mirror string) *mirrorMetrics {
 		evictions: m.evictions.WithLabelValues(mirror), errors: m.errors.WithLabelValues(mirror), bypassed: m.bypassed.WithLabelValues(mirror),
 		bytes: m.bytes.WithLabelValues(mirror),
 	}
-	for _, r := range results() {
+	for _, r := range []Result{Hit, Revalidated, Stale, Miss, Joined, Passed, Absent, Refused, Failed} {
 		s.requests[r] = m.requests.WithLabelValues(mirror, string(r))
 	}
 	m.by[mirror] = s

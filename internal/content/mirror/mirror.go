@@ -117,10 +117,6 @@ const (
 	Failed      Result = "failed"      // no upstream answers, and the file is not cached
 )
 
-func results() []Result {
-	return []Result{Hit, Revalidated, Stale, Miss, Joined, Passed, Absent, Refused, Failed}
-}
-
 // A request is a client's request for a file.
 type request struct {
 	mirror *lab.Mirror

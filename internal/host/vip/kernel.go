@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -135,9 +134,6 @@ func change(request, flags uint16, a netip.Addr, index int, addrFlags byte) erro
 		return conn.Change(request, flags, body)
 	})
 }
-
-// denied reports whether err is a missing privilege.
-func denied(err error) bool { return errors.Is(err, fs.ErrPermission) }
 
 // Marked returns the addresses that this package, in this process or another one, has added to an interface. They say nothing of the
 // network that the interface is in.

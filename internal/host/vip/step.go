@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net/netip"
 	"time"
@@ -145,7 +146,7 @@ func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) ti
 		return now.Add(h.cfg.Interval)
 	case errors.Is(err, unix.EACCES) && a.Addr.Is6():
 		return h.missing(a, fmt.Sprintf("IPv6 is disabled on interface %s", a.Interface), now)
-	case denied(err):
+	case errors.Is(err, fs.ErrPermission):
 		return h.missing(a, "the daemon may not add it: start it as root, or with CAP_NET_ADMIN, or set appliance.addresses to off", now)
 	default:
 		return h.missing(a, err.Error(), now)

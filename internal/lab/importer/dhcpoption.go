@@ -291,5 +291,3 @@ func hexBytes(text string) ([]byte, bool) {
 	b, err := hex.DecodeString(digits)
 	return b, err == nil && len(b) > 0
 }
-
-func hexText(b []byte) string { return hex.EncodeToString(b) }

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"encoding/hex"
 	"slices"
 	"strings"
 )
@@ -127,7 +128,7 @@ func (q *dnsmasq) criterion(set, key, pattern string) {
 		if b, ok := hexBytes(pattern); ok && strings.Contains(pattern, ":") {
 			pattern = "hex:" + strings.ReplaceAll(pattern, ":", "")
 			if len(b)*2 != len(pattern)-4 {
-				pattern = "hex:" + hexText(b)
+				pattern = "hex:" + hex.EncodeToString(b)
 			}
 		}
 	}
