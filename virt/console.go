@@ -76,10 +76,6 @@ type machineConsole struct {
 	heard time.Time // when it wrote last, or was opened
 }
 
-func newConsoles(s *Server) *consoles {
-	return &consoles{server: s, log: s.deps.Consoles, byURI: map[string]*hypervisorConsoles{}, followers: map[string]map[chan ConsoleOutput]*follower{}}
-}
-
 // start lets consoles be opened until ctx ends.
 func (c *consoles) start(ctx context.Context) {
 	c.mu.Lock()

@@ -97,7 +97,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}, []string{"operation", "result"}),
 	}
 	s.connections.changed = s.changed
-	s.consoles = newConsoles(s)
+	s.consoles = &consoles{server: s, log: s.deps.Consoles, byURI: map[string]*hypervisorConsoles{}, followers: map[string]map[chan ConsoleOutput]*follower{}}
 	if err := s.placements.load(context.Background(), deps.Placements); err != nil {
 		return nil, fmt.Errorf("load where virtual machines are: %w", err)
 	}

@@ -278,7 +278,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watcher
 	if d.confined, err = confineTo(snap.Lab, d.cfg, d.log); err != nil {
 		return nil, err
 	}
-	watch, err := newWatcher(d.cfg.Lab, d.otherFiles, d.log)
+	watch, err := newWatcher(d.cfg.Lab, func() []string { return d.current.Load().DNS.Files() }, d.log)
 	if err != nil {
 		return nil, err
 	}
@@ -355,9 +355,6 @@ func (d *Daemon) stopping() {
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})
 	d.served.look(d.serverLog)
 }
-
-// otherFiles returns the files that the lab is made of beside the lab file.
-func (d *Daemon) otherFiles() []string { return d.current.Load().DNS.Files() }
 
 // table returns a function that gives one server's part of the current snapshot.
 func table[T any](d *Daemon, part func(*snapshot.Snapshot) *T) func() *T {

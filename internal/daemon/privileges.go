@@ -142,5 +142,3 @@ func open(name string) error {
 	}
 	return f.Close()
 }
-
-func canRead(name string) bool { return open(name) == nil }
