@@ -145,7 +145,7 @@ func (b *Book) unbindLocked(i uint32) {
 
 // removeFromListsLocked takes an entry off the wheel or its list, before it changes.
 func (b *Book) removeFromListsLocked(i uint32) {
-	b.countPortLocked(b.poolOfLocked(b.entries.at(i).addr), i, false)
+	b.uncountPortLocked(b.poolOfLocked(b.entries.at(i).addr), i)
 	switch e := b.entries.at(i); {
 	case e.flags&onExpired != 0:
 		b.unlistExpiredLocked(b.poolOfLocked(e.addr), i)

@@ -114,7 +114,11 @@ func (b *Book) updateEntryLocked(a, i uint32) {
 	if i == 0 {
 		return
 	}
-	b.countPortLocked(s, i, c == live && s.pool != nil)
+	if c == live && s.pool != nil {
+		b.countPortLocked(s, i)
+	} else {
+		b.uncountPortLocked(s, i)
+	}
 	e := b.entries.at(i)
 	onList := e.flags&hasEnded != 0 && (c == expired || s.pool == nil)
 	switch is := e.flags&onExpired != 0; {

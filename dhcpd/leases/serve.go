@@ -81,7 +81,7 @@ func (b *Book) updatePoolLocked(s *poolState, p *Pool) {
 func (b *Book) detachLocked(i uint32) {
 	e := b.entries.at(i)
 	s := b.poolOfLocked(e.addr)
-	b.countPortLocked(s, i, false)
+	b.uncountPortLocked(s, i)
 	if e.flags&onExpired != 0 {
 		b.unlistExpiredLocked(s, i)
 	}

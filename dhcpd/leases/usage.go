@@ -49,17 +49,25 @@ func (b *Book) LiveOnRelayPort(p *Pool, port string) int {
 	return int(s.ports[maphash.String(b.seed, port[:min(len(port), maxText)])])
 }
 
-// countPortLocked counts an entry behind its relay port, or no longer.
-func (b *Book) countPortLocked(s *poolState, i uint32, want bool) {
+// countPortLocked counts an entry behind its relay port, if it has one.
+func (b *Book) countPortLocked(s *poolState, i uint32) {
 	e := b.entries.at(i)
-	if is := e.flags&onPortCount != 0; is == want || e.flags&hasRelayPort == 0 {
+	if e.flags&(onPortCount|hasRelayPort) != hasRelayPort {
 		return
 	}
-	e.flags ^= onPortCount
+	e.flags |= onPortCount
+	s.ports[maphash.String(b.seed, relayPortOf(e.blob))]++
+}
+
+// uncountPortLocked undoes countPortLocked, before the entry changes.
+func (b *Book) uncountPortLocked(s *poolState, i uint32) {
+	e := b.entries.at(i)
+	if e.flags&onPortCount == 0 {
+		return
+	}
+	e.flags &^= onPortCount
 	h := maphash.String(b.seed, relayPortOf(e.blob))
-	if want {
-		s.ports[h]++
-	} else if s.ports[h]--; s.ports[h] == 0 {
+	if s.ports[h]--; s.ports[h] == 0 {
 		delete(s.ports, h)
 	}
 }

@@ -297,15 +297,19 @@ func keySize(key string, where location) int64 {
 
 // set updates the index with one operation.
 func (l *log) set(key string, deletes bool, to location) {
-	var old location
-	var was bool
 	if deletes {
-		old, was = l.index.Delete(key)
-	} else {
-		old, was = l.index.Load(key, to) // which is Set, and faster for a key behind all others: a compacted file has them in order
-		l.live += keySize(key, to)
+		l.remove(key)
+		return
 	}
-	if was {
+	l.live += keySize(key, to)
+	if old, was := l.index.Load(key, to); was { // which is Set, and faster for a key behind all others: a compacted file has them in order
+		l.live -= keySize(key, old)
+	}
+}
+
+// remove removes a key from the index.
+func (l *log) remove(key string) {
+	if old, was := l.index.Delete(key); was {
 		l.live -= keySize(key, old)
 	}
 }

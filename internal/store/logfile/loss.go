@@ -168,7 +168,7 @@ func (l *log) lose(why string, keys []string) {
 		if !ok {
 			continue
 		}
-		l.set(key, true, location{})
+		l.remove(key)
 		if loss.Transactions == 0 {
 			loss.Offset = where.at
 		}
