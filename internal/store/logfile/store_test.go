@@ -59,6 +59,22 @@ func TestFileIsPrivate(t *testing.T) {
 }
 
 // TestLockedFileNamesItsHolder also after a compaction, when the file is another.
+// TestLiveBytes: what was deleted or overwritten does not count when the store decides whether the file is to be compacted.
+func TestLiveBytes(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	empty := s.log.live
+	put(t, s, "a", "1")
+	one := s.log.live
+	put(t, s, "a", "2")
+	if s.log.live != one {
+		t.Errorf("%d bytes after a value was overwritten, want %d", s.log.live, one)
+	}
+	if err := s.Commit(t.Context(), store.Delete("a")); err != nil || s.log.live != empty {
+		t.Errorf("%d bytes after the delete, %v, want %d", s.log.live, err, empty)
+	}
+}
+
 func TestLockedFileNamesItsHolder(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
