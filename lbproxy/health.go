@@ -262,7 +262,7 @@ func (s *Server) report(changed func(*backend) bool, dur time.Duration) {
 	}
 }
 
-// announce records the condition of an backend if it is another than the one recorded last.
+// announce records the condition of a backend if it is another than the one recorded last.
 func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
 	condition, reason, changed, wasUp := b.announce()
 	if !changed {
@@ -280,12 +280,12 @@ func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
 	s.deps.Events.Record(ev)
 }
 
-// wasUp reports whether an backend was healthy in the life of an earlier process.
+// wasUp reports whether a backend was healthy in the life of an earlier process.
 func (s *Server) wasUp(f *frontend, b *backend) bool {
 	return s.deps.WasUp != nil && s.deps.WasUp(f.Name, b.Addr)
 }
 
-// gauge sets the metric backend_up of an backend.
+// gauge sets the metric backend_up of a backend.
 func (s *Server) gauge(f *frontend, b *backend) {
 	up := 0.0
 	if b.usable() {
@@ -423,7 +423,7 @@ func (b *backend) announce() (condition Condition, reason string, changed, wasUp
 	return condition, reason, changed, wasUp
 }
 
-// dialed records a connection to an backend. It ends an ejection.
+// dialed records a connection to a backend. It ends an ejection.
 func (s *Server) dialed(b *backend, took time.Duration) {
 	b.health.connected(took)
 	b.state.connected(took)
@@ -432,13 +432,13 @@ func (s *Server) dialed(b *backend, took time.Duration) {
 	}
 }
 
-// dialFailed gives back an backend that could not be connected to, and counts that against it.
+// dialFailed gives back a backend that could not be connected to, and counts that against it.
 func (s *Server) dialFailed(b *backend, err error) {
 	b.state.release()
 	s.connectFailed(b, err)
 }
 
-// connectFailed counts a failed connection against an backend, and asks for a check.
+// connectFailed counts a failed connection against a backend, and asks for a check.
 func (s *Server) connectFailed(b *backend, err error) {
 	b.state.connectFailed(err)
 	if b.hasClientPort() && !isSilence(err) {

@@ -211,7 +211,7 @@ func (s *backendState) broke() {
 	}
 }
 
-// A traffic is what an backend has served. The zero value is ready; add and fail take no lock.
+// A traffic is what a backend has served. The zero value is ready; add and fail take no lock.
 type traffic struct {
 	total  atomic.Int64 // connections with the backend, in HTTP mode requests
 	errors atomic.Int64 // failed connects; in HTTP mode also responses that are 5xx, missing or cut

@@ -103,7 +103,7 @@ func (b *backend) allowed() bool { return !b.state.drained.Load() && !b.health.d
 // usable reports whether the backend may get a new connection at any time.
 func (b *backend) usable() bool { return b.allowed() && !b.state.ejected.Load() }
 
-// hasUsable reports whether there is an backend for a client that is neither down nor ejected.
+// hasUsable reports whether there is a backend for a client that is neither down nor ejected.
 func (f *frontend) hasUsable(client netip.Addr) bool {
 	return slices.ContainsFunc(f.backends, func(b backend) bool { return b.usable() && !b.excludes(client) })
 }
@@ -239,7 +239,7 @@ func weightedHash(candidates []*backend, client netip.Addr) *backend {
 	return best
 }
 
-// sourceHash returns the backend with the highest rendezvous hash for the client: when an backend goes down, only its
+// sourceHash returns the backend with the highest rendezvous hash for the client: when a backend goes down, only its
 // own clients move.
 func sourceHash(candidates []*backend, client netip.Addr) *backend {
 	seed := hash(client)
