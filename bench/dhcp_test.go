@@ -89,6 +89,12 @@ func TestParseStat(t *testing.T) {
 	if _, _, ok := parseStat([]byte("42 (a")); ok {
 		t.Error("half a line was read")
 	}
+	if got := stolen([]byte("cpu  243201 320 82654 104796 2678 0 14875 40979 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n")); got != 40979 {
+		t.Errorf("%d ticks were stolen, want 40979", got)
+	}
+	if got := stolen([]byte("cpu  1 2 3 4\n")); got != 0 {
+		t.Errorf("%d ticks were stolen on an old kernel", got)
+	}
 }
 
 func TestTable(t *testing.T) {

@@ -15,7 +15,8 @@ const ticks = 100
 // between two of them is in its parent's then, so their difference misses nothing and counts nothing twice.
 type census int64
 
-// others counts the CPU time of all processes but this program with its children, and the kernel, which works for them.
+// others counts the CPU time of all processes but this program with its children, and the kernel, which works for them; and what the
+// hypervisor gave to other machines while this one had work.
 func others() census {
 	const kernel = 2
 	self := os.Getppid() // the same program outside the namespace, whose child this is
@@ -37,7 +38,8 @@ func others() census {
 			parents[pid], used[pid] = parent, time
 		}
 	}
-	var total int64
+	system, _ := os.ReadFile("/proc/stat")
+	total := stolen(system)
 	for pid, time := range used {
 		if !below(pid, self, parents) && !below(pid, kernel, parents) {
 			total += time
@@ -71,10 +73,19 @@ func parseStat(text []byte) (parent int, used int64, ok bool) {
 	return parent, used, err == nil
 }
 
+// stolen returns the time that the hypervisor took from all processors, see proc_stat(5): 0 where the kernel does not say.
+func stolen(text []byte) (steal int64) {
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	if fields := strings.Fields(string(first)); len(fields) > 8 { // cpu, user, nice, system, idle, iowait, irq, softirq, steal
+		steal, _ = strconv.ParseInt(fields[8], 10, 64)
+	}
+	return steal
+}
+
 // since returns how many seconds of CPU time others have used since the census.
 func (c census) since() float64 { return max(0, float64(others()-c)/ticks) }
 
-// A noise is what others used of the machine while something was measured. Waiting and starting are not part of it.
+// A noise is what others used of the machine, see others, while something was measured. Waiting and starting are not part of it.
 type noise struct {
 	foreign float64 // seconds of CPU time
 	total   float64 // seconds
