@@ -187,8 +187,8 @@ func (s *Server) probeAheadLoop(ctx context.Context) {
 	}
 }
 
-// nextAddresses returns the free addresses of each segment. A network without an interface is behind relays, whether the appliance has an
-// address in it or not: it is probed by ping, which the kernel routes, whatever interface that goes through.
+// nextAddresses returns the free addresses of each segment. A network in which the appliance has no address, or no interface, is behind
+// relays: it is probed by ping, which the kernel routes, whatever interface that goes through.
 func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 	all := map[segment.Path][]netip.Addr{}
 	served := ""
@@ -198,8 +198,11 @@ func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 	for _, sc := range t.scopes {
 		n := sc.network
 		path, most := segment.Path{Interface: n.Interface}, probedAhead
+		if n.Interface == "" || !n.Address.IsValid() {
+			path.Relay, most = true, probedAheadRelay
+		}
 		if n.Interface == "" {
-			path, most = segment.Path{Interface: served, Relay: true}, probedAheadRelay
+			path.Interface = served
 		}
 		if _, ok := all[path]; !ok {
 			all[path] = nil // replaces what was probed there before
