@@ -128,6 +128,9 @@ func sameLease(t *testing.T, us, them side, card net.HardwareAddr, addr string, 
 		if strings.Contains("51 58 59", diff.fact) && netip.MustParseAddr(addr).As4()[3] > 99 {
 			continue // a pool without a free address has short leases
 		}
+		if diff.fact == "81" && diff.ours == "08 ff ff" && netip.MustParseAddr(addr).As4()[3] > 99 {
+			continue // the name leads to host w0, so it is not confirmed (RFC 4702 section 4); dnsmasq confirms what a client asks for
+		}
 		asked := diff.fact == "121" && kind.name == "Windows" // the explanation is about clients that do not
 		if asked || !slices.ContainsFunc(explanations(), func(e explanation) bool { return e.covers(diff) }) {
 			t.Errorf("%s, %s, %s, %s: ours %q, theirs %q", card, diff.client, diff.question, diff.fact, diff.ours, diff.theirs)
