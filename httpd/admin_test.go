@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -503,4 +505,33 @@ func FuzzHost(f *testing.F) {
 func utf8Error(err error) bool {
 	b, jerr := json.Marshal(err)
 	return jerr == nil && len(b) < 1000
+}
+
+// TestSocketOfTheNext: what has stopped serving removes its Unix socket before that refuses connections, so that the next process does not
+// take it for stale, and leaves alone the one that the next process makes at its path.
+func TestSocketOfTheNext(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	first, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := newAdmin(t, newFakeDaemon(), &logBuffer{}, nil).Serve(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket refuses connections, and is still there: %v", err)
+	}
+	_ = os.Remove(path) // as the next process does with a stale one
+	next, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	_ = first.Close()
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the socket of the next process: %v", err)
+	}
 }

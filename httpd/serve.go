@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -110,6 +111,10 @@ func (l *listener) Accept() (net.Conn, error) {
 // Close implements net.Listener for http.Server. The socket refuses connections from now on and Accept returns, but its owner
 // closes it.
 func (l *listener) Close() error {
+	if u, ok := l.Listener.(*net.UnixListener); ok { // its path first: who finds a socket that refuses takes it for stale, and makes one of its own there
+		_ = os.Remove(u.Addr().String())
+		u.SetUnlinkOnClose(false)
+	}
 	socket, ok := l.Listener.(interface {
 		syscall.Conn
 		SetDeadline(t time.Time) error

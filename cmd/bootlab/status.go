@@ -89,6 +89,9 @@ func listened(addrs []string) string {
 // statusHead writes what is true of the daemon as a whole.
 func statusHead(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "lab %s, generation %d, daemon started %s, bootlab %s\n", s.Lab, s.Generation, localTime(s.Started), s.Version)
+	if !s.Stopping.IsZero() {
+		fmt.Fprintf(w, "stopping since %s: connections of balancers and transfers end first\n", localTime(s.Stopping))
+	}
 	fmt.Fprintf(w, "confined: files %s, system calls %s\n", s.Files, s.Calls)
 	if r := s.Reload; r.Err != "" {
 		fmt.Fprintf(w, "\nthe reload of %s was refused; generation %d stays in use:\n%s\n", localTime(r.At), r.Generation, indent(r.Err))

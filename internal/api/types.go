@@ -16,6 +16,7 @@ type Status struct {
 	Version    string           `json:"version"`
 	Generation uint64           `json:"generation"` // of the running lab; counts from 1
 	Started    time.Time        `json:"started"`
+	Stopping   time.Time        `json:"stopping,omitzero"` // since when it stops: balancers drain, transfers end; zero: it does not
 	Servers    []Server         `json:"servers"`
 	Addresses  []Address        `json:"addresses,omitempty"` // of clusters and balancers
 	Balancers  []BalancerHealth `json:"balancers,omitempty"`

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,20 +13,27 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // DefaultLab is the lab file of a daemon that is started without --lab.
 const DefaultLab = "/etc/bootlab/lab.yaml"
 
+// adminSocketKey is the key of the socket of the command line.
+const adminSocketKey = "appliance.admin_socket"
+
 // A listenError says why a key of the lab file cannot be listened on.
 type listenError struct {
 	key           string
-	network, addr string // of a port; empty: the admin socket
-	pid           int    // of the daemon that answers on the admin socket; 0: not known
+	network, addr string    // of a port; empty: the admin socket
+	pid           int       // of the daemon that answers on the admin socket; 0: not known
+	stopping      time.Time // since when that daemon stops; zero: it does not, or that is not known
 	err           error
 }
 
@@ -60,7 +68,7 @@ func listenErrors(all []*listenError, lab string) error {
 		}
 	}
 	for _, pid := range slices.Sorted(maps.Keys(held)) {
-		errs = append(errs, anotherBootlab(pid, lab, keysOf(held[pid])))
+		errs = append(errs, newAnother(pid, lab, held[pid]))
 	}
 	if len(forbidden) > 0 {
 		errs = append(errs, fmt.Errorf("%s: %w: start it as root, or with CAP_NET_BIND_SERVICE, or take ports above 1023", keysOf(forbidden), forbidden[0].err))
@@ -70,6 +78,9 @@ func listenErrors(all []*listenError, lab string) error {
 		errs = append(errs, unknown[0])
 	case n > 1:
 		errs = append(errs, fmt.Errorf("%w, as are %d other addresses of %s", unknown[0], n-1, keysOf(unknown)))
+	}
+	if len(errs) == 1 {
+		return errs[0]
 	}
 	return errors.Join(errs...)
 }
@@ -122,14 +133,74 @@ func sameLab(theirs, lab string) bool {
 	return theirs == absolute(lab) || !filepath.IsAbs(theirs) && filepath.Base(theirs) == filepath.Base(lab)
 }
 
-// anotherBootlab is the error of a start beside the daemon with that PID, which listens where the keys say.
-func anotherBootlab(pid int, lab, keys string) error {
-	theirs := labOf(pid)
-	todo := "stop it, or set other addresses or ports"
-	if sameLab(theirs, lab) {
-		todo = "bootlab reload applies a changed lab file; to start it anew, stop it first"
+// An another is the error of a start beside another daemon.
+type another struct {
+	pid      int
+	own      string    // the lab file of this start
+	lab      string    // that of the other daemon; empty: it is ending, and does not show it any more
+	keys     string    // where it listens
+	stopping time.Time // since when it stops, if it serves the same lab; zero: it does not
+}
+
+func newAnother(pid int, lab string, errs []*listenError) *another {
+	e := &another{pid: pid, own: lab, keys: keysOf(errs)}
+	if arguments(pid)[0] == "" { // the kernel has taken its memory back already
+		e.stopping = time.Now()
+		return e
 	}
-	return fmt.Errorf("another bootlab (pid %d, lab file %s) already serves, and has %s: %s", pid, theirs, keys, todo)
+	e.lab = labOf(pid)
+	for _, one := range errs {
+		if !one.stopping.IsZero() && sameLab(e.lab, lab) {
+			e.stopping = one.stopping
+		}
+	}
+	return e
+}
+
+// Error names the other daemon and says what to do.
+func (e *another) Error() string {
+	switch {
+	case !e.stopping.IsZero():
+		return fmt.Sprintf("the daemon of this lab (pid %d) is still stopping, since %s, and has %s: start again once it has ended; kill %d ends it at once", e.pid, e.stopping.Local().Format(time.DateTime), e.keys, e.pid)
+	case sameLab(e.lab, e.own):
+		return fmt.Sprintf("another bootlab (pid %d, lab file %s) already serves, and has %s: bootlab reload applies a changed lab file; to start it anew, stop it first", e.pid, e.lab, e.keys)
+	}
+	return fmt.Sprintf("another bootlab (pid %d, lab file %s) already serves, and has %s: stop it, or set other addresses or ports", e.pid, e.lab, e.keys)
+}
+
+// stopWait is how long a start waits for the daemon of the same lab that is stopping. That one takes less: operations.md has its limits.
+const stopWait = 2 * time.Minute
+
+// closeWait is how long a start waits for ports of the daemon of the same lab whose admin socket is closed: they follow.
+const closeWait = 5 * time.Second
+
+// stopPoll is how often a start looks again.
+const stopPoll = 100 * time.Millisecond
+
+// openAfterStop is openSockets. If the daemon of this lab is stopping, it waits until that has ended.
+func (d *Daemon) openAfterStop(ctx context.Context, l *lab.Lab) (*sockets, error) {
+	var waited *another
+	for began := time.Now(); ; {
+		s, err := openSockets(ctx, d.health, l, d.cfg.Lab)
+		other, is := err.(*another) // alone: what else is in the way does not go away
+		if is && waited != nil && other.pid == waited.pid {
+			other.stopping = waited.stopping // its last sockets are about to be closed
+		}
+		closing := is && sameLab(other.lab, other.own) && !strings.Contains(other.keys, adminSocketKey) && time.Since(began) < closeWait
+		if !is || other.stopping.IsZero() && !closing || ctx.Err() != nil || time.Since(began) > stopWait {
+			return s, err
+		}
+		if waited == nil && !closing {
+			d.log.Info("the daemon of this lab is still stopping: this start waits until it has ended", "pid", other.pid, "stopping_since", other.stopping)
+		}
+		if !closing {
+			waited = other
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(stopPoll):
+		}
+	}
 }
 
 func command(pid int) string {
@@ -181,4 +252,16 @@ func peer(c net.Conn) (pid int) {
 		}
 	})
 	return pid
+}
+
+// stoppingSince asks the daemon on an admin socket since when it stops; zero: it does not, or does not say.
+func stoppingSince(ctx context.Context, socket string) time.Time {
+	ctx, cancel := context.WithTimeout(ctx, saveWait)
+	defer cancel()
+	c, err := api.NewClient(socket, "")
+	if err != nil {
+		return time.Time{}
+	}
+	s, _ := c.Status(ctx) // it may end meanwhile
+	return s.Stopping
 }

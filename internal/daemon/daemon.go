@@ -203,7 +203,7 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 	if err := makeFolders(l.Appliance); err != nil {
 		return nil, err
 	}
-	if d.sockets, err = openSockets(ctx, d.health, l, d.cfg.Lab); err == nil && user != nil {
+	if d.sockets, err = d.openAfterStop(ctx, l); err == nil && user != nil {
 		err = user.Bound(kept(l.Appliance)...) // before the store is read, on every processor
 	}
 	return user, err

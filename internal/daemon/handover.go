@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
@@ -24,7 +25,7 @@ type handover struct {
 	mu        sync.Mutex
 	inherited map[netip.AddrPort]*net.TCPListener // not yet taken
 	packets   map[netip.AddrPort]*net.UDPConn     // not yet taken
-	stopping  bool
+	stopping  time.Time                           // since when the process stops; zero: it does not
 }
 
 // newHandover takes the sockets that this process was started with.
@@ -118,11 +119,11 @@ func (h *handover) keep(name string, addr netip.AddrPort, socket syscall.Conn) {
 func (h *handover) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stopping = true
+	h.stopping = time.Now()
 }
 
-// stops reports whether the process stops.
-func (h *handover) stops() bool {
+// stops returns since when the process stops; zero: it does not.
+func (h *handover) stops() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stopping
@@ -132,7 +133,7 @@ func (h *handover) stops() bool {
 func (h *handover) closed(name string, addr netip.AddrPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.stopping {
+	if h.stopping.IsZero() {
 		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(name, addr))
 	}
 }

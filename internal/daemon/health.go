@@ -244,7 +244,7 @@ func (d *Daemon) serverStates() []api.Server {
 	lb := &states[len(states)-1]
 	lb.Warnings = have.missing(lb.Addrs, reportsAddress(s.Lab))
 	lb.Addrs = withRanges(lb.Addrs, s.Lab)
-	if d.handover.stops() && lb.Serving {
+	if !d.handover.stops().IsZero() && lb.Serving {
 		lb.Serving, lb.Cause, lb.Err = false, "draining", "draining: the daemon stops when connections have ended, after 10 seconds at most"
 	}
 	if note := clockNote(d.clock); note != "" {

@@ -270,13 +270,13 @@ func (e endpoint) withoutIPv6(err error) bool {
 // listenUnix opens the socket of the command line. A stale one is replaced; one that answers belongs to another daemon.
 func listenUnix(ctx context.Context, path string) (net.Listener, *listenError) {
 	refused := func(err error) (net.Listener, *listenError) {
-		return nil, &listenError{key: "appliance.admin_socket", err: err}
+		return nil, &listenError{key: adminSocketKey, err: err}
 	}
 	var d net.Dialer
 	if c, err := d.DialContext(ctx, "unix", path); err == nil {
 		defer func() { _ = c.Close() }()
 		_, taken := refused(fmt.Errorf("another bootlab is running at %s: stop it first", path))
-		taken.pid = peer(c)
+		taken.pid, taken.stopping = peer(c), stoppingSince(ctx, path)
 		return nil, taken
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(path)
@@ -299,9 +299,12 @@ func listenUnix(ctx context.Context, path string) (net.Listener, *listenError) {
 // openSockets opens the socket of the command line and the ports at the start. path is the lab file.
 func openSockets(ctx context.Context, h *health, l *lab.Lab, path string) (*sockets, error) {
 	s := &sockets{health: h, lab: path, open: map[endpoint]*socket{}, start: map[string]func(*socket){}}
-	st, errs := s.openAll(ctx, endpoints(l, ownAddresses(l)))
 	var refused *listenError
-	if s.unix, refused = listenUnix(ctx, l.Appliance.AdminSocket); refused != nil {
+	if s.unix, refused = listenUnix(ctx, l.Appliance.AdminSocket); refused != nil && !refused.stopping.IsZero() {
+		return nil, listenErrors([]*listenError{refused}, path) // the ports that are free by now are not opened to be closed again
+	}
+	st, errs := s.openAll(ctx, endpoints(l, ownAddresses(l)))
+	if refused != nil {
 		errs = append(errs, refused)
 	}
 	if len(errs) > 0 {

@@ -75,20 +75,7 @@ func TestStop(t *testing.T) {
 	}
 	d := start(t, l)
 	m := d.machine(t, "52:54:00:00:ff:06", "10.96.2.2")
-	download := func() (end func() (int64, error)) { // which reads the rest
-		var c net.Conn
-		if err := m.inside(func() (err error) { c, err = net.Dial("tcp", d.addr+":8080"); return err }); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: %s\r\n\r\n", image, d.addr)
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return func() (int64, error) { return io.Copy(io.Discard, resp.Body) }
-	}
-	end := download()
+	end := m.download(t, image)
 	d.signal(syscall.SIGTERM)
 	d.until("new machines are refused", func() bool {
 		c, err := net.Dial("tcp", d.addr+":8080")
@@ -114,7 +101,7 @@ func TestStop(t *testing.T) {
 	}
 
 	d.start()
-	end = download()
+	end = m.download(t, image)
 	d.signal(syscall.SIGTERM)
 	d.until("it stops", func() bool { return strings.Count(d.log.String(), "daemon_stopping") == 2 })
 	d.signal(syscall.SIGTERM)
@@ -122,6 +109,22 @@ func TestStop(t *testing.T) {
 	if n, err := end(); err == nil {
 		t.Errorf("the transfer ended well, after %d bytes", n)
 	}
+}
+
+// download begins a transfer. end reads the rest.
+func (m *machine) download(t *testing.T, path string) (end func() (int64, error)) {
+	t.Helper()
+	var c net.Conn
+	if err := m.inside(func() (err error) { c, err = net.Dial("tcp", m.d.addr+":8080"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: %s\r\n\r\n", path, m.d.addr)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (int64, error) { return io.Copy(io.Discard, resp.Body) }
 }
 
 // TestWithoutLibvirt hides libvirt from the daemon.

@@ -111,7 +111,7 @@ func openLocked(path string, open func(string, int) (disk, error)) (disk, error)
 		case err != nil && !errors.Is(err, syscall.EWOULDBLOCK):
 			return nil, errors.Join(fmt.Errorf("its file system locks no files: put appliance.state on another one, or on NFS with a lock service: %w", err), d.Close())
 		case err != nil && time.Now().After(until):
-			return nil, errors.Join(fmt.Errorf("in use by %s: stop it, or give this one its own appliance.state: %w", holder(path), err), d.Close())
+			return nil, errors.Join(fmt.Errorf("in use by %s: stop it, wait until it has ended if it is stopping, or give this one its own appliance.state: %w", holder(path), err), d.Close())
 		}
 		_ = d.Close() // locked, or replaced by a compaction meanwhile
 	}
