@@ -146,7 +146,7 @@ func TestOf(t *testing.T) {
 		{name: "no document", machine: host, events: toKernel(), state: diagnosis.Stopped, stage: event.StageFiles, cause: "for no config document", do: "kernel's arguments"},
 		{name: "document refused", machine: host, outcome: timeline.Failed, events: toKernel(because(event.ConfigRefused, event.AlreadyRead, "config", "not for this boot of a: x")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "config: this boot has read the document as often", do: "config_reads"},
 		{name: "document does not exist", machine: host, outcome: timeline.Failed, events: toKernel(because(event.ConfigRefused, event.NotFound, "config", "x")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "config: it does not exist", do: "write the document"},
-		{name: "address conflict", machine: host, outcome: timeline.Failed, events: toKernel(event.Event{Kind: event.AddressConflict, Claimed: true, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "another machine uses its address: 02:00:00:00:00:09"},
+		{name: "address conflict", machine: host, outcome: timeline.Failed, events: toKernel(event.Event{Kind: event.AddressConflict, Claimed: true, Reason: event.OtherMachine, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "another machine uses its address: 02:00:00:00:00:09"},
 		{name: "address conflict while it installs", machine: with(func(m *diagnosis.Machine) { m.Install = "installing" }), events: toKernel(ev(event.ConfigServed), event.Event{Kind: event.AddressConflict, Claimed: true, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "its installer or system has sent nothing since", fact: "another machine uses its address: 02:00:00:00:00:09 uses it"},
 		{name: "address conflict, and it goes on", machine: host, events: append(leased(event.ClientPXE), event.Event{Kind: event.AddressConflict, Claimed: true, Err: "02:00:00:00:00:09 uses it"}, ev(event.TFTPServed)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "it did not start"},
 		{name: "others in its name", machine: host, events: toKernel(ev(event.ConfigServed), event.Event{Kind: event.ConfigRefused, Claimed: true, Err: "wrong address"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "has not reported that it is done"},
@@ -163,7 +163,6 @@ func TestOf(t *testing.T) {
 		{name: "live", machine: live, events: toKernel(ev(event.ConfigServed)), state: diagnosis.Done, cause: "its system runs"},
 		{name: "from its disk", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), events: leased(event.ClientOS), state: diagnosis.Done, cause: "its system runs"},
 		{name: "from its disk though armed", machine: host, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "nothing here can restart it"},
-		{name: "from its disk though armed, done", machine: host, outcome: timeline.Done, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "nothing here can restart it"},
 		{name: "its system requests a file", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), outcome: timeline.Done, events: append(leased(event.ClientOS), ev(event.FileMissing, "files/nosuch")), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "marked as installed, and its system requests a file", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.FileMissing, "files/nosuch")}, state: diagnosis.Unknown, cause: "it was marked as installed"},
 		{name: "serves", machine: host, events: append(toKernel(), ev(event.BackendUp)), state: diagnosis.Done, cause: "nothing is wrong"},
@@ -201,6 +200,20 @@ func TestOf(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFromItsDiskThoughArmed: what a system does is kept with the boot that was done before. If the machine was armed since, by a reload, and
+// starts from its disk, that is no complete boot; a lease that its system renews is.
+func TestFromItsDiskThoughArmed(t *testing.T) {
+	t.Parallel()
+	for state, later := range map[string][]event.Event{diagnosis.Stopped: leased(event.ClientOS), diagnosis.Done: {dhcp(event.DHCPAck, event.ClientOS)}} {
+		b := boot(timeline.Done, start, toKernel(later...)...)
+		b.Ended = b.Events[len(b.Events)-len(later)-1].At
+		d := diagnosis.Of([]timeline.Boot{b}, diagnosis.Machine{Host: "a", Known: true, Profile: "p", Install: "armed"}, start.Add(3*time.Hour))
+		if d.State != state || state == diagnosis.Stopped && !strings.Contains(d.Cause, "from its disk, not from the network") {
+			t.Errorf("%s: %s, want %s", d.State, d.Cause, state)
+		}
 	}
 }
 

@@ -124,10 +124,14 @@ func causeOf(cause string, e event.Event) string {
 	if e.Detail != "" && e.Kind.Stage() != event.StageAddress { // there it is the client
 		cause += ": " + e.Detail
 	}
-	if why := e.Reason.Help(); why != "" {
+	why := e.Reason.Help()
+	if e.Kind == event.AddressConflict { // the cause says it
+		why = ""
+	}
+	if why != "" {
 		cause += ": " + why
 	}
-	if e.Err != "" && (e.Reason.Help() == "" || e.Reason == event.NotRendered) {
+	if e.Err != "" && (why == "" || e.Reason == event.NotRendered) {
 		cause += ": " + e.Err
 	}
 	return cause

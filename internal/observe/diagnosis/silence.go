@@ -92,7 +92,12 @@ func (c *boot) finished() (Diagnosis, bool) {
 
 // fromDisk is a machine that started from its disk though it is to be installed.
 func (c *boot) fromDisk() (Diagnosis, bool) {
-	if c.m.Install != "armed" || len(c.own) == 0 || rank(c.own[len(c.own)-1]) != 6 || c.fetched() {
+	since := c.own
+	if c.Outcome == timeline.Done { // what its system has done since is kept with the boot
+		since = slices.DeleteFunc(slices.Clone(since), func(e event.Event) bool { return !e.At.After(c.Ended) })
+	}
+	if c.m.Install != "armed" || len(since) == 0 || rank(since[len(since)-1]) != 6 || fetched(since) ||
+		!slices.ContainsFunc(since, func(e event.Event) bool { return e.Kind == event.DHCPDiscover }) {
 		return Diagnosis{}, false
 	}
 	return stopped("its own system asked for an address: it started from its disk, not from the network, and is to be installed",
@@ -100,15 +105,15 @@ func (c *boot) fromDisk() (Diagnosis, bool) {
 }
 
 // fetched reports whether the machine fetched anything to boot.
-func (c *boot) fetched() bool {
-	return slices.ContainsFunc(c.own, func(e event.Event) bool { r := rank(e); return r >= 3 && r <= 5 })
+func fetched(own []event.Event) bool {
+	return slices.ContainsFunc(own, func(e event.Event) bool { r := rank(e); return r >= 3 && r <= 5 })
 }
 
 // runs is a system that was started, of a machine with nothing to install.
 func (c *boot) runs() (Diagnosis, bool) {
 	last := c.own[len(c.own)-1]
 	switch {
-	case rank(last) == 6 && !c.fetched(), c.m.Install == "" && (rank(last) > 6 || rank(last) == 6 && !c.m.Document):
+	case rank(last) == 6 && !fetched(c.own), c.m.Install == "" && (rank(last) > 6 || rank(last) == 6 && !c.m.Document):
 		return Diagnosis{State: Done, Stage: c.reached(), Since: last.At, Evidence: []event.Event{last}, Cause: "nothing is wrong: its system runs"}, true
 	}
 	return Diagnosis{}, false

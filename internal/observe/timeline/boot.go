@@ -63,6 +63,7 @@ type bootSummary struct {
 	Loading    bool `json:"loading,omitempty"`    // its firmware or boot loader is at work, and may load by TFTP
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
+	System     bool `json:"system,omitempty"`     // once the machine had a system, it asked for an address as one: what firmware does next is another boot
 	Created    bool `json:"created,omitempty"`    // its virtual machine
 	Deleted    bool `json:"deleted,omitempty"`    // likewise: what comes is about another of that name
 }
@@ -83,7 +84,7 @@ func (s *bootSummary) starts(e event.Event) bool {
 	case event.DHCPDiscover:
 		return s.Deleted || s.startsByDiscover(e)
 	case event.ScriptServed:
-		return s.Deleted || s.Loaded || s.Installed
+		return s.Deleted || s.Loaded || s.Installed || s.System
 	case event.ScriptRefused:
 		return s.Deleted || (s.Loaded || s.Installed) && !s.runs()
 	}
@@ -93,9 +94,12 @@ func (s *bootSummary) starts(e event.Event) bool {
 // runs reports whether the machine's system was started, or was there before the first event.
 func (s *bootSummary) runs() bool { return s.Outcome == Done || s.Outcome == None && s.Installed }
 
-// byProgram reports whether e is a request that a program of a system that runs can send, such as curl: it tells nothing of a boot.
+// byProgram reports whether e is of a request that a program of a system that runs can send, such as curl or a DHCP client: it tells nothing
+// of a boot.
 func (s *bootSummary) byProgram(e event.Event) bool {
 	switch e.Kind {
+	case event.DHCPDiscover, event.DHCPOffer, event.DHCPAck:
+		return s.runs() && e.Client == event.ClientOS
 	case event.FileServed, event.FileAborted, event.FileMissing, event.ScriptRefused, event.ConfigRefused, event.TFTPRefused, event.TFTPFailed:
 		return s.runs()
 	}
@@ -106,11 +110,11 @@ func (s *bootSummary) startsByDiscover(e event.Event) bool {
 	silent := e.At.Sub(s.Last)
 	switch e.Client {
 	case event.ClientPXE, event.ClientHTTP:
-		return s.Fetched || s.Installed || s.Asked && silent > firmwarePause
+		return s.Fetched || s.Installed || s.System || s.Asked && silent > firmwarePause
 	case event.ClientIPXE:
-		return s.Scripted || s.Installed || s.Asked && silent > firmwarePause
+		return s.Scripted || s.Installed || s.System || s.Asked && silent > firmwarePause
 	}
-	return s.Installed || s.Asked && silent > systemPause
+	return !s.runs() && (s.Installed || s.Asked && silent > systemPause)
 }
 
 // maxAddrs bounds the addresses that are kept of a machine: one for each NIC, and those before.
@@ -179,6 +183,7 @@ func (s *bootSummary) advance(e event.Event) {
 	}
 	s.Last = e.At
 	if s.byProgram(e) {
+		s.System = s.System || e.Kind == event.DHCPDiscover
 		return
 	}
 	if s.Outcome == None && e.Kind.Mark() {
@@ -204,6 +209,8 @@ func (s *bootSummary) updateProgress(e event.Event) {
 		s.Fetched, s.Scripted, s.Loaded = true, true, false
 	case event.FileServed, event.FileAborted, event.ConfigServed:
 		s.Fetched, s.Loaded = true, s.Scripted
+	case event.InstallArmed:
+		s.Installed = false
 	case event.InstallBooting, event.InstallStarted:
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:

@@ -17,14 +17,15 @@
 //     repeats its DISCOVER for about that long;
 //   - when iPXE asks for an address after a boot that has its script already, as with iPXE in the ROM;
 //   - when a script is fetched after a file or a document was: iPXE fetches autoexec.ipxe and boot.ipxe in a row;
-//   - when an operating system asks for an address after the installer was done, or after ten minutes without an event.
+//   - when an operating system asks for an address after ten minutes without an event, if the boot before it is not done.
 //
 // What is done to a machine that has sent nothing, such as the creation of its virtual machine, or that it is armed or marked as installed,
 // is kept like a boot whose outcome is None. A boot that is under way ends with the machine: when it is deleted. That an operation on it
 // fails is an event, and fails no boot.
 //
 // A boot is done when its installer is, when the machine is sent to its own disk, or when the system that it fetched has an address. What
-// comes later makes it no longer; what programs of the system request, or are refused, neither starts nor fails a boot.
+// comes later makes it no longer; what programs of the system request, or are refused, neither starts nor fails a boot. Its DHCP client is
+// one of them: an installed machine that starts from its disk, without the network, has no boot.
 //
 // Every other event, such as a renewed lease, belongs to the boot before it. So does what a balancer sees of the machine, which makes no
 // boot longer, and is not kept before the first boot. So does a refused request in the machine's name from an address that is not its own:
