@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,8 +89,8 @@ func answers() (persistent, last []byte) {
 	return append([]byte(head+"\r\n"), content...), append([]byte(head+"Connection: close\r\n\r\n"), content...)
 }
 
-// answerAll answers every request on one thread, by epoll(7): a server of the standard library would need more CPU than the
-// balancers that it is there to measure. It expects a request in one piece, as the load sends it.
+// answerAll answers every request on one thread, by epoll(7) and by system calls of which the Go runtime does not know: a server of the
+// standard library would need more CPU than the balancers that it is there to measure. It expects a request in one piece, as the load sends it.
 func answerAll(at netip.AddrPort) error {
 	runtime.LockOSThread()
 	listener, err := listenRaw(at)
@@ -109,11 +110,16 @@ func answerAll(at netip.AddrPort) error {
 	persistent, last := answers()
 	events, buf := make([]unix.EpollEvent, 256), make([]byte, 16<<10)
 	for {
-		n, err := unix.EpollWait(poll, events, -1)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return os.NewSyscallError("epoll_wait", err)
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+		if n == 0 {
+			n, _, errno = unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), ^uintptr(0), 0, 0)
 		}
-		for _, e := range events[:max(n, 0)] {
+		if errno == unix.EINTR {
+			continue
+		} else if errno != 0 {
+			return os.NewSyscallError("epoll_pwait", errno)
+		}
+		for _, e := range events[:n] {
 			fd := int(e.Fd)
 			if fd == listener {
 				if conn, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC); err == nil {
@@ -122,19 +128,25 @@ func answerAll(at netip.AddrPort) error {
 				}
 				continue
 			}
-			n, err := unix.Read(fd, buf)
-			ends := n <= 0 && err != unix.EAGAIN || bytes.Contains(buf[:max(n, 0)], []byte("Connection: close"))
+			n, errno := rawCall(unix.SYS_READ, fd, buf)
+			ends := n <= 0 && errno != unix.EAGAIN || bytes.Contains(buf[:max(n, 0)], []byte("Connection: close"))
 			switch {
 			case n > 0 && ends:
-				_, _ = unix.Write(fd, last)
+				_, _ = rawCall(unix.SYS_WRITE, fd, last)
 			case n > 0:
-				_, _ = unix.Write(fd, persistent)
+				_, _ = rawCall(unix.SYS_WRITE, fd, persistent)
 			}
 			if ends {
 				_ = unix.Close(fd)
 			}
 		}
 	}
+}
+
+// rawCall reads from a descriptor that does not block, or writes to it; n is negative after an error.
+func rawCall(call uintptr, fd int, b []byte) (n int, errno syscall.Errno) {
+	r, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	return int(r), errno
 }
 
 func listenRaw(at netip.AddrPort) (fd int, err error) {

@@ -73,12 +73,19 @@ func (r *report) fail(t turn, err error) {
 // disturbs is the part of one CPU that other processes may use during a sample.
 const disturbs = 0.10
 
+// recovery is the pause before a sample is taken again: a hypervisor that took the processors from a machine for its long load gives
+// them back when it has been idle for some seconds.
+const recovery = 10 * time.Second
+
 // measure takes one sample, again if other processes used the machine meanwhile, and keeps the least disturbed. take returns the values,
 // and the part of a CPU that other processes used.
 func (b *bench) measure(out *report, t turn, rows []row, take func() (values, float64, error)) {
 	var best values
 	least := 0.0
 	for try := range 1 + b.retakes {
+		if try > 0 {
+			time.Sleep(recovery)
+		}
 		got, foreign, err := take()
 		if err != nil {
 			out.fail(t, err)
