@@ -123,7 +123,7 @@ func BenchmarkZoneFile(b *testing.B) {
 	}
 	l := &lab.Lab{Zones: []*lab.Zone{{Origin: "big.test.", File: "/big.zone"}}}
 	read := func(string, string) ([]byte, error) { return []byte(text.String()), nil }
-	before, err := CompileWith(l, read)
+	before, err := Compile(l, read)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func BenchmarkZoneFile(b *testing.B) {
 		name string
 		do   func()
 	}{
-		{"compile", func() { _, err = CompileWith(l, read) }},
+		{"compile", func() { _, err = Compile(l, read) }},
 		{"contents", func() { before.zones[0].content = &contentHash{}; before.Contents() }},
 		{"changes", func() {
 			var c changes

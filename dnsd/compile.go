@@ -54,10 +54,6 @@ const (
 	classIN = 1
 )
 
-// Compile returns the table of a lab without reading any file: a zone that stands in a file answers SERVFAIL. The error is
-// a lab.Problems with the place of every bad line.
-func Compile(l *lab.Lab) (*Table, error) { return CompileWith(l, nil) }
-
 // A ReadFile returns the content of the file of an absolute path. below is empty, or a folder that the path is in and that no link may
 // lead out of: then the error is ErrLinkOutside.
 type ReadFile func(path, below string) ([]byte, error)
@@ -65,14 +61,10 @@ type ReadFile func(path, below string) ([]byte, error)
 // ErrLinkOutside is why a file is not included.
 var ErrLinkOutside = errors.New("a link leads outside the folder of the zone file, or is not relative")
 
-// CompileWith returns the table of a lab. A file that cannot be read is a warning of the table, and its zone answers SERVFAIL; what is wrong
-// inside a file is an error.
-func CompileWith(l *lab.Lab, readFile ReadFile) (*Table, error) {
-	return CompileUpdated(l, readFile, nil)
-}
-
-// CompileUpdated is CompileWith for zones that dynamic updates have changed. What no longer goes together with the lab is a warning.
-func CompileUpdated(l *lab.Lab, readFile ReadFile, updates []RRSet) (*Table, error) {
+// Compile returns the table of a lab, with what dynamic updates have made of its zones. A file that cannot be read, and an update that no
+// longer goes together with the lab, is a warning of the table, and the zone of such a file answers SERVFAIL; what is wrong inside a file is
+// an error, with its place, among the lab.Problems. Without readFile no file can be read.
+func Compile(l *lab.Lab, readFile ReadFile, updates ...RRSet) (*Table, error) {
 	b := newBuilder(l)
 	for _, z := range l.Zones {
 		b.addZone(z)

@@ -4,7 +4,7 @@
 // forwarder for everything else. It never decides a name or an address (internal/lab does), never resolves iteratively, and
 // is the only importer of miekg/dns, none of whose types appear in its API.
 //
-//	table, err := dnsd.CompileWith(l, readFile) // err lists every bad zone line with its place
+//	table, err := dnsd.Compile(l, readFile) // err lists every bad zone line with its place
 //	s, err := dnsd.New(dnsd.Config{}, dnsd.Deps{
 //		Table: func() *dnsd.Table { return snapshot.Load().DNS },
 //		Now:   time.Now, Log: log, Registerer: reg, Leases: book,

@@ -155,7 +155,7 @@ func TestOverTLS(t *testing.T) {
 	server := func(name, ca string) *Server {
 		l := forwardingLab()
 		l.DNS.Forward = []lab.NameServer{{Addr: to, TLS: name, CAFile: ca}}
-		table, err := CompileWith(l, onDisk)
+		table, err := Compile(l, onDisk)
 		if err != nil || len(table.Warnings()) > 0 {
 			t.Fatal(err, table.Warnings())
 		}

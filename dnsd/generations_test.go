@@ -37,7 +37,7 @@ func generationTable(t testing.TB, generation int) *Table {
 	}
 	l := &lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"}}}
 	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.1/32")}}
-	table, err := CompileWith(l, files(map[string]string{"/z": text.String()}))
+	table, err := Compile(l, files(map[string]string{"/z": text.String()}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func derived(origin string, records ...string) *lab.Zone {
 
 func compile(t testing.TB, l *lab.Lab) *Table {
 	t.Helper()
-	table, err := Compile(l)
+	table, err := Compile(l, nil)
 	if err != nil {
 		t.Fatalf("compile: %v", err)
 	}

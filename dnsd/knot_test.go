@@ -85,7 +85,7 @@ func TestBesidePeers(t *testing.T) {
 					add(cut, fmt.Sprintf("$ORIGIN %s\n$TTL 60\n@ SOA ns.invalid. h.invalid. 1 2 3 4 60\n@ NS ns.invalid.\n@ A 192.0.2.99\n* TXT child\n", cut))
 				}
 			}
-			table, err := CompileWith(l, onDisk)
+			table, err := Compile(l, onDisk)
 			if err != nil {
 				t.Fatal(err)
 			}

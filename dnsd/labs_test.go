@@ -39,7 +39,7 @@ func TestLabs(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			table, err := CompileWith(loadLab(t, name), onDisk)
+			table, err := Compile(loadLab(t, name), onDisk)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -113,7 +113,7 @@ func signedLab(last int, serial uint32, notify ...lab.Secondary) *Table {
 	l := &lab.Lab{Zones: []*lab.Zone{z}}
 	l.DNS.Keys = []lab.TSIGKey{{Name: testKey, Algorithm: "hmac-sha256", SecretFile: "/plain"}}
 	l.DNS.Transfer, l.DNS.Notify = []lab.Access{{Key: testKey}}, notify
-	t, err := CompileWith(l, keyFiles)
+	t, err := Compile(l, keyFiles)
 	if err != nil {
 		panic(err)
 	}

@@ -27,7 +27,7 @@ func TestResolvConf(t *testing.T) {
 		l := forwardingLab()
 		l.Appliance.DNS = lab.Listen{netip.MustParseAddrPort("127.0.0.1:53"), netip.AddrPortFrom(netip.Addr{}, 53)}
 		l.DNS.Forward = []lab.NameServer{{File: "/etc/resolv.conf"}}
-		table, err := CompileWith(l, func(string, string) ([]byte, error) {
+		table, err := Compile(l, func(string, string) ([]byte, error) {
 			if tt.text == "MISSING" {
 				return nil, errNoFile
 			}

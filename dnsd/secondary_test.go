@@ -28,7 +28,7 @@ func secondaryLab(n, last int, serial uint32, knot netip.AddrPort) *Table {
 	}
 	l := &lab.Lab{Zones: []*lab.Zone{z}}
 	l.DNS.Transfer, l.DNS.Notify = []lab.Access{{From: netip.MustParsePrefix("127.0.0.1/32")}}, []lab.Secondary{{Addr: knot}}
-	t, err := Compile(l)
+	t, err := Compile(l, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -247,7 +247,7 @@ $GENERATE 0-2 control-plane$ A 192.168.1.9$
 		}
 		return []byte(file), nil
 	}
-	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{
+	table, err := Compile(&lab.Lab{Zones: []*lab.Zone{
 		{Origin: "example.com.", File: "/lab/zones/example.com"},
 		{Origin: "gone.test.", File: "/lab/zones/gone"},
 	}}, read)
@@ -291,7 +291,7 @@ func TestProblems(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Compile(&lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", tt.line)}})
+			_, err := Compile(&lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", tt.line)}}, nil)
 			switch {
 			case err == nil:
 				t.Fatal("compiled")
@@ -373,7 +373,7 @@ func TestChildHere(t *testing.T) {
 // TestSubnet6: clients of a network's IPv6 subnet may use the forwarder.
 func TestSubnet6(t *testing.T) {
 	t.Parallel()
-	table, err := Compile(&lab.Lab{Networks: []*lab.Network{{Name: "n", Subnet: netip.MustParsePrefix("10.0.0.0/24"), Subnet6: netip.MustParsePrefix("fd00:16::/64")}}})
+	table, err := Compile(&lab.Lab{Networks: []*lab.Network{{Name: "n", Subnet: netip.MustParsePrefix("10.0.0.0/24"), Subnet6: netip.MustParsePrefix("fd00:16::/64")}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func TestBesideCNAME(t *testing.T) {
 		{"a.z.test. CNAME", "NOERROR aa\nan a.z.test. CNAME www.z.test."},
 		{"a.z.test. KEY", "NOERROR aa\nns z.test. SOA z.test."},
 	})
-	if _, err := Compile(&lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "a CNAME www", "a CNAME www2")}}); err == nil {
+	if _, err := Compile(&lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "a CNAME www", "a CNAME www2")}}, nil); err == nil {
 		t.Error("two CNAMEs at a name are taken")
 	}
 }

@@ -48,7 +48,7 @@ func keyedLab(file string) *lab.Lab {
 
 func compileFiles(t testing.TB, l *lab.Lab) *Table {
 	t.Helper()
-	table, err := CompileWith(l, keyFiles)
+	table, err := Compile(l, keyFiles)
 	if err != nil {
 		t.Fatal(err)
 	}

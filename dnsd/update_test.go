@@ -44,7 +44,7 @@ func (u *updatedLab) use(t testing.TB) {
 	for _, s := range u.sets {
 		all = append(all, s)
 	}
-	table, err := CompileUpdated(u.lab, keyFiles, all)
+	table, err := Compile(u.lab, keyFiles, all...)
 	if err != nil {
 		t.Errorf("compile: %v", err)
 		return
@@ -478,7 +478,7 @@ func FuzzUpdate(f *testing.F) {
 		}
 		f.Add(packed)
 	}
-	table, err := CompileUpdated(updateLab(), keyFiles, nil)
+	table, err := Compile(updateLab(), keyFiles)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -493,7 +493,7 @@ func FuzzUpdate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		after, err := CompileUpdated(updateLab(), keyFiles, sets)
+		after, err := Compile(updateLab(), keyFiles, sets...)
 		if err != nil {
 			t.Fatalf("%v\n%+v", err, sets)
 		}

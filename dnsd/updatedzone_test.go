@@ -22,7 +22,7 @@ func TestUpdateOfOneZone(t *testing.T) {
 	open := zoneOfLines("open.test.", "www A 192.0.2.1")
 	open.Update = []lab.Access{{Key: testKey}}
 	l.Zones = append(l.Zones, open)
-	table, err := CompileUpdated(l, keyFiles, nil)
+	table, err := Compile(l, keyFiles)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestUpdateOfOneZone(t *testing.T) {
 				t.Fatalf("update of z.test. made a new %s", z.text)
 			}
 		}
-		whole, err := CompileUpdated(l, keyFiles, all)
+		whole, err := Compile(l, keyFiles, all...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestUpdatesOfAllZonesAreBounded(t *testing.T) {
 	if size := sizeOf(kept); size.octets != maxUpdateOctets {
 		t.Fatalf("there is room for %d octets, want %d", size.octets, maxUpdateOctets)
 	}
-	table, err := CompileUpdated(l, keyFiles, kept)
+	table, err := Compile(l, keyFiles, kept...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestMalformedStoredUpdates(t *testing.T) {
 		many = append(many, RRSet{Zone: "z.test.", Name: "n.z.test.", Type: fmt.Sprintf("TYPE%d", 65000+i), TTL: 60, Data: [][]byte{{1}}})
 	}
 	cname := RRSet{Zone: "z.test.", Name: "n.z.test.", Type: "CNAME", TTL: 60, Data: [][]byte{[]byte("\x01a\x00")}}
-	table, err := CompileUpdated(updateLab(), keyFiles, append(many, good, cname))
+	table, err := Compile(updateLab(), keyFiles, append(many, good, cname)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func BenchmarkUpdate(b *testing.B) {
 			}
 		}
 		l.Zones = append(l.Zones, &lab.Zone{Origin: "small.test.", Update: []lab.Access{{Key: testKey}}})
-		table, err := CompileUpdated(l, keyFiles, all)
+		table, err := Compile(l, keyFiles, all...)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -222,7 +222,7 @@ func FuzzZoneLines(f *testing.F) {
 		if strings.Contains(strings.ToUpper(text), "GENERATE") && len(text) > 60 {
 			return // slow, not wrong
 		}
-		compiled, err := Compile(&lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", strings.Split(text, "\n")...)}})
+		compiled, err := Compile(&lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", strings.Split(text, "\n")...)}}, nil)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "lab.yaml:") {
 				t.Fatalf("a problem without a place: %v", err)
@@ -233,7 +233,7 @@ func FuzzZoneLines(f *testing.F) {
 		if err := compiled.WriteZones(&shown); err != nil {
 			t.Fatal(err)
 		}
-		second, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "shown"}}},
+		second, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "shown"}}},
 			func(string, string) ([]byte, error) { return []byte(shown.String()), nil })
 		if err != nil {
 			t.Fatalf("what was shown does not compile: %v\n%s", err, shown.String())

@@ -57,7 +57,7 @@ z:12:10: zone z.test.: "192.0.2.7" is not an IPv6 address
 z:13:14: zone z.test.: "etcd-0" is not a number of an SRV record: want priority, weight, port and target, as in SRV 0 10 2380 etcd-0
 z:16:1: zone z.test.: the line ends before the record does
 z:17:1: zone z.test.: host.other.example. is not in the zone z.test.`
-	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/z"}}}, files(map[string]string{"/lab/z": text}))
+	table, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/z"}}}, files(map[string]string{"/lab/z": text}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestBadZoneFile(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/zones/z"}, zoneOfLines("good.test.", "@ A 192.0.2.9")}},
+			table, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/zones/z"}, zoneOfLines("good.test.", "@ A 192.0.2.9")}},
 				files(map[string]string{"/lab/zones/z": head + tt.text + "\n", "/etc/passwd": "root"}))
 			if err != nil {
 				t.Fatalf("one bad file refuses the whole lab: %v", err)
@@ -115,7 +115,7 @@ func TestBadZoneFile(t *testing.T) {
 // TestGenerateTTL: what $GENERATE makes has the TTL of $TTL, unless it has its own.
 func TestGenerateTTL(t *testing.T) {
 	t.Parallel()
-	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"},
+	table, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"},
 		zoneOfLines("lines.test.", "$TTL 7m", "$GENERATE 1-2 a$ A 10.0.0.$", "$GENERATE 1-1 b$ 9 A 10.0.0.$", "$GENERATE 1-1 c$ IN A 10.0.0.$")}},
 		files(map[string]string{"/z": "$TTL 2h\n$GENERATE 1-2 a$ A 10.0.0.$\n$TTL 5m\n$generate 1-2\tb$  TXT \"x  $\"\n$GENERATE 1-1 c$ IN 9 A 10.0.0.$\n"}))
 	if err != nil {
@@ -140,7 +140,7 @@ func TestGenerateTTL(t *testing.T) {
 // they are watched.
 func TestInclude(t *testing.T) {
 	t.Parallel()
-	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/zones/z"}}}, files(map[string]string{
+	table, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/zones/z"}}}, files(map[string]string{
 		"/lab/zones/z":            "$TTL 60\n@ NS ns\nns A 192.0.2.1\n$INCLUDE sub/hosts\n$INCLUDE sub/hosts deep\nlast A 192.0.2.3\n",
 		"/lab/zones/sub/hosts":    "www A 192.0.2.2\n$INCLUDE more\n",
 		"/lab/zones/sub/more":     "more A 192.0.2.4\n",
@@ -161,7 +161,7 @@ func TestInclude(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	for _, path := range []string{"../../secrets/not.public", "/lab/secrets/not.public", "sub/../../../lab/secrets/not.public"} {
-		table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/zones/z"}}}, files(map[string]string{
+		table, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/zones/z"}}}, files(map[string]string{
 			"/lab/zones/z": "$INCLUDE " + path + "\n", "/lab/secrets/not.public": "www A 6.6.6.6\n"}))
 		if err != nil || len(table.BadFiles()) != 1 || !strings.Contains(table.BadFiles()[0].Error(), errOutside.Error()) {
 			t.Errorf("%s: %v %v", path, err, table.BadFiles())
@@ -253,7 +253,7 @@ func TestZoneFilesOnDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "b"), []byte("www A 192.0.2.2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: filepath.Join(dir, "a")}}}, onDisk)
+	table, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: filepath.Join(dir, "a")}}}, onDisk)
 	if err != nil || len(table.BadFiles()) > 0 {
 		t.Fatal(err, table.BadFiles())
 	}
@@ -263,7 +263,7 @@ func TestZoneFilesOnDisk(t *testing.T) {
 // TestZoneFileOfAnyBytes: a zone file with an error in a word that is no UTF-8 is an error of that zone, and has its place.
 func TestZoneFileOfAnyBytes(t *testing.T) {
 	t.Parallel()
-	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"}}}, func(string, string) ([]byte, error) { return []byte("@ NS ns\nwww A \xa3\n"), nil })
+	table, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"}}}, func(string, string) ([]byte, error) { return []byte("@ NS ns\nwww A \xa3\n"), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func FuzzZoneText(f *testing.F) {
 func compareZoneText(t *testing.T, text string) {
 	t.Helper()
 	read := func(text string) ([]ZoneFile, bool) {
-		table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"}}}, func(string, string) ([]byte, error) { return []byte(text), nil })
+		table, err := Compile(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"}}}, func(string, string) ([]byte, error) { return []byte(text), nil })
 		if err != nil {
 			t.Fatal(err)
 		}

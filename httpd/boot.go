@@ -63,17 +63,8 @@ type Table struct {
 	mirrors map[string]*lab.Mirror // by name
 }
 
-// Compile makes the table of l. It is pure; its errors are lab.Problems.
-func Compile(l *lab.Lab) (*Table, error) {
-	files, err := files.Compile(l)
-	if err != nil {
-		return nil, err
-	}
-	return NewTable(l, files), nil
-}
-
-// NewTable makes a table of a lab whose files were compiled already, for a caller that also serves them by TFTP.
-func NewTable(l *lab.Lab, files *files.Files) *Table {
+// Compile makes the table of a lab whose files are compiled already: TFTP serves the same.
+func Compile(l *lab.Lab, files *files.Files) *Table {
 	t := &Table{files: files, mirrors: make(map[string]*lab.Mirror, len(l.Mirrors))}
 	for _, m := range l.Mirrors {
 		t.mirrors[m.Name] = m

@@ -27,6 +27,7 @@ import (
 
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -272,18 +273,19 @@ func newBootServer(t testing.TB, limits httpd.Limits, files map[string][]byte) *
 // serve applies a lab with one profile and these mirrors.
 func (w *bootServer) serve(t testing.TB, mirrors ...*lab.Mirror) {
 	t.Helper()
-	table, err := httpd.Compile(&lab.Lab{
+	l := &lab.Lab{
 		Appliance: lab.Appliance{Files: w.dir},
 		Profiles: []*lab.Profile{{
 			Name: "p", Kernel: "images/vmlinuz", Initrd: []string{"images/initrd.img", "images/gone.img"}, Rootfs: "images/link",
 			Config: "public/secret.ign",
 		}},
 		Mirrors: mirrors, Images: []*lab.Image{{Path: "images/initrd.img"}, {Path: "public/fcos"}, {Path: "public/dir"}},
-	})
+	}
+	allowed, err := files.Compile(l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.table.Store(table)
+	w.table.Store(httpd.Compile(l, allowed))
 }
 
 // end stops the server and fails the test unless it ends well.

@@ -4,7 +4,7 @@
 // goroutine for each transfer, and the limit of transfers. It never accepts a file, never lists a folder, never decides what a
 // machine boots, and serves no file that package files does not allow.
 //
-//	table, err := tftpd.Compile(l)
+//	table := tftpd.Compile(l, files)
 //	s, err := tftpd.New(tftpd.Config{}, tftpd.Deps{Table: current, Firmware: firmware.FS(dir), Scripts: boot, …})
 //	conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: 69})
 //	err = s.Serve(ctx, conn) // nil when ctx ends and transfers have finished

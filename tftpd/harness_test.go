@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/boot"
+	bootfiles "github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -164,10 +165,11 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 		}
 		l.Appliance.Files = dir
 	}
-	table, err := tftpd.Compile(l)
+	allowed, err := bootfiles.Compile(l)
 	if err != nil {
 		t.Fatal(err)
 	}
+	table := tftpd.Compile(l, allowed)
 	s := &testServer{dir: dir, files: files, events: recorder{make(chan event.Event, 10_000)}, received: make(chan string, 10_000), registry: prometheus.NewRegistry()}
 	server, err := tftpd.New(c.Config, tftpd.Deps{
 		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},

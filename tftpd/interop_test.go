@@ -18,6 +18,7 @@ import (
 
 	pin "github.com/pin/tftp/v3"
 
+	bootfiles "github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/tftpd"
@@ -301,8 +302,10 @@ func BenchmarkCompile(b *testing.B) {
 	l := manyHosts(10_000)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := tftpd.Compile(l); err != nil {
+		allowed, err := bootfiles.Compile(l)
+		if err != nil {
 			b.Fatal(err)
 		}
+		tftpd.Compile(l, allowed)
 	}
 }

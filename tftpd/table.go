@@ -15,17 +15,8 @@ type Table struct {
 	files *files.Files
 }
 
-// Compile returns the table of a lab. It does no I/O. Errors are lab.Problems.
-func Compile(l *lab.Lab) (*Table, error) {
-	files, err := files.Compile(l)
-	if err != nil {
-		return nil, err
-	}
-	return NewTable(l, files), nil
-}
-
-// NewTable returns the table of a lab whose files are compiled already, to be served by HTTP too.
-func NewTable(l *lab.Lab, files *files.Files) *Table { return &Table{lab: l, files: files} }
+// Compile returns the table of a lab whose files are compiled already: HTTP serves the same.
+func Compile(l *lab.Lab, files *files.Files) *Table { return &Table{lab: l, files: files} }
 
 // answers reports whether requests from an address are answered with more than an error. The source of a request can be forged, and what
 // is sent there is longer than the request: unknown clients must not use the server to flood others.

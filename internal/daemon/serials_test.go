@@ -30,7 +30,7 @@ func TestSerials(t *testing.T) {
 		return z
 	}
 	assigned := func(s *serials, zones ...*lab.Zone) map[string]uint32 {
-		table, err := dnsd.Compile(&lab.Lab{Zones: zones})
+		table, err := dnsd.Compile(&lab.Lab{Zones: zones}, nil)
 		must(t, err)
 		got := map[string]uint32{}
 		for _, c := range s.assign(table).Contents() {

@@ -20,6 +20,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
@@ -141,12 +142,13 @@ func newBootServer(t *testing.T, l *lab.Lab, table *boot.Table) *bootServer {
 		t.Fatal(err)
 	}
 	bootService := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Discovered: book, Leases: w, Neighbours: w, Loops: bootloop.New(clock), Events: w})
-	files, err := httpd.Compile(l)
+	allowed, err := files.Compile(l)
 	if err != nil {
 		t.Fatal(err)
 	}
+	served := httpd.Compile(l, allowed)
 	w.http, err = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
-		Table: func() *httpd.Table { return files }, Boot: bootService, Firmware: fstest.MapFS{}, Leases: w, Mirrors: noMirrors{}, Events: w,
+		Table: func() *httpd.Table { return served }, Boot: bootService, Firmware: fstest.MapFS{}, Leases: w, Mirrors: noMirrors{}, Events: w,
 		Registerer: prometheus.NewRegistry(), Log: quiet, Now: clock,
 	})
 	if err != nil {

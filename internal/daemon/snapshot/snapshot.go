@@ -40,8 +40,8 @@ func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	s.DHCP = dhcpd.Compile(l)
 	files, err := files.Compile(l) // the same for TFTP and HTTP
 	errs[0] = err
-	s.TFTP, s.HTTP = tftpd.NewTable(l, files), httpd.NewTable(l, files)
-	s.DNS, errs[1] = dnsd.CompileUpdated(l, readDNSFile, updates)
+	s.TFTP, s.HTTP = tftpd.Compile(l, files), httpd.Compile(l, files)
+	s.DNS, errs[1] = dnsd.Compile(l, readDNSFile, updates...)
 	s.LB = lbproxy.Compile(l)
 	s.Virt, errs[2] = virt.Compile(l)
 	s.Boot, errs[3] = boot.Compile(l)
@@ -91,10 +91,10 @@ func ZoneProblems(l *lab.Lab) (problems lab.Problems) {
 			records.Zones = append(records.Zones, alone)
 		}
 	}
-	if _, err := dnsd.CompileWith(records, readDNSFile); err != nil {
+	if _, err := dnsd.Compile(records, readDNSFile); err != nil {
 		_ = errors.As(err, &problems) // it is always Problems
 	}
-	if t, err := dnsd.CompileWith(files, readDNSFile); err == nil {
+	if t, err := dnsd.Compile(files, readDNSFile); err == nil {
 		problems = append(problems, t.BadFiles()...)
 	}
 	return problems
