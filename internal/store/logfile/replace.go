@@ -39,9 +39,6 @@ func Hold(path string) (*Held, error) {
 	return &Held{path: path, disk: d}, nil
 }
 
-// Exists reports whether there is a file.
-func (h *Held) Exists() bool { return h.disk != nil }
-
 // Read calls fn for every key that can be read and returns what is lost. It is an error, and fn is not called, if the file is of
 // another format or cannot be read at all.
 func (h *Held) Read(fn func(key string, value []byte)) ([]Loss, error) {
