@@ -414,13 +414,12 @@ func BenchmarkRestart(b *testing.B) {
 		}
 		b.StartTimer()
 		began := time.Now()
-		read := NewReader()
-		s, damage, err := logfile.Open(path, logfile.Follower{Prefix: KeyPrefix, Change: read.Change})
+		s, damage, err := logfile.Open(path)
 		inStore += time.Since(began)
 		if err != nil || len(damage) > 0 {
 			b.Fatal(err, damage)
 		}
-		book, err := read.Open(s, time.Now)
+		book, err := Open(b.Context(), s, time.Now)
 		b.StopTimer()
 		if err != nil || len(book.All()) != n {
 			b.Fatal(err)

@@ -4,9 +4,8 @@
 // to machines. It never sees a packet or a socket. Of the lab it knows the pools, which the caller passes.
 //
 //	clock, err := leases.OpenClock(ctx, store, leases.SystemHost())
-//	book, err := leases.Open(ctx, store, clock.Now) // or a Reader's, which gets the leases while the store opens
 //	pool := leases.NewPool(first, last, table.Reserved)
-//	book.Serve(pool)
+//	book, err := leases.Open(ctx, store, clock.Now, pool)
 //
 //	addr, fresh, err := book.Offer(leases.Request{MAC: mac, Subnet: subnet, Pool: pool, Requested: requested}) // DISCOVER
 //	if book.Decide(mac, pool, addr).Free {                                                           // REQUEST

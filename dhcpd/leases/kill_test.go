@@ -29,14 +29,13 @@ func TestMain(m *testing.M) {
 
 func killPool() *Pool { return NewPool(ip("10.0.0.0"), ip("10.0.63.255"), nil) }
 
-// openFile opens a state file as the daemon does: what the store reads makes the book.
+// openFile opens a state file as the daemon does.
 func openFile(path string, pools ...*Pool) (*logfile.Store, *Book, error) {
-	read := NewReader()
-	s, _, err := logfile.Open(path, logfile.Follower{Prefix: KeyPrefix, Change: read.Change})
+	s, _, err := logfile.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := read.Open(s, time.Now, pools...)
+	b, err := Open(context.Background(), s, time.Now, pools...)
 	return s, b, err
 }
 

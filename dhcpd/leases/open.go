@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,67 +11,14 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// A Reader collects the leases of a store before there is a book. A store that reads its file from start to end can pass them on meanwhile,
-// so that nothing is read twice.
-type Reader struct {
-	entries     slab[entry]
-	byAddr      map[uint32]uint32
-	undecodable map[string]error // by key
-}
-
-// NewReader returns a Reader without leases.
-func NewReader() *Reader {
-	return &Reader{byAddr: map[uint32]uint32{}, undecodable: map[string]error{}}
-}
-
-// Change takes a change of a key below KeyPrefix. Changes of one key come in their order.
-func (r *Reader) Change(op store.Op) {
-	delete(r.undecodable, op.Key)
-	a, err := parseKey(op.Key)
-	if err == nil && !op.Delete {
-		var s stamp
-		var blob string
-		if s, blob, err = parseRecord(op.Key, op.Value); err == nil {
-			r.put(a, s, blob)
-			return
-		}
-	}
-	if !op.Delete {
-		r.undecodable[op.Key] = err
-	}
-	if i := r.byAddr[a]; i != 0 && a != 0 {
-		delete(r.byAddr, a)
-		r.entries.give(i)
-	}
-}
-
-func (r *Reader) put(a uint32, s stamp, blob string) {
-	i := r.byAddr[a]
-	if i == 0 {
-		i = r.entries.take()
-		r.byAddr[a] = i
-	}
-	e := r.entries.at(i)
-	e.addr = a
-	e.write(s, blob)
-}
-
-// Open makes a book of the leases that were read, which are those in s, and serves the pools. It does not own s. now is the clock; it is
-// asked without a lock held. The Reader is of no use then. An unreadable record is lost, if s counts losses, else an error, ErrRecord: to
-// overlook it could give one address to two machines.
-func (r *Reader) Open(s store.Store, now func() time.Time, pools ...*Pool) (*Book, error) {
+// Open makes a book of the leases in s, which it does not own, and serves the pools. now is the clock; it is asked without a lock held. An
+// unreadable record is lost, if s counts losses, else an error, ErrRecord: to overlook it could give one address to two machines.
+func Open(ctx context.Context, s store.Store, now func() time.Time, pools ...*Pool) (*Book, error) {
 	if s == nil {
 		panic("leases: Open: store is nil")
 	}
 	if now == nil {
 		panic("leases: Open: now is nil")
-	}
-	var bad store.Undecodable
-	for _, key := range slices.Sorted(maps.Keys(r.undecodable)) {
-		bad.Add(key, r.undecodable[key])
-	}
-	if err := bad.MarkLost(s); err != nil {
-		return nil, fmt.Errorf("open lease book: %w", err)
 	}
 	b := &Book{
 		store: s, now: now, seed: maphash.MakeSeed(),
@@ -82,37 +27,46 @@ func (r *Reader) Open(s store.Store, now func() time.Time, pools ...*Pool) (*Boo
 	b.committer.touched, b.committer.names = map[uint64]struct{}{}, map[nameHash]*Change{}
 	b.wheel.swept = seconds(now())
 	b.serveLocked(pools)
-	b.entries, b.byAddr = r.entries, r.byAddr
+	if err := b.readLocked(ctx); err != nil {
+		return nil, fmt.Errorf("open lease book: %w", err)
+	}
 	b.updateEntriesLocked(b.indexLocked())
 	return b, nil
 }
 
-// Open reads the leases in s and makes a book of them, as Reader.Open does.
-func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, error) {
-	if s == nil {
-		panic("leases: Open: store is nil")
-	}
-	r := NewReader()
-	err := s.Scan(ctx, KeyPrefix, func(key string, value []byte) error {
-		r.Change(store.Op{Key: key, Value: value})
+// readLocked makes entries of the leases in the store. They are in no index then.
+func (b *Book) readLocked(ctx context.Context) error {
+	var bad store.Undecodable
+	err := b.store.Scan(ctx, KeyPrefix, func(key string, value []byte) error {
+		a, err := parseKey(key)
+		if err != nil {
+			bad.Add(key, err)
+			return nil
+		}
+		s, blob, err := parseRecord(key, value)
+		if err != nil {
+			bad.Add(key, err)
+			return nil
+		}
+		e := b.entries.at(b.entries.take())
+		e.addr = a
+		e.write(s, blob)
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open lease book: %w", err)
+		return err
 	}
-	return r.Open(s, now)
+	return bad.MarkLost(b.store)
 }
 
-// indexLocked builds the indexes of all entries but that of addresses, and returns all. The sizes are known, so no index has to grow; and
-// two processors share the work.
+// indexLocked builds the indexes of all entries, and returns all. The sizes are known, so no index has to grow; and two processors share
+// the work.
 func (b *Book) indexLocked() []uint32 {
-	all := make([]uint32, 0, b.entries.len())
-	for i := uint32(1); i <= b.entries.last; i++ {
-		if b.entries.at(i).addr != 0 {
-			all = append(all, i)
-		}
+	all := make([]uint32, b.entries.len())
+	for n := range all {
+		all[n] = uint32(n + 1)
 	}
-	b.byMAC, b.byName = make(map[lab.MAC]uint32, len(all)), make(map[nameHash]uint32, len(all))
+	b.byAddr, b.byMAC, b.byName = make(map[uint32]uint32, len(all)), make(map[lab.MAC]uint32, len(all)), make(map[nameHash]uint32, len(all))
 	var names sync.WaitGroup
 	names.Go(func() {
 		for _, i := range all {
@@ -120,6 +74,7 @@ func (b *Book) indexLocked() []uint32 {
 		}
 	})
 	for _, i := range all {
+		b.byAddr[b.entries.at(i).addr] = i
 		b.bindLocked(i)
 		b.startLocked(i, b.wheel.swept)
 	}

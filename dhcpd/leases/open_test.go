@@ -13,9 +13,9 @@ import (
 	"github.com/bootlab/bootlab/internal/store/logfile"
 )
 
-// TestReader: the book made of what the store read when it opened its file is the one that a scan of the store makes. Leases were renewed,
-// given to others and deleted, and some records cannot be decoded, or could not before.
-func TestReader(t *testing.T) {
+// TestOpen: a book that gets its pools when it is opened is the one that gets them later, and agrees with itself. Leases were renewed, given to
+// others and deleted, and some records cannot be decoded, or could not before.
+func TestOpen(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -40,12 +40,12 @@ func TestReader(t *testing.T) {
 		if err := b.check(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
-		scanned := openBook(t, s, time.Now)
-		scanned.Serve(p)
-		if diff := cmp.Diff(leasesOf(scanned), leasesOf(b)); diff != "" {
-			t.Fatalf("seed %d: read while the store opened (-scanned +read):\n%s", seed, diff)
+		later := openBook(t, s, time.Now)
+		later.Serve(p)
+		if diff := cmp.Diff(leasesOf(later), leasesOf(b)); diff != "" {
+			t.Fatalf("seed %d: opened with its pools (-pools later +at once):\n%s", seed, diff)
 		}
-		want, offered, free := scanned.Usage(p)
+		want, offered, free := later.Usage(p)
 		if l, o, f := b.Usage(p); l != want || o != offered || f != free {
 			t.Errorf("seed %d: usage is %d, %d, %d; want %d, %d, %d", seed, l, o, f, want, offered, free)
 		}

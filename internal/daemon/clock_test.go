@@ -97,7 +97,7 @@ func TestInstallOverAJump(t *testing.T) {
 
 			quiet := slog.New(slog.DiscardHandler)
 			d := &Daemon{log: quiet, serverLog: quiet, bus: bus}
-			l, err := d.openPersistentState(ctx, s, leases.NewReader())
+			l, err := d.openPersistentState(ctx, s)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
@@ -212,8 +211,7 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 // readStore opens the store and reads the persistent state.
 func (d *Daemon) readStore(ctx context.Context) (err error) {
 	appliance := d.current.Load().Lab.Appliance
-	read := leases.NewReader()
-	if d.file, err = openStore(appliance, d.log, logfile.Follower{Prefix: leases.KeyPrefix, Change: read.Change}); err != nil {
+	if d.file, err = openStore(appliance, d.log); err != nil {
 		return err
 	}
 	if d.storeWatch, err = newStoreWatch(d.file, appliance.State, d.log, d.registry); err != nil {
@@ -222,7 +220,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	if err := d.newBus(ctx, d.file); err != nil {
 		return err
 	}
-	if d.persistentState, err = d.openPersistentState(ctx, d.file, read, d.current.Load().DHCP.Pools()...); err != nil {
+	if d.persistentState, err = d.openPersistentState(ctx, d.file, d.current.Load().DHCP.Pools()...); err != nil {
 		return err
 	}
 	defer d.saver.flush()

@@ -16,7 +16,6 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
-	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -26,15 +25,14 @@ type known map[string]string
 // readState opens a state file as the daemon does.
 func readState(t *testing.T, dir string) (known, store.Store) {
 	t.Helper()
-	read := leases.NewReader()
-	s, err := openStore(lab.Appliance{State: dir}, slog.New(slog.DiscardHandler), logfile.Follower{Prefix: leases.KeyPrefix, Change: read.Change})
+	s, err := openStore(lab.Appliance{State: dir}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	bus := event.NewBus(event.BusConfig{Now: time.Now})
 	quiet := slog.New(slog.DiscardHandler)
 	d := &Daemon{log: quiet, serverLog: quiet, bus: bus}
-	l, err := d.openPersistentState(t.Context(), s, read)
+	l, err := d.openPersistentState(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,13 +48,13 @@ func noEtcd(a lab.Appliance) string {
 	return "is not supported yet: leave store out to keep state in " + filepath.Join(a.State, stateFile)
 }
 
-// openStore opens the store that the lab names. The followers get what it reads.
-func openStore(a lab.Appliance, log *slog.Logger, followers ...logfile.Follower) (*logfile.Store, error) {
+// openStore opens the store that the lab names.
+func openStore(a lab.Appliance, log *slog.Logger) (*logfile.Store, error) {
 	if err := CheckStoreConfig(a); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(a.State, stateFile)
-	s, losses, err := logfile.Open(path, followers...)
+	s, losses, err := logfile.Open(path)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return nil, fmt.Errorf("%w: free space and inodes there, or set appliance.state to a folder on another disk", err)
@@ -76,13 +76,13 @@ func openStore(a lab.Appliance, log *slog.Logger, followers ...logfile.Follower)
 	return s, nil
 }
 
-// openPersistentState makes the lease book of what was read, which serves the pools, and reads install states and discovered machines from the store.
-func (d *Daemon) openPersistentState(ctx context.Context, s store.Store, read *leases.Reader, pools ...*leases.Pool) (*persistentState, error) {
+// openPersistentState reads leases, install states and discovered machines from the store. The lease book serves the pools.
+func (d *Daemon) openPersistentState(ctx context.Context, s store.Store, pools ...*leases.Pool) (*persistentState, error) {
 	clock, err := leases.OpenClock(ctx, s, leases.SystemHost())
 	if err != nil {
 		return nil, err
 	}
-	book, err := read.Open(s, clock.Now, pools...)
+	book, err := leases.Open(ctx, s, clock.Now, pools...)
 	if err != nil {
 		return nil, err
 	}

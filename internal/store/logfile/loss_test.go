@@ -3,7 +3,6 @@ package logfile
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/test/support/faultfs"
@@ -244,53 +241,6 @@ func TestManyLosses(t *testing.T) {
 	}
 	if len(s.Losses()) != maxLosses || n != uint64(len(places)) || len(content(t, s, "key/")) != 100 {
 		t.Errorf("%d losses of %d transactions, want %d of %d", len(s.Losses()), n, maxLosses, len(places))
-	}
-}
-
-// TestFollower: who follows while a file is read knows what the store has then, whatever was overwritten and deleted, and damaged.
-func TestFollower(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(12) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		path := filepath.Join(t.TempDir(), "store.db")
-		s := begin(t, path, small, openFile)
-		for range 60 {
-			var txn store.Txn
-			for range 1 + r.IntN(3) {
-				key := fmt.Sprint([]string{"key/", "keys/", "other/"}[r.IntN(3)], r.IntN(20))
-				txn.Then = append(txn.Then, store.Op{Key: key, Value: fmt.Append(nil, r.Uint32()), Delete: r.IntN(4) == 0})
-			}
-			if err := s.Commit(t.Context(), txn); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range seed % 3 {
-			overwrite(t, path, recordStart+r.Int64N(info.Size()-recordStart), "wrong")
-		}
-		got := map[string]string{}
-		cfg := testConfig(small, openFile)
-		cfg.followers = []Follower{{"key/", func(op store.Op) {
-			if delete(got, op.Key); !op.Delete {
-				got[op.Key] = string(op.Value)
-			}
-		}}}
-		s, _, err = openWith(path, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(content(t, s, "key/"), got); diff != "" {
-			t.Errorf("seed %d: followed (-want +got):\n%s", seed, diff)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/bootlab/bootlab/internal/store"
 )
 
 // lockWait is how long Open waits for another process to release the file, as at a restart.
@@ -21,7 +19,6 @@ const lockWait = time.Second
 
 // A config is what tests replace.
 type config struct {
-	followers   []Follower
 	open        func(path string, flag int) (disk, error)
 	compactFrom int64 // bytes: a smaller file is not compacted
 	// retry is the wait after a compaction that failed; retryBroken that of a log that takes no records.
@@ -31,22 +28,15 @@ type config struct {
 
 const compactFrom = 4 << 20
 
-// A Follower gets the changes of the keys below a prefix while Open reads them, in the order in which they were committed. Who keeps such
-// values in memory needs no Scan then.
-type Follower struct {
-	Prefix string
-	Change func(store.Op) // its value is valid during the call
-}
-
 // Open opens the store in that file, and creates the file, readable by its owner only, if it does not exist. A damaged file is
 // renamed: its readable records are copied to a new file. Open returns the damage it found, Losses what is lost. If the disk
 // takes no writes, the store opens and every commit fails until the disk does. If the file is locked, the error names the process.
-func Open(path string, followers ...Follower) (*Store, []Loss, error) {
-	return openWith(path, config{followers: followers, open: openFile, compactFrom: compactFrom, retry: time.Minute, retryBroken: time.Second, tick: time.Second})
+func Open(path string) (*Store, []Loss, error) {
+	return openWith(path, config{open: openFile, compactFrom: compactFrom, retry: time.Minute, retryBroken: time.Second, tick: time.Second})
 }
 
 func openWith(path string, cfg config) (*Store, []Loss, error) {
-	l, damage, err := openLog(path, cfg)
+	l, damage, err := openLog(path, cfg.open)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open state file %s: %w", path, err)
 	}
@@ -66,12 +56,12 @@ func openWith(path string, cfg config) (*Store, []Loss, error) {
 }
 
 // openLog opens the file, locks it against other processes, and reads it.
-func openLog(path string, cfg config) (*log, []Loss, error) {
-	d, err := openLocked(path, cfg.open)
+func openLog(path string, open func(string, int) (disk, error)) (*log, []Loss, error) {
+	d, err := openLocked(path, open)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, damage, err := load(d, cfg.followers...)
+	l, damage, err := load(d)
 	if err == nil {
 		err = syncFolder(filepath.Dir(path))
 	}

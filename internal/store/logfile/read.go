@@ -8,13 +8,11 @@ import (
 	"io"
 	"math/bits"
 	"slices"
-
-	"github.com/bootlab/bootlab/internal/store"
 )
 
 // load reads a file. Where it has lost something, the log takes no records: it has to be copied to a new file. The losses are
 // those, and damage by which nothing was lost.
-func load(d disk, followers ...Follower) (*log, []Loss, error) {
+func load(d disk) (*log, []Loss, error) {
 	h, at, losses, err := readHeaders(d)
 	if err != nil {
 		return nil, nil, err
@@ -27,12 +25,7 @@ func load(d disk, followers ...Follower) (*log, []Loss, error) {
 	l.marker = r.marker
 	index := newIndexer(l)
 	last, damage := r.records(func(rec record) {
-		parseOps(rec.payload, func(op parsedOp) {
-			index.add(&op, rec.at+recordSize+int64(op.at))
-			for _, f := range followers {
-				f.follow(&op)
-			}
-		})
+		parseOps(rec.payload, func(op parsedOp) { index.add(&op, rec.at+recordSize+int64(op.at)) })
 	})
 	index.finish()
 	l.seq, l.end = last.seq, last.end()
@@ -57,12 +50,6 @@ func load(d disk, followers ...Follower) (*log, []Loss, error) {
 		l.broken = l.writeMark(l.size) // in place of a damaged header
 	}
 	return l, losses, nil
-}
-
-func (f Follower) follow(op *parsedOp) {
-	if len(op.key) >= len(f.Prefix) && string(op.key[:len(f.Prefix)]) == f.Prefix {
-		f.Change(store.Op{Key: string(op.key), Value: op.value, Delete: op.deletes})
-	}
 }
 
 // judgeEnd returns what is lost at the end of the file, behind its last record: h says how far it was durable, and tail bytes
