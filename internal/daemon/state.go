@@ -52,7 +52,7 @@ func (d *Daemon) openState(ctx context.Context, folder string) (*state, error) {
 	if s.opened, err = os.Stat(folder); err != nil {
 		return nil, fmt.Errorf("appliance.state: %w", err)
 	}
-	if s.id, err = identity.Find(ctx, d.store, filepath.Join(folder, identity.InFolder), identity.BesideLab(d.cfg.Lab)); err != nil {
+	if s.id, err = identity.Find(ctx, d.store, hostMACs(d.current.Load().Lab), filepath.Join(folder, identity.InFolder), identity.BesideLab(d.cfg.Lab)); err != nil {
 		return nil, err
 	}
 	s.first.Store(s.id.First())
@@ -70,6 +70,30 @@ func (d *Daemon) openState(ctx context.Context, folder string) (*state, error) {
 		}
 		return 1
 	}))
+}
+
+// hostMACs returns the MACs by which the state of a lab is known. An appliance may serve several labs.
+func hostMACs(l *lab.Lab) (macs []string) {
+	for _, h := range l.Hosts {
+		if h.Role == lab.RoleAppliance {
+			continue
+		}
+		for _, m := range h.AllMACs() {
+			macs = append(macs, m.String())
+		}
+	}
+	return macs
+}
+
+// reloaded notes the hosts of a lab that is in use now. A disk that takes no writes is no reason to refuse it.
+func (d *Daemon) reloaded(l *lab.Lab) {
+	op, changed := d.state.id.Reloaded(hostMACs(l))
+	if !changed {
+		return
+	}
+	if err := d.saver.save(op); err != nil && !errors.Is(err, errSaving) {
+		d.log.Error("hosts of the lab not recorded in the state: after a restart they may count as those of another lab", "err", err)
+	}
 }
 
 // MetricStateLost is 1 while install states are lost.

@@ -147,6 +147,16 @@ func TestLostState(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, why: "the state database is another one than "},
+		{name: "state folder and markers are of another lab", lose: func(t *testing.T, l *labFile) {
+			other := newLab(t, "10.109.8")
+			other.replace(strings.ReplaceAll(other.text(), "52:54:00:00:00:", "52:54:00:00:0a:"))
+			d := start(t, other)
+			d.kill()
+			removeAll(t, filepath.Join(l.dir, "state"))
+			for _, name := range []string{"state", ".lab.yaml.bootlab-state"} {
+				netns.Run(t, "mv", filepath.Join(other.dir, name), filepath.Join(l.dir, name))
+			}
+		}, why: "the state database is of a lab with other hosts, such as 52:54:00:00:0a:"},
 		{name: "state.db is removed, and the lab is read-only", prepare: func(t *testing.T, l *labFile) {
 			// A bind mount makes the folder of the lab read-only; state and socket are elsewhere.
 			rw := t.TempDir()
@@ -191,6 +201,33 @@ func TestLostState(t *testing.T) {
 			l.restart(nil)
 			l.wantNoInstall("w1", tt.why)
 		})
+	}
+}
+
+// TestHostsReplaced: all hosts of a lab are replaced by a reload, which is no loss at the next start. While bootlab is stopped it is one, until it
+// is accepted.
+func TestHostsReplaced(t *testing.T) {
+	t.Parallel()
+	l := newLossLab(t, "10.109.7", nil)
+	replaced := func(by string) { l.replace(strings.ReplaceAll(l.text(), "52:54:00:00:00:", by)) }
+	replaced("52:54:00:00:0a:")
+	if out, err := l.bootlab("reload"); err != nil {
+		t.Fatal(out)
+	}
+	l.restart(nil)
+	if lost := l.status().StateLost; lost != "" {
+		t.Errorf("replaced by a reload: %s", lost)
+	}
+	l.restart(func() { replaced("52:54:00:00:0b:") })
+	if lost := l.status().StateLost; !strings.Contains(lost, "is of a lab with other hosts, such as 52:54:00:00:0a:10") {
+		t.Errorf("replaced while it was stopped: %q", lost)
+	}
+	if out, err := l.bootlab("state", "accept-new", "--yes"); err != nil {
+		t.Fatal(out)
+	}
+	l.restart(nil)
+	if lost := l.status().StateLost; lost != "" {
+		t.Errorf("accepted: %s", lost)
 	}
 }
 

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -15,6 +16,12 @@ import (
 
 // Key is where a store keeps its own name.
 const Key = "store-id"
+
+// hostsKey is where a store keeps MACs of hosts of its lab, as a JSON array of at most maxHosts.
+const (
+	hostsKey = "store-hosts"
+	maxHosts = 64
+)
 
 // A name is what a store and its markers have in common.
 type name struct {
@@ -44,12 +51,14 @@ type Identity struct {
 
 	mu     sync.Mutex
 	record record
-	lost   string // why it is no continuation of what the markers name; empty: it is
+	hosts  []string // MACs of the lab
+	lost   string   // why it is no continuation of what the markers name; empty: it is
 }
 
-// Find compares the store with the markers at these paths. It writes nothing, unless the name cannot be decoded: then it is counted as lost.
-func Find(ctx context.Context, s store.Store, paths ...string) (*Identity, error) {
-	i := &Identity{store: s}
+// Find compares the store with the MACs of the lab's hosts, and with the markers at these paths. It writes nothing, unless the name cannot be
+// decoded: then it is counted as lost.
+func Find(ctx context.Context, s store.Store, hosts []string, paths ...string) (*Identity, error) {
+	i := &Identity{store: s, hosts: hosts}
 	for _, path := range paths {
 		i.markers = append(i.markers, readMarker(path))
 	}
@@ -71,7 +80,7 @@ func Find(ctx context.Context, s store.Store, paths ...string) (*Identity, error
 	if i.record.Restored {
 		i.record = i.record.accepted(i.markers)
 	} else {
-		i.lost = i.compare()
+		i.lost = cmp.Or(i.compare(), i.compareHosts(ctx))
 	}
 	return i, nil
 }
@@ -137,6 +146,38 @@ func (i *Identity) compare() string {
 	return ""
 }
 
+// compareHosts returns why the store is that of another lab: state folder and markers may have been exchanged together. A store without MACs,
+// of an earlier version, and a lab without hosts tell nothing.
+func (i *Identity) compareHosts(ctx context.Context) string {
+	value, err := i.store.Get(ctx, hostsKey)
+	var had []string
+	if err != nil || json.Unmarshal(value, &had) != nil { // the next start writes it again
+		return ""
+	}
+	if len(had) == 0 || len(i.hosts) == 0 || slices.ContainsFunc(i.hosts, func(mac string) bool { return slices.Contains(had, mac) }) {
+		return ""
+	}
+	return fmt.Sprintf("the state database is of a lab with other hosts, such as %s: state and markers are of another lab, or all hosts were replaced while bootlab was stopped",
+		had[0])
+}
+
+// Reloaded returns the write by which the store follows the lab to other hosts; false: it needs none.
+func (i *Identity) Reloaded(hosts []string) (store.Op, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	same := slices.Equal(i.hosts, hosts)
+	i.hosts = hosts
+	return hostsOp(hosts), !same && i.lost == ""
+}
+
+func hostsOp(hosts []string) store.Op {
+	value, err := json.Marshal(hosts[:min(len(hosts), maxHosts)])
+	if err != nil {
+		panic(err) // strings
+	}
+	return store.Op{Key: hostsKey, Value: value}
+}
+
 // First reports whether the store is new, no marker shows that there was one before, and Served was not called.
 func (i *Identity) First() bool {
 	i.mu.Lock()
@@ -183,10 +224,12 @@ func (i *Identity) Keep(ctx context.Context, owner *Owner) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	next := i.record
+	var with []store.Op
 	if i.lost == "" {
 		next.Starts++
+		with = append(with, hostsOp(i.hosts))
 	}
-	if err := i.commitLocked(ctx, next); err != nil {
+	if err := i.commitLocked(ctx, next, with...); err != nil {
 		return err
 	}
 	if i.record = next; i.lost == "" {
@@ -201,7 +244,7 @@ func (i *Identity) Accept(ctx context.Context, with ...store.Op) error {
 	defer i.mu.Unlock()
 	next := i.record.accepted(i.markers)
 	next.Starts++
-	if err := i.commitLocked(ctx, next, with...); err != nil {
+	if err := i.commitLocked(ctx, next, append(slices.Clone(with), hostsOp(i.hosts))...); err != nil {
 		return err
 	}
 	i.record, i.lost = next, ""

@@ -21,6 +21,7 @@ type site struct {
 	t                   *testing.T
 	inFolder, besideLab string
 	s                   store.Store
+	hosts               []string
 }
 
 func newSite(t *testing.T) *site {
@@ -39,7 +40,7 @@ func newSite(t *testing.T) *site {
 
 func (s *site) find() *identity.Identity {
 	s.t.Helper()
-	id, err := identity.Find(s.t.Context(), s.s, s.inFolder, s.besideLab)
+	id, err := identity.Find(s.t.Context(), s.s, s.hosts, s.inFolder, s.besideLab)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -119,6 +120,54 @@ func TestFind(t *testing.T) {
 			other.start()
 			s.s, s.inFolder = other.s, other.inFolder
 		}, lost: "is another one than "},
+		{name: "state folder and marker of another lab", do: func(s *site) { s.hosts = []string{"a", "b"}; s.start(); s.hosts = []string{"c"} }, lost: "of a lab with other hosts, such as a: "},
+		{name: "the same, after a restart that nobody accepted", do: func(s *site) {
+			s.hosts = []string{"a"}
+			s.start()
+			s.hosts = []string{"c"}
+			s.start()
+		}, lost: "of a lab with other hosts"},
+		{name: "the same, accepted", do: func(s *site) {
+			s.hosts = []string{"a"}
+			s.start()
+			s.hosts = []string{"c"}
+			s.accept()
+		}},
+		{name: "one host of a lab stayed", do: func(s *site) { s.hosts = []string{"a", "b"}; s.start(); s.hosts = []string{"c", "b"} }},
+		{name: "a lab without hosts", do: func(s *site) { s.hosts = []string{"a"}; s.start(); s.hosts = nil }},
+		{name: "a database of an earlier version, without MACs", do: func(s *site) {
+			s.hosts = []string{"a"}
+			s.start()
+			if err := s.s.Commit(s.t.Context(), store.Delete("store-hosts")); err != nil {
+				s.t.Fatal(err)
+			}
+			s.hosts = []string{"c"}
+		}},
+		{name: "all hosts were replaced by a reload", do: func(s *site) {
+			s.hosts = []string{"a"}
+			id := s.start()
+			s.hosts = []string{"c"}
+			if op, changed := id.Reloaded(s.hosts); !changed || s.s.Commit(s.t.Context(), store.Txn{Then: []store.Op{op}}) != nil {
+				s.t.Error("the hosts of the reload are not stored")
+			}
+			if _, again := id.Reloaded(s.hosts); again {
+				s.t.Error("the same hosts are stored again")
+			}
+		}},
+		{name: "a reload does not accept a loss", do: func(s *site) {
+			s.hosts = []string{"a"}
+			s.start()
+			s.hosts = []string{"c"}
+			if _, changed := s.start().Reloaded([]string{"d"}); changed {
+				s.t.Error("the hosts of a lost state are stored")
+			}
+		}, lost: "of a lab with other hosts"},
+		{name: "a backup of another lab was restored", do: func(s *site) {
+			s.hosts = []string{"a"}
+			s.start()
+			s.restore(nil)
+			s.hosts = []string{"c"}
+		}},
 		{name: "a database without a name", do: func(s *site) { s.start(); s.s = storetest.Memory(); s.put("install/a") }, lost: "has no name"},
 		{name: "a copy that was made before the last start", do: func(s *site) {
 			s.start()
