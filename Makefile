@@ -95,7 +95,7 @@ cluster: deps assets ## a cluster of real parts, three etcd and Kubernetes' API 
 .PHONY: soak
 soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cuts and damages, 10,000 tries of a neighbour, 100 dashboards, a libvirtd that freezes, ARM and TPMs: hours
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestKill$$|TestPowerCuts|TestLoad|TestEveryDamage' \
-		./internal/store/logfile ./internal/daemon ./dhcpd
+		./internal/store/logfile ./internal/daemon ./dhcpd/leases
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestNeighboursGetNothing|TestDashboardMemory|TestImportMemory|TestConnectionMemory' ./test/interop
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestUpdatesBesideBIND|TestOneMistake|TestManyRules' ./dnsd ./internal/lab/load ./internal/lab/importer
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 12h -v -run 'TestKilledDaemon$$' ./test/interop

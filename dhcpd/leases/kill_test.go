@@ -70,9 +70,17 @@ func leaseForever(path string) error {
 	return nil
 }
 
-// TestKill kills a server at any moment: what it acknowledged is in the book afterwards, and no address is given twice.
+// TestKill kills a server at any moment: what it acknowledged is in the book afterwards, and no address is given twice. make soak kills 1,000.
 func TestKill(t *testing.T) {
 	t.Parallel()
+	for range storetest.Rounds(1, 200) {
+		testKills(t)
+	}
+}
+
+// testKills kills a server of one store five times.
+func testKills(t *testing.T) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "book.db")
 	acked := map[string]string{}
 	for range 5 {
@@ -101,7 +109,7 @@ func TestKill(t *testing.T) {
 	if err := b.check(); err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d leases acknowledged, %d in the book", len(acked), len(b.All()))
+	t.Logf("5 kills, %d leases acknowledged, %d in the book", len(acked), len(b.All()))
 }
 
 // inABatch kills a server in the middle of a batch.
