@@ -3,6 +3,7 @@ package leases
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"time"
@@ -30,6 +31,61 @@ type Lease struct {
 
 // Live reports whether the lease holds at now.
 func (l Lease) Live(now time.Time) bool { return l.State == Active && now.Before(l.Expiry) }
+
+// A State is the state of a stored lease, or of an address in [Book.All] and [Book.Offers].
+type State uint8
+
+// The states of a lease. The zero State is none of them.
+const (
+	// Active is a lease that its machine has until Expiry.
+	Active State = iota + 1
+	// Released is a lease that was given back (RFC 2131 section 4.4.6). It is remembered, so that the machine gets the
+	// same address again.
+	Released
+	// Declined is an address that a client found in use by an unknown machine (RFC 2131 section 4.3.3). MAC is the client that
+	// declined it, and does not have it. No machine gets it until Expiry, or EndDeclined.
+	Declined
+	// Conflict is an address that our probe found in use. MAC is the machine that answered, zero if the probe cannot tell. No
+	// other machine gets it until Expiry. It is not stored, see [Book.Conflict].
+	Conflict
+	// Offered is an address that is offered to a machine that has not requested it yet, until Expiry. It is not stored, see
+	// [Book.Offers].
+	Offered
+)
+
+// String returns the state in lower case: "active".
+func (s State) String() string {
+	switch s {
+	case Active:
+		return "active"
+	case Released:
+		return "released"
+	case Declined:
+		return "declined"
+	case Conflict:
+		return "conflict"
+	case Offered:
+		return "offered"
+	}
+	return fmt.Sprintf("state %d", uint8(s))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. It refuses unknown states.
+func (s *State) UnmarshalText(b []byte) error {
+	for _, known := range []State{Active, Released, Declined, Conflict, Offered} {
+		if string(b) == known.String() {
+			*s = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown state %q", b)
+}
+
+// stored reports whether leases of that state are in the store.
+func (s State) stored() bool { return s == Active || s == Released || s == Declined }
 
 // What a Book refuses.
 var (

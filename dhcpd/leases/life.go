@@ -2,7 +2,6 @@ package leases
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -23,63 +22,8 @@ import (
 // An expired lease that is offered counts as offered. A live lease that is renewed counts as live.
 //
 // addrStateLocked decides which state an address is in, for all callers: the choice of an address, a request, the numbers of a
-// pool. The functions below it are the transitions. Each ends with updateEntryLocked, which files the address under its new
-// state (poolstate.go).
-
-// A State is the state of a stored lease, or of an address in [Book.All] and [Book.Offers].
-type State uint8
-
-// The states of a lease. The zero State is none of them.
-const (
-	// Active is a lease that its machine has until Expiry.
-	Active State = iota + 1
-	// Released is a lease that was given back (RFC 2131 section 4.4.6). It is remembered, so that the machine gets the
-	// same address again.
-	Released
-	// Declined is an address that a client found in use by an unknown machine (RFC 2131 section 4.3.3). MAC is the client that
-	// declined it, and does not have it. No machine gets it until Expiry, or EndDeclined.
-	Declined
-	// Conflict is an address that our probe found in use. MAC is the machine that answered, zero if the probe cannot tell. No
-	// other machine gets it until Expiry. It is not stored, see [Book.Conflict].
-	Conflict
-	// Offered is an address that is offered to a machine that has not requested it yet, until Expiry. It is not stored, see
-	// [Book.Offers].
-	Offered
-)
-
-// String returns the state in lower case: "active".
-func (s State) String() string {
-	switch s {
-	case Active:
-		return "active"
-	case Released:
-		return "released"
-	case Declined:
-		return "declined"
-	case Conflict:
-		return "conflict"
-	case Offered:
-		return "offered"
-	}
-	return fmt.Sprintf("state %d", uint8(s))
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler. It refuses unknown states.
-func (s *State) UnmarshalText(b []byte) error {
-	for _, known := range []State{Active, Released, Declined, Conflict, Offered} {
-		if string(b) == known.String() {
-			*s = known
-			return nil
-		}
-	}
-	return fmt.Errorf("unknown state %q", b)
-}
-
-// stored reports whether leases of that state are in the store.
-func (s State) stored() bool { return s == Active || s == Released || s == Declined }
+// pool. The functions below it are the transitions of leases; those of offers are in offer.go, those of conflicts in conflict.go.
+// Each ends with updateEntryLocked, which files the address under its new state (poolstate.go).
 
 // An addrState is the state of an address of a pool.
 type addrState uint8
@@ -252,111 +196,6 @@ func (d Decision) Renewal(want time.Duration) (left time.Duration, ok bool) {
 // Left returns the time left of the machine's lease as it is on disk, in whole seconds; 0: it has none.
 func (d Decision) Left() time.Duration { return max(d.leased-d.passed, 0).Truncate(time.Second) }
 
-// Offers.
-
-const (
-	// offerHold is how long an offered address is kept for its machine, counted from its last request.
-	// Firmware collects offers for 4 s and retries after 4, 8, 16 and 32 s.
-	offerHold = 90 * time.Second
-	// commitHold is how long an offer that its machine has requested is not taken back: longer than a commit lasts.
-	commitHold = 6 * time.Second
-	// maxOffers bounds the memory of the offers of one pool, some 60 bytes each. The oldest is forgotten for a new one.
-	maxOffers = 1 << 15
-)
-
-// An offer reserves an address for a machine, in memory only.
-//
-// A pool that has nothing else offers an address again that another machine has not requested yet, the oldest offer first.
-// Such an offer reserves nothing: the first machine that requests the address gets it. So machines that never request
-// what they are offered keep no address from those that do, at whatever rate they ask.
-type offer struct {
-	links     // among the offers of a pool
-	asked     int64
-	addr      uint32 // 0: a free slot
-	entry     uint32 // of the address when it was offered; a guess
-	mac       lab.MAC
-	shared    bool // the address was offered to another machine before, which may still request it
-	requested bool // by its machine: a commit may be under way
-}
-
-// valid reports whether the offer holds at now, in Unix milliseconds. One from the future was made before the clock was
-// set back.
-func (o *offer) valid(now int64) bool {
-	return o.asked <= now && now-o.asked < offerHold.Milliseconds()
-}
-
-// untaken reports whether the machine has not requested the address, or so long ago that the commit failed.
-func (o *offer) untaken(now int64) bool {
-	return !o.requested || !o.valid(now) || now-o.asked >= commitHold.Milliseconds()
-}
-
-// firstCome reports whether the first machine to request the address gets it.
-func (o *offer) firstCome(now int64) bool { return o.shared && o.untaken(now) }
-
-func (o *offer) lease() Lease {
-	asked := time.UnixMilli(o.asked)
-	return Lease{Addr: addrOf(o.addr), MAC: o.mac, State: Offered, Start: asked, Expiry: asked.Add(offerHold)}
-}
-
-// Withdraw ends the offer to a machine: it took another server's offer, or has its lease.
-func (b *Book) Withdraw(m lab.MAC) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if i := b.offerByMAC[m]; i != 0 {
-		b.forgetOfferLocked(i)
-	}
-}
-
-// setOfferLocked offers an address to a machine and withdraws its earlier offer.
-func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int64) *offer {
-	if i := b.offerByMAC[m]; i != 0 {
-		if o := b.offers.at(i); o.addr == a {
-			o.asked = now
-			if s.offers.tail != i {
-				unlink(&b.offers, &s.offers, i)
-				insert(&b.offers, &s.offers, i, 0)
-			}
-			return o
-		}
-		b.forgetOfferLocked(i)
-	}
-	if i := b.offerByAddr[a]; i != 0 {
-		b.forgetOfferLocked(i) // its time was over, or it was not taken
-	}
-	b.trimOffersLocked(s, now)
-	i := b.offers.take()
-	o := b.offers.at(i)
-	o.mac, o.addr, o.entry, o.asked = m, a, entry, now
-	b.offerByMAC[m] = i
-	b.offerByAddr[a] = i
-	insert(&b.offers, &s.offers, i, 0)
-	b.updateEntryLocked(a, entry)
-	return o
-}
-
-func (b *Book) forgetOfferLocked(i uint32) {
-	o := b.offers.at(i)
-	a, entry := o.addr, b.findNearLocked(o.addr, o.entry)
-	delete(b.offerByMAC, o.mac)
-	delete(b.offerByAddr, a)
-	unlink(&b.offers, &b.poolOfLocked(a).offers, i)
-	b.offers.give(i)
-	b.updateEntryLocked(a, entry)
-}
-
-// trimOffersLocked forgets some offers of a pool whose time is over, and the oldest one of too many.
-func (b *Book) trimOffersLocked(s *poolState, now int64) {
-	for range 4 {
-		i := s.offers.head
-		if i == 0 || b.offers.at(i).valid(now) && s.offers.n < maxOffers {
-			return
-		}
-		b.forgetOfferLocked(i)
-	}
-}
-
-// Leases and declined addresses.
-
 // applyLocked makes a committed change visible: the lease is active, released, declined or forgotten.
 func (b *Book) applyLocked(p *planned, now uint32) {
 	if p.old != 0 {
@@ -418,75 +257,6 @@ func (b *Book) unexpireLocked(i uint32) {
 	b.wheelPutLocked(i)
 	b.updateEntryLocked(e.addr, i)
 }
-
-// Conflicts.
-
-// A conflict is an address that a machine uses without a lease.
-type conflict struct {
-	by           lab.MAC // zero: unknown
-	since, until uint32
-}
-
-func (c conflict) lease(a uint32) Lease {
-	return stamp{mac: c.by, state: Conflict, start: c.since, expiry: c.until}.brief(a, "")
-}
-
-// maxConflicts bounds the memory. Beyond it the conflict that ends first is forgotten: a probe finds it again.
-const maxConflicts = 4096
-
-// Conflict records that a probe found a machine at addr: it is offered to no other machine until then, and [Book.All] shows
-// it. by is zero if the probe cannot tell the machine, as with ICMP through a relay.
-//
-// It is kept in memory only. To lose it costs the next client one probe. To store it would cost a sync for each probe that
-// is answered, and would let any machine that answers ARP fill the store. Declined addresses are stored: no probe found them.
-func (b *Book) Conflict(addr netip.Addr, by lab.MAC, until time.Time) {
-	a, ok := addr4(addr)
-	now, end := seconds(b.now()), seconds(until)
-	if !ok || end <= now {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, again := b.conflicts[a]; !again && len(b.conflicts) >= maxConflicts {
-		b.forgetConflictLocked()
-	}
-	if len(b.conflicts) == 0 || end < b.conflictsEnd {
-		b.conflictsEnd = end
-	}
-	b.conflicts[a] = conflict{by: by, since: now, until: end}
-	b.updateAddrLocked(a)
-}
-
-func (b *Book) endConflictLocked(a uint32) {
-	if _, ok := b.conflicts[a]; ok {
-		delete(b.conflicts, a)
-		b.updateAddrLocked(a)
-	}
-}
-
-// endConflictsLocked ends the conflicts whose time is over.
-func (b *Book) endConflictsLocked(now uint32) {
-	b.conflictsEnd = ^uint32(0)
-	for a, c := range b.conflicts {
-		if c.until <= now {
-			b.endConflictLocked(a)
-			continue
-		}
-		b.conflictsEnd = min(b.conflictsEnd, c.until)
-	}
-}
-
-func (b *Book) forgetConflictLocked() {
-	first, end := uint32(0), ^uint32(0)
-	for a, c := range b.conflicts {
-		if c.until <= end {
-			first, end = a, c.until
-		}
-	}
-	b.endConflictLocked(first)
-}
-
-// The end: what is forgotten.
 
 // remembered is how long a lease is kept after it ended, so that a machine that returns after a holiday gets its old address.
 // A pool that needs the address gives it away sooner.

@@ -2,6 +2,7 @@ package leases
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -173,4 +174,105 @@ func (b *Book) takeBackLocked(x *search) (uint32, bool) {
 		i = next
 	}
 	return 0, false
+}
+
+const (
+	// offerHold is how long an offered address is kept for its machine, counted from its last request.
+	// Firmware collects offers for 4 s and retries after 4, 8, 16 and 32 s.
+	offerHold = 90 * time.Second
+	// commitHold is how long an offer that its machine has requested is not taken back: longer than a commit lasts.
+	commitHold = 6 * time.Second
+	// maxOffers bounds the memory of the offers of one pool, some 60 bytes each. The oldest is forgotten for a new one.
+	maxOffers = 1 << 15
+)
+
+// An offer reserves an address for a machine, in memory only.
+//
+// A pool that has nothing else offers an address again that another machine has not requested yet, the oldest offer first.
+// Such an offer reserves nothing: the first machine that requests the address gets it. So machines that never request
+// what they are offered keep no address from those that do, at whatever rate they ask.
+type offer struct {
+	links     // among the offers of a pool
+	asked     int64
+	addr      uint32 // 0: a free slot
+	entry     uint32 // of the address when it was offered; a guess
+	mac       lab.MAC
+	shared    bool // the address was offered to another machine before, which may still request it
+	requested bool // by its machine: a commit may be under way
+}
+
+// valid reports whether the offer holds at now, in Unix milliseconds. One from the future was made before the clock was
+// set back.
+func (o *offer) valid(now int64) bool {
+	return o.asked <= now && now-o.asked < offerHold.Milliseconds()
+}
+
+// untaken reports whether the machine has not requested the address, or so long ago that the commit failed.
+func (o *offer) untaken(now int64) bool {
+	return !o.requested || !o.valid(now) || now-o.asked >= commitHold.Milliseconds()
+}
+
+// firstCome reports whether the first machine to request the address gets it.
+func (o *offer) firstCome(now int64) bool { return o.shared && o.untaken(now) }
+
+func (o *offer) lease() Lease {
+	asked := time.UnixMilli(o.asked)
+	return Lease{Addr: addrOf(o.addr), MAC: o.mac, State: Offered, Start: asked, Expiry: asked.Add(offerHold)}
+}
+
+// Withdraw ends the offer to a machine: it took another server's offer, or has its lease.
+func (b *Book) Withdraw(m lab.MAC) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := b.offerByMAC[m]; i != 0 {
+		b.forgetOfferLocked(i)
+	}
+}
+
+// setOfferLocked offers an address to a machine and withdraws its earlier offer.
+func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int64) *offer {
+	if i := b.offerByMAC[m]; i != 0 {
+		if o := b.offers.at(i); o.addr == a {
+			o.asked = now
+			if s.offers.tail != i {
+				unlink(&b.offers, &s.offers, i)
+				insert(&b.offers, &s.offers, i, 0)
+			}
+			return o
+		}
+		b.forgetOfferLocked(i)
+	}
+	if i := b.offerByAddr[a]; i != 0 {
+		b.forgetOfferLocked(i) // its time was over, or it was not taken
+	}
+	b.trimOffersLocked(s, now)
+	i := b.offers.take()
+	o := b.offers.at(i)
+	o.mac, o.addr, o.entry, o.asked = m, a, entry, now
+	b.offerByMAC[m] = i
+	b.offerByAddr[a] = i
+	insert(&b.offers, &s.offers, i, 0)
+	b.updateEntryLocked(a, entry)
+	return o
+}
+
+func (b *Book) forgetOfferLocked(i uint32) {
+	o := b.offers.at(i)
+	a, entry := o.addr, b.findNearLocked(o.addr, o.entry)
+	delete(b.offerByMAC, o.mac)
+	delete(b.offerByAddr, a)
+	unlink(&b.offers, &b.poolOfLocked(a).offers, i)
+	b.offers.give(i)
+	b.updateEntryLocked(a, entry)
+}
+
+// trimOffersLocked forgets some offers of a pool whose time is over, and the oldest one of too many.
+func (b *Book) trimOffersLocked(s *poolState, now int64) {
+	for range 4 {
+		i := s.offers.head
+		if i == 0 || b.offers.at(i).valid(now) && s.offers.n < maxOffers {
+			return
+		}
+		b.forgetOfferLocked(i)
+	}
 }
