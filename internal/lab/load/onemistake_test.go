@@ -87,7 +87,8 @@ func (ed *editor) key(k *yaml.Node, key string, free bool) {
 		e.kind = "key without its last letter"
 		ed.add(e, len(name), name[:len(name)-1])
 	}
-	ed.add(edit{kind: "no colon", key: key, line: k.Line, column: k.Column + len(name), inside: true}, 1, "")
+	// A var may have any value, also none.
+	ed.add(edit{kind: "no colon", key: key, line: k.Line, column: k.Column + len(name), may: strings.Contains(key, ".vars."), inside: true}, 1, "")
 }
 
 // block makes mistakes in the lines of a key that has lines of its own.
@@ -224,6 +225,7 @@ func TestNothingFollows(t *testing.T) {
 		name, text string
 		want       []string // what is reported, in the order of the file: the end of its place and key, and its message
 	}{
+		{"key of the store", "appliance: {store: {servers: [https://10.0.0.1:2379]}}", []string{`appliance.store: unknown key "servers"`}},
 		{"key of the appliance", "networks: {lan: {subnet: 10.1.2.0/24, addres: 10.1.2.1}}", []string{`networks.lan: unknown key "addres": did you mean address?`}},
 		{"key with a wrong value", "networks: {lan: {subnet: 10.1.2.0/24, addres: 10.1.2}}", []string{`unknown key "addres"`, `networks.lan.address: "10.1.2" is not an IPv4 address`}},
 		{"pools that overlap", pools("10.1.2.50-10.1.2.90", "10.1.2.80-10.1.2.99"), []string{"pools.b.range: 10.1.2.80-10.1.2.99 overlaps"}},

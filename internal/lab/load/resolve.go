@@ -328,6 +328,6 @@ func (r *resolver) store(raw *either[storeKind, rawStore], s *lab.StoreConfig) {
 	s.Prefix = string(raw.Long.Prefix.or(defaultEtcdPrefix))
 	s.CAFile = r.path(string(raw.Long.CAFile.or("")))
 	if len(raw.Long.Etcd.Items) == 0 && !raw.Long.Etcd.bad() {
-		r.fail(raw.spot, "appliance.store.etcd", "is missing: want the endpoints of etcd, such as [https://10.0.0.1:2379], or store: file")
+		r.failMissing(raw.spot, "appliance.store.etcd", "is missing: want the endpoints of etcd, such as [https://10.0.0.1:2379], or store: file")
 	}
 }
