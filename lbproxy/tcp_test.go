@@ -651,7 +651,10 @@ func keptSocket(t *testing.T, at netip.AddrPort) Deps {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = kept.Close() })
-	return Deps{Listen: func(context.Context, netip.AddrPort) (net.Listener, error) {
+	return Deps{Listen: func(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+		if addr != at {
+			return ListenFree(ctx, addr)
+		}
 		file, err := kept.(*net.TCPListener).File()
 		if err != nil {
 			return nil, err
