@@ -17,17 +17,26 @@ type MAC [6]byte
 func ParseMAC(s string) (MAC, error) {
 	var m MAC
 	if len(s) != 17 {
-		return MAC{}, fmt.Errorf("%q is not a MAC address: want six bytes like 52:54:00:2c:01:10", s)
+		return MAC{}, notMAC(s, "want six bytes like 52:54:00:2c:01:10")
 	}
 	for i := range m {
 		if i > 0 && (s[3*i-1] != s[2] || (s[2] != ':' && s[2] != '-')) {
-			return MAC{}, fmt.Errorf("%q is not a MAC address: want one separator, ':' or '-', throughout", s)
+			return MAC{}, notMAC(s, "want one separator, ':' or '-', throughout")
 		}
 		if _, err := hex.Decode(m[i:i+1], []byte(s[3*i:3*i+2])); err != nil {
 			return MAC{}, fmt.Errorf("%q is not a MAC address: %q is not hexadecimal", s, s[3*i:3*i+2])
 		}
 	}
 	return m, nil
+}
+
+// notMAC says what is wrong with s, and what was meant where it has the digits of six bytes, as a switch writes them: 5254.002c.0110.
+func notMAC(s, wrong string) error {
+	digits := strings.NewReplacer(".", "", ":", "", "-", "").Replace(s)
+	if m, err := hex.DecodeString(digits); err == nil && len(m) == len(MAC{}) {
+		wrong = fmt.Sprintf("did you mean %s?", MAC(m))
+	}
+	return fmt.Errorf("%q is not a MAC address: %s", s, wrong)
 }
 
 // String returns the address in lower case with colons.

@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -21,6 +22,25 @@ func TestParseMAC(t *testing.T) {
 		m, err := lab.ParseMAC(tt.in)
 		if (err == nil) != (tt.want != "") || err == nil && m.String() != tt.want {
 			t.Errorf("ParseMAC(%q) = %s, %v, want %q", tt.in, m, err, tt.want)
+		}
+	}
+}
+
+// TestMACMeant: an error says which address was meant.
+func TestMACMeant(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"5254.002C.0110":     "did you mean 52:54:00:2c:01:10?",
+		"5254-002c-0110":     "did you mean 52:54:00:2c:01:10?",
+		"5254002c0110":       "did you mean 52:54:00:2c:01:10?",
+		"52:54-00:2c:01:10":  "did you mean 52:54:00:2c:01:10?",
+		"52:54:00:2c:01":     "want six bytes",
+		"52:54:00:2c:01:10:": "did you mean 52:54:00:2c:01:10?",
+		"5254.002c.011g":     "want six bytes",
+		"":                   "want six bytes",
+	} {
+		if _, err := lab.ParseMAC(in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseMAC(%q): %v, want %q", in, err, want)
 		}
 	}
 }
