@@ -115,10 +115,7 @@ func statusHead(w io.Writer, s api.Status) {
 
 func serverRows(s api.Status) (rows [][]string) {
 	for _, srv := range s.Servers {
-		problems := slices.Concat(nonEmpty(srv.Err), srv.Warnings)
-		if notes := s.Notes(srv); len(notes) > 0 {
-			problems = append(problems, fmt.Sprintf("%d of %d balancers have no healthy backend", len(notes), len(s.Balancers)))
-		}
+		problems := slices.Concat(nonEmpty(srv.Err), srv.Warnings, s.Unhealthy(srv))
 		rows = append(rows, []string{srv.Name, string(s.StateOf(srv)), listened(srv.Addrs), localTime(srv.Since), strings.Join(problems, "; ")})
 	}
 	return rows

@@ -80,10 +80,16 @@ func (s Status) Degraded(srv Server) (why []string) {
 	if srv.Panics > 0 {
 		why = append(why, fmt.Sprintf("panics contained: %d (bootlab status says where)", srv.Panics))
 	}
-	if n := len(s.Notes(srv)); n > 0 {
-		why = append(why, fmt.Sprintf("%d of %d balancers have no healthy backend", n, len(s.Balancers)))
+	return append(why, s.Unhealthy(srv)...)
+}
+
+// Unhealthy counts the balancers of the load balancer that have no healthy backend, in one text; nil: there are none.
+func (s Status) Unhealthy(srv Server) []string {
+	n := len(s.Notes(srv))
+	if n == 0 {
+		return nil
 	}
-	return why
+	return []string{fmt.Sprintf("balancers without a healthy backend: %d of %d", n, len(s.Balancers))}
 }
 
 // Light is the colour of a server in words: its state in one.

@@ -72,22 +72,29 @@ func wordOf(p any) textual {
 		return word(v, "hmac-sha256", "hmac-sha384", "hmac-sha512", "hmac-sha224", "hmac-sha1")
 	case *storeKind:
 		return word(v, "file", "bolt")
+	case *lab.RedfishRole:
+		return word(v, lab.RedfishAdministrator, lab.RedfishOperator, lab.RedfishReadOnly)
+	case *bootMode:
+		return word(v, bootMode(lab.FirmwareBIOS), bootMode(lab.FirmwareUEFI))
+	case *lab.NetworkForward:
+		return word(v, lab.ForwardBridge, lab.ForwardNAT, lab.ForwardIsolated)
+	}
+	return vmWordOf(p)
+}
+
+// vmWordOf is wordOf of what virtual machines are made of.
+func vmWordOf(p any) textual {
+	switch v := p.(type) {
 	case *diskBus:
 		return word(v, "virtio", "scsi", "sata", "ide", "usb")
 	case *diskCache:
 		return word(v, "default", "none", "writethrough", "writeback", "directsync", "unsafe")
 	case *diskFormat:
 		return word(v, lab.DiskQCOW2, lab.DiskRaw)
-	case *lab.RedfishRole:
-		return word(v, lab.RedfishAdministrator, lab.RedfishOperator, lab.RedfishReadOnly)
-	case *bootMode:
-		return word(v, bootMode(lab.FirmwareBIOS), bootMode(lab.FirmwareUEFI))
 	case *vmArch:
 		return word(v, "x86_64", vmArch(lab.ArchARM64))
 	case *videoModel:
 		return word(v, "vga", "virtio", "qxl", "none")
-	case *lab.NetworkForward:
-		return word(v, lab.ForwardBridge, lab.ForwardNAT, lab.ForwardIsolated)
 	case *domainType:
 		return word(v, "kvm", "qemu")
 	}
