@@ -152,7 +152,7 @@ func TestContract(t *testing.T) {
 		shows string // by plan
 	}{
 		{"MAC with hyphens, upper case", []string{"mac: 52:54:00:00:02:01", "mac: 52-54-00-AB-CD-EF"}, "", "52:54:00:ab:cd:ef 192.168.16.21 master-0"},
-		{"MAC with both separators", []string{"mac: 52:54:00:00:02:01", "mac: 52:54-00:AB:CD:EF"}, "want one separator, ':' or '-', throughout", ""},
+		{"MAC with both separators", []string{"mac: 52:54:00:00:02:01", "mac: 52:54-00:AB:CD:EF"}, "did you mean 52:54:00:ab:cd:ef?", ""},
 		{"MAC prefix", []string{`"52:54:00:*:*:*"`, "52:54:00:00:00:00/24"}, "", "52:54:00:*:*:*"},
 		{"MAC prefix inside a byte", []string{`"52:54:00:*:*:*"`, "52:54:00:A0:00:00/28"}, "", "52:54:00:a0:00:00/28"},
 		{"MAC pattern with hyphens", []string{`"52:54:00:*:*:*"`, "52-54-00-*-*-*"}, "", "52:54:00:*:*:*"},
