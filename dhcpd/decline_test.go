@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -196,10 +197,12 @@ func fullOfDeclined(t *testing.T) (*Server, *netns.Segment, *events) {
 	table := Compile(onBridge(b.lab, seg.Bridge))
 	s := newServer(t, func() *Table { return table }, b.store, b.events)
 	serve(t, s)
+	user.Run(t, "ip", "addr", "add", "10.77.0.201/24", "dev", "eth0")
+	user.Run(t, "ip", "addr", "add", "10.77.0.202/24", "dev", "eth0")
+	awaitInUse(t, s, segment.Path{Interface: seg.Bridge}, "10.77.0.201")
 	for n := range 50 {
 		addr, start := fmt.Sprint("10.77.0.", 201+n), s.deps.Now().Add(-time.Minute)
 		if n < 2 {
-			user.Run(t, "ip", "addr", "add", addr+"/24", "dev", "eth0")
 			start = start.Add(-time.Minute) // these are probed first
 		}
 		c := &leases.Change{Lease: leases.Lease{Addr: ip(addr), MAC: madeUp(n), State: leases.Declined, Start: start, Expiry: start.Add(quarantineTime)}}
@@ -208,6 +211,18 @@ func fullOfDeclined(t *testing.T) (*Server, *netns.Segment, *events) {
 		}
 	}
 	return s, seg, b.events
+}
+
+// awaitInUse waits until a probe finds the machine at an address. From then on every address can be probed: a pool of which only some can be
+// is not full any more once they are given back, and nothing says that it was flooded.
+func awaitInUse(t *testing.T, s *Server, path segment.Path, addr string) {
+	t.Helper()
+	netns.WaitFor(t, "a probe to be answered", func() bool {
+		result := make(chan segment.Result, 1)
+		s.prober.Forget(ip(addr))
+		s.prober.Probe(path, ip(addr), lab.MAC{}, func(r segment.Result) { result <- r })
+		return (<-result).State == segment.InUse
+	})
 }
 
 // TestDeclinersThatDoNotExist: a new machine of a pool that made-up machines declined gets an address at which nobody answers ARP.
@@ -280,6 +295,8 @@ func TestDeclinersBehindARelay(t *testing.T) {
 	far.Address, far.Pools[0].Range.Last = ip("10.78.0.1"), ip("10.78.1.20")
 	table := Compile(onBridge(b.lab, seg.Bridge))
 	s := newServer(t, func() *Table { return table }, b.store, b.events)
+	serve(t, s)
+	awaitInUse(t, s, segment.Path{Interface: seg.Bridge, Relay: true}, "10.78.1.1")
 	for n := range 20 {
 		start := s.deps.Now().Add(time.Duration(n-60) * time.Second) // the first two, which a machine uses, are probed first
 		c := &leases.Change{Lease: leases.Lease{Addr: ip(fmt.Sprint("10.78.1.", 1+n)), MAC: madeUp(n), State: leases.Declined, Start: start, Expiry: start.Add(quarantineTime)}}
@@ -287,7 +304,6 @@ func TestDeclinersBehindARelay(t *testing.T) {
 			t.Fatal(c.Err)
 		}
 	}
-	serve(t, s)
 	netns.WaitFor(t, "the flood to be reported", func() bool {
 		return slices.ContainsFunc(b.events.take(), func(e event.Event) bool { return e.Kind == event.DHCPFlood })
 	})

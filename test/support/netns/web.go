@@ -77,7 +77,7 @@ type Cutter struct {
 	close func()
 }
 
-// Close breaks all connections and takes no more.
+// Close breaks all connections and takes no more. None is left when it returns.
 func (c *Cutter) Close() { c.close() }
 
 // NewCutter passes connections on to a server. It ends with the test.
@@ -88,8 +88,8 @@ func NewCutter(t testing.TB, server string) *Cutter {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &Cutter{Addr: l.Addr().String(), close: func() { cancel(); _ = l.Close() }}
 	var wg sync.WaitGroup
+	c := &Cutter{Addr: l.Addr().String(), close: func() { cancel(); _ = l.Close(); wg.Wait() }}
 	wg.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -99,7 +99,7 @@ func NewCutter(t testing.TB, server string) *Cutter {
 			wg.Go(func() { c.pass(ctx, conn, server) })
 		}
 	})
-	t.Cleanup(func() { c.Close(); wg.Wait() })
+	t.Cleanup(c.Close)
 	return c
 }
 
