@@ -23,7 +23,7 @@ type client struct {
 	recipe *recipe.Recipe
 	mac    lab.MAC // of the NIC that asks
 	addr   netip.Addr
-	silent bool // it was asked by ARP and did not answer
+	silent bool // it was asked which MAC it has, and did not answer
 }
 
 // owner returns the machine with that MAC if the request is the machine's own.
@@ -111,9 +111,17 @@ func refusalOf(found neighbour.Found, err error, name string, from netip.Addr, c
 	case found.User == neighbour.Foreign:
 		return forbidden(event.OtherMachine, "asked from "+from.String()+" by "+found.MAC.String()+", which is no NIC of "+name, conflict)
 	case found.User == neighbour.None:
-		return unavailable(event.Silent, "asked from "+from.String()+", but no machine answers ARP there", nil)
+		return unavailable(event.Silent, "asked from "+from.String()+", but no machine answers "+askedBy(from)+" there", nil)
 	}
 	return nil
+}
+
+// askedBy returns by what machines are asked who uses an address.
+func askedBy(a netip.Addr) string {
+	if a.Is4() {
+		return "ARP"
+	}
+	return "neighbour solicitations"
 }
 
 // verifyReport returns an error unless a report in the name of a machine that the lab may not have can be the machine's own.

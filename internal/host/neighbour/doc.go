@@ -1,7 +1,7 @@
 // Package neighbour finds out whether an address is used by the machine that it belongs to.
 //
 // On an Ethernet segment of this machine the evidence is a MAC: that of the kernel's neighbour entry, to which every answer is sent, and
-// that of a fresh ARP reply. Past a router there is none. The package never decides what follows from the evidence.
+// that of a fresh answer to ARP or to a neighbour solicitation, if that was sent by the MAC that it names. Past a router there is none. The package never decides what follows from the evidence.
 //
 //	r, err := neighbour.Open()                    // needs CAP_NET_RAW; without it, only the kernel is asked
 //	found, err := r.Find(addr, host.MACs)

@@ -1,4 +1,4 @@
 package neighbour
 
-// WithoutARP returns a resolver without a packet socket.
-func WithoutARP() *Resolver { return &Resolver{asks: map[ask]*answer{}} }
+// WithoutSockets returns a resolver without packet sockets.
+func WithoutSockets() *Resolver { return &Resolver{asks: map[ask]*answer{}} }

@@ -4,12 +4,20 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -105,18 +113,130 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindIPv6: for IPv6 the kernel's table decides.
+// TestFindIPv6: who uses an IPv6 address is asked by neighbour solicitation, and what the kernel knows is no more than that.
 func TestFindIPv6(t *testing.T) {
 	t.Parallel()
+	netns.Need(t, "root", "ip", "ipv6")
+	off := func(r *rig) { r.ip(r.host, "link", "set", "eth0", "down") }
+	take := func(r *rig) { r.ip(r.spy, "addr", "add", r.addr.String()+"/64", "dev", "eth0", "nodad") }
+	for i, tt := range []struct {
+		name  string
+		setUp func(r *rig)
+		want  neighbour.User
+		mac   lab.MAC
+		both  []bool
+	}{
+		{"the host, for the first time", func(*rig) {}, neighbour.Own, host, nil},
+		{"the host, known", func(r *rig) { r.entry(host) }, neighbour.Own, host, nil},
+		{"none", off, neighbour.None, lab.MAC{}, nil},
+		{"a neighbour, while the host is off", func(r *rig) { off(r); take(r) }, neighbour.Foreign, spy, nil},
+		{"a neighbour, while the host is off and its entry is old", func(r *rig) { r.entry(host); off(r); take(r) }, neighbour.Foreign, spy, nil},
+		{"a neighbour that has sent an advertisement", func(r *rig) { r.entry(spy) }, neighbour.Foreign, spy, []bool{true}},
+		{"a neighbour that has sent an advertisement, while the host is off", func(r *rig) { r.entry(spy); off(r) }, neighbour.Foreign, spy, nil},
+		{"the host, while a neighbour has its address too", func(r *rig) { r.entry(host); take(r) }, neighbour.Own, host, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, 200+i)
+			r.addr = netip.MustParseAddr(fmt.Sprintf("fd00:78:%d::10", i))
+			netns.Run(t, "ip", "addr", "add", r.addr.Prev().String()+"/64", "dev", r.seg.Bridge, "nodad")
+			r.ip(r.host, "addr", "add", r.addr.String()+"/64", "dev", "eth0", "nodad")
+			tt.setUp(r)
+			if silent := r.want(tt.want, tt.mac, tt.both...); silent {
+				t.Error("it did not answer")
+			}
+		})
+	}
+}
+
+// TestForgedAnswer: an answer that names another MAC than its frame was sent from says nothing, of the host's as of another one.
+func TestForgedAnswer(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, "root", "ip")
-	r := newRig(t, 50)
-	netns.Run(t, "ip", "addr", "add", "fd00:78::1/64", "dev", r.seg.Bridge, "nodad")
-	r.addr = netip.MustParseAddr("fd00:78::10")
-	r.want(neighbour.None, lab.MAC{})
-	r.entry(spy)
-	r.want(neighbour.Foreign, spy)
-	r.entry(host)
-	r.want(neighbour.Own, host)
+	for i, tt := range []struct {
+		name        string
+		named, from lab.MAC
+		want        neighbour.User
+	}{
+		{"a neighbour names the host", host, spy, neighbour.None},
+		{"the host names a neighbour", spy, host, neighbour.None},
+		{"the host names itself", host, host, neighbour.Own},
+	} {
+		for version, addrs := range [][2]string{{"10.78.%d.1", "10.78.%d.99"}, {"fd00:79:%d::1", "fd00:79:%d::99"}} {
+			n := 70 + 2*i + version
+			t.Run(fmt.Sprintf("%s, %s", tt.name, []string{"ARP", "ND"}[version]), func(t *testing.T) {
+				r := newRig(t, n)
+				ours := netip.MustParseAddr(fmt.Sprintf(addrs[0], n))
+				r.addr = netip.MustParseAddr(fmt.Sprintf(addrs[1], n))
+				if version == 1 {
+					netns.Need(t, "ipv6")
+					netns.Run(t, "ip", "addr", "add", ours.String()+"/64", "dev", r.seg.Bridge, "nodad")
+				}
+				stop := r.forge(n, ours, tt.named, tt.from)
+				defer stop()
+				found, err := r.Find(r.addr, []lab.MAC{host})
+				if found.User != tt.want || err != nil {
+					t.Errorf("found %+v, %v; want %s", found, err, tt.want)
+				}
+			})
+		}
+	}
+}
+
+// forge sends answers of one MAC that name another one to this machine, by a port of the bridge, until stop is called.
+func (r *rig) forge(n int, ours netip.Addr, named, from lab.MAC) (stop func()) {
+	r.t.Helper()
+	near, far := fmt.Sprintf("forge%d", n), fmt.Sprintf("forged%d", n)
+	netns.Run(r.t, "ip", "link", "add", near, "type", "veth", "peer", "name", far)
+	netns.Run(r.t, "ip", "link", "set", far, "master", r.seg.Bridge, "up")
+	netns.Run(r.t, "ip", "link", "set", near, "arp", "off", "up")
+	netns.AwaitUp(r.t, near, far)
+	bridge, err := net.InterfaceByName(r.seg.Bridge)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	port, err := net.InterfaceByName(near)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	protocol, frame := uint16(unix.ETH_P_ARP), []byte(nil)
+	if to := lab.MAC(bridge.HardwareAddr); ours.Is4() {
+		f := arp.Request(named, r.addr, to, ours)
+		f[21] = byte(arp.OpReply)
+		frame = f[:]
+	} else {
+		protocol, frame = unix.ETH_P_IPV6, advertise(named, r.addr, to, ours)
+	}
+	copy(frame[6:12], from[:])
+	socket, err := packet.Open(protocol, arp.Filter())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer socket.Close()
+		for pause.For(r.t.Context(), time.Millisecond) == nil {
+			select {
+			case <-done:
+				return
+			default:
+				_ = socket.Send(port.Index, frame)
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+// advertise returns a solicited neighbour advertisement.
+func advertise(mac lab.MAC, addr netip.Addr, to lab.MAC, ours netip.Addr) []byte {
+	message, err := (&icmp.Message{Type: ipv6.ICMPTypeNeighborAdvertisement, Body: &icmp.RawBody{
+		Data: slices.Concat([]byte{0x60, 0, 0, 0}, addr.AsSlice(), []byte{2, 1}, mac[:]),
+	}}).Marshal(icmp.IPv6PseudoHeader(addr.AsSlice(), ours.AsSlice()))
+	if err != nil {
+		panic(err)
+	}
+	head := []byte{0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, 255}
+	return slices.Concat(to[:], mac[:], []byte{0x86, 0xdd}, head, addr.AsSlice(), ours.AsSlice(), message)
 }
 
 // TestFindTogether: many requests at once share the answer.
@@ -140,7 +260,7 @@ func TestWithoutPacketSocket(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root", "ip")
 	r := newRig(t, 52)
-	r.Resolver = neighbour.WithoutARP()
+	r.Resolver = neighbour.WithoutSockets()
 	r.want(neighbour.None, lab.MAC{})
 	// The kernel learns the MAC when it has something to send.
 	conn, err := net.Dial("udp4", r.addr.String()+":9")

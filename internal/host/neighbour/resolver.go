@@ -1,6 +1,7 @@
 package neighbour
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/nd"
 	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/host/rtnetlink"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -22,11 +24,11 @@ type User uint8
 const (
 	// Elsewhere: the address is behind a router, is this machine's own, or its link has no MACs.
 	Elsewhere User = iota
-	// Own: the kernel sends to a MAC of the machine, and no other machine answered ARP in its place.
+	// Own: the kernel sends to a MAC of the machine, and no other machine answered in its place.
 	Own
 	// Foreign: another machine uses the address.
 	Foreign
-	// None: the kernel knows no MAC, and no machine answered ARP.
+	// None: the kernel knows no MAC, and no machine answered.
 	None
 )
 
@@ -39,8 +41,8 @@ func (v User) String() string {
 type Found struct {
 	User   User
 	MAC    lab.MAC // of the machine, own or foreign; zero else
-	Both   bool    // Foreign, and the machine itself answers ARP too
-	Silent bool    // Own, by the kernel's entry alone: the machine was asked by ARP and did not answer
+	Both   bool    // Foreign, and the machine itself answers too
+	Silent bool    // Own, by the kernel's entry alone: the machine was asked and did not answer
 }
 
 // How long machines have to answer: firmware looks at the network every few milliseconds, a busy one later.
@@ -50,9 +52,10 @@ const (
 	answerWait     = 200 * time.Millisecond
 )
 
-// A Resolver asks the kernel, and machines by ARP. It is safe for concurrent use.
+// A Resolver asks the kernel, and machines by ARP (RFC 826) or neighbour discovery (RFC 4861). It is safe for concurrent use.
 type Resolver struct {
-	arp   *packet.Socket       // nil: the kernel alone is asked
+	arp   *packet.Socket       // for IPv4; nil: the kernel alone is asked
+	nd    *packet.Socket       // for IPv6, likewise
 	conns chan *rtnetlink.Conn // idle ones: to open one for each question takes longer than the question
 	wg    sync.WaitGroup
 
@@ -66,12 +69,16 @@ const maxIdle = 4
 // Open returns a resolver, which Close ends. With an error, because of a missing privilege, the resolver is valid and asks the kernel alone.
 func Open() (*Resolver, error) {
 	r := &Resolver{asks: map[ask]*answer{}, conns: make(chan *rtnetlink.Conn, maxIdle)}
-	socket, err := packet.Open(unix.ETH_P_ARP, arp.Filter())
-	if err != nil {
-		return r, fmt.Errorf("open a packet socket for ARP: %w", err)
+	var errARP, errND error
+	if r.arp, errARP = packet.Open(unix.ETH_P_ARP, arp.Filter()); errARP == nil {
+		r.wg.Go(func() { r.arp.Receive(arp.Size, r.heardARP) })
 	}
-	r.arp = socket
-	r.wg.Go(func() { socket.Receive(arp.Size, r.heard) })
+	if r.nd, errND = packet.Open(unix.ETH_P_IPV6, nd.Filter()); errND == nil {
+		r.wg.Go(func() { r.nd.Receive(nd.Size, r.heardND) })
+	}
+	if err := errors.Join(errARP, errND); err != nil {
+		return r, fmt.Errorf("open packet sockets for ARP and neighbour discovery: %w", err)
+	}
 	return r, nil
 }
 
@@ -80,15 +87,24 @@ func (r *Resolver) Close() {
 	for range len(r.conns) {
 		(<-r.conns).Close()
 	}
-	if r.arp != nil {
-		r.arp.Close()
+	for _, socket := range []*packet.Socket{r.arp, r.nd} {
+		if socket != nil {
+			socket.Close()
+		}
 	}
 	r.wg.Wait()
 }
 
-// Find returns who uses addr, which belongs to the machine with these MACs. It takes a round trip where the machine answers ARP, and a second
-// at most where none does. IPv6 addresses are looked up in the kernel's neighbour table alone. The error is that the kernel cannot be asked, or
-// knows no route.
+// socket returns by which machines are asked for an address; nil: none is.
+func (r *Resolver) socket(addr netip.Addr) *packet.Socket {
+	if addr.Is4() {
+		return r.arp
+	}
+	return r.nd
+}
+
+// Find returns who uses addr, which belongs to the machine with these MACs. It takes a round trip where the machine answers, and a second
+// at most where none does. The error is that the kernel cannot be asked, or knows no route.
 //
 // The first question goes to the machine alone: to ask all would let the answer of another machine replace the kernel's neighbour entry, and
 // break the connections of the machine. All are asked if it does not answer, or where the kernel's entry is another machine's already.
@@ -99,10 +115,10 @@ func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (found Found, err error)
 			return err
 		}
 		before := k.neighbour(way.link, addr)
-		heard := r.request(ask{way.link, addr}, arpSender{ours, way.source}, before, own)
+		heard := r.request(ask{way.link, addr}, sender{ours, way.source}, before, own)
 		after := k.neighbour(way.link, addr)
 		found = userOf(own, heard, before, heard, after)
-		found.Silent = found.User == Own && heard.IsZero() && r.arp != nil && addr.Is4()
+		found.Silent = found.User == Own && heard.IsZero() && r.socket(addr) != nil
 		return nil
 	})
 	return found, err
@@ -152,7 +168,7 @@ func (r *Resolver) idle(conn *rtnetlink.Conn) {
 }
 
 // userOf returns which machine uses an address by the MAC that answered and all that were seen: in the kernel's entry before, in the
-// answer, and in the entry after; zero: none. Firmware that answers no ARP is known by the kernel's entry, which it made when it asked for
+// answer, and in the entry after; zero: none. Firmware that does not answer is known by the kernel's entry, which it made when it asked for
 // this machine.
 func userOf(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
 	found := Found{User: None}
@@ -168,10 +184,25 @@ func userOf(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
 	return found
 }
 
-// An arpSender is who asks: this machine, on one of its interfaces.
-type arpSender struct {
+// A sender is who asks: this machine, on one of its interfaces.
+type sender struct {
 	mac  lab.MAC
 	addr netip.Addr
+}
+
+// request returns the frame that asks for an address: the machine with that MAC, or everybody if it is zero.
+func (s sender) request(to lab.MAC, addr netip.Addr) []byte {
+	switch {
+	case addr.Is4() && to.IsZero():
+		to = arp.Broadcast
+	case to.IsZero():
+		to = nd.Multicast(addr)
+	}
+	if addr.Is4() {
+		frame := arp.Request(s.mac, s.addr, to, addr)
+		return frame[:]
+	}
+	return nd.Solicitation(s.mac, s.addr, to, addr)
 }
 
 // An ask is what is asked for.
@@ -190,8 +221,8 @@ type answer struct {
 }
 
 // request asks machines for an address and returns the MAC that answered: an own one, else a foreign one, else zero.
-func (r *Resolver) request(a ask, from arpSender, known lab.MAC, own []lab.MAC) lab.MAC {
-	if r.arp == nil || !a.addr.Is4() || !from.addr.Is4() {
+func (r *Resolver) request(a ask, from sender, known lab.MAC, own []lab.MAC) lab.MAC {
+	if r.socket(a.addr) == nil || !from.addr.IsValid() || from.addr.Is4() != a.addr.Is4() {
 		return lab.MAC{}
 	}
 	r.mu.Lock()
@@ -219,7 +250,7 @@ func (r *Resolver) request(a ask, from arpSender, known lab.MAC, own []lab.MAC) 
 }
 
 // await sends requests until an own MAC answers, or none does in time. A foreign answer does not end the wait: the machine may answer too.
-func (r *Resolver) await(a ask, from arpSender, known lab.MAC, w *answer) lab.MAC {
+func (r *Resolver) await(a ask, from sender, known lab.MAC, w *answer) lab.MAC {
 	timer := time.NewTimer(answerWait)
 	defer timer.Stop()
 	tries := broadcastTries
@@ -227,12 +258,11 @@ func (r *Resolver) await(a ask, from arpSender, known lab.MAC, w *answer) lab.MA
 		tries += unicastTries
 	}
 	for try := range tries {
-		to := arp.Broadcast
+		to := lab.MAC{} // everybody
 		if slices.Contains(w.own, known) && try < unicastTries {
 			to = known
 		}
-		frame := arp.Request(from.mac, from.addr, to, a.addr)
-		_ = r.arp.Send(a.link, frame[:]) // the next try may succeed
+		_ = r.socket(a.addr).Send(a.link, from.request(to, a.addr)) // the next try may succeed
 		timer.Reset(answerWait)
 		select {
 		case mac := <-w.owned:
@@ -252,10 +282,24 @@ func (r *Resolver) foreign(w *answer) bool {
 	return !w.foreign.IsZero()
 }
 
-// heard is called for each ARP packet, and takes replies to this machine.
-func (r *Resolver) heard(f packet.Frame) {
-	addr, mac, op, ok := arp.Parse(f.Bytes)
-	if !ok || op != arp.OpReply || !f.Host {
+// heardARP is called for each ARP packet, and takes replies.
+func (r *Resolver) heardARP(f packet.Frame) {
+	if addr, mac, op, ok := arp.Parse(f.Bytes); ok && op == arp.OpReply {
+		r.heard(f, addr, mac)
+	}
+}
+
+// heardND is called for each neighbour advertisement.
+func (r *Resolver) heardND(f packet.Frame) {
+	if addr, mac, ok := nd.ParseAdvertisement(f.Bytes); ok {
+		r.heard(f, addr, mac)
+	}
+}
+
+// heard takes an answer that names the MAC of an address. It counts if it was for this machine alone, as the answer to a question is, and if
+// the MAC that it names is the one that sent it: else any machine could answer in the name of one that is off.
+func (r *Resolver) heard(f packet.Frame, addr netip.Addr, mac lab.MAC) {
+	if !f.Host || f.Source() != mac {
 		return
 	}
 	r.mu.Lock()

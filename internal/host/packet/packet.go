@@ -4,7 +4,7 @@
 //	go s.Receive(arp.Size, func(f packet.Frame) { … })  // until Close
 //	err = s.Send(index, frame)
 //
-// It parses nothing but the address that a frame is for.
+// It parses nothing but the addresses of frames.
 package packet
 
 import (
@@ -32,6 +32,12 @@ type Frame struct {
 	Link  int    // the index of the interface
 	Host  bool   // it is for this machine alone, and no multicast or broadcast
 	Bytes []byte // from the Ethernet header on; valid until the function that got them returns
+}
+
+// Source returns the MAC that sent the frame.
+func (f Frame) Source() (mac [sizeMAC]byte) {
+	copy(mac[:], f.Bytes[min(sizeMAC, len(f.Bytes)):])
+	return mac
 }
 
 // Open opens a socket for frames of an Ethernet type (such as unix.ETH_P_ARP) that pass a filter.

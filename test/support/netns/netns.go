@@ -88,7 +88,7 @@ func Isolate(ctx context.Context) (exitCode int, err error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// Need skips the test unless it has all that it needs: "root", programs by name, files by path. For a need that BOOTLAB_REQUIRE lists
+// Need skips the test unless it has all that it needs: "root", "ipv6" of the kernel, programs by name, files by path. For a need that BOOTLAB_REQUIRE lists
 // (comma-separated; "all" for everything) it fails the test instead, so that CI skips nothing. With -short it always skips.
 func Need(t testing.TB, needs ...string) {
 	t.Helper()
@@ -116,6 +116,13 @@ func lacking(need string) string {
 	if need == "root" {
 		if os.Geteuid() != 0 {
 			return "not started as root"
+		}
+		return ""
+	}
+	if need == "ipv6" {
+		off, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+		if err != nil || strings.TrimSpace(string(off)) != "0" {
+			return "the kernel has no IPv6, or it is disabled for new interfaces"
 		}
 		return ""
 	}
