@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -32,7 +33,7 @@ type Table struct {
 // The error is lab.Problems: the errors of the lab file that affect every host. What keeps only some hosts from booting is no error;
 // those hosts are refused when they ask: see Problems.
 func Compile(l *lab.Lab) (*Table, error) {
-	t := &Table{lab: l, recipes: make(map[*lab.Profile]*recipe.Recipe, len(l.Profiles)), files: &noting{FS: os.DirFS(l.Appliance.Files)}}
+	t := &Table{lab: l, recipes: make(map[*lab.Profile]*recipe.Recipe, len(l.Profiles)), files: &noting{FS: os.DirFS(l.Appliance.Files), dir: l.Appliance.Files}}
 	var problems lab.Problems
 	for _, p := range l.Profiles {
 		r, faults := recipe.Compile(p, t.files)
@@ -50,15 +51,25 @@ func Compile(l *lab.Lab) (*Table, error) {
 	return t, nil
 }
 
-// A noting is a file system that notes which files were read.
+// A noting is the files folder, and notes which files were read.
 type noting struct {
 	fs.FS
+	dir  string
 	read sync.Map
 }
 
-// ReadFile implements fs.ReadFileFS.
+// maxDocument bounds the documents and templates that are read, in octets. Those with whole files inside have some megabytes.
+const maxDocument = 64 << 20
+
+// ReadFile implements fs.ReadFileFS, for regular files.
 func (n *noting) ReadFile(name string) ([]byte, error) {
-	text, err := fs.ReadFile(n.FS, name)
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	text, err := regular.Read(filepath.Join(n.dir, filepath.FromSlash(name)), maxDocument)
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, &fs.PathError{Op: of.Op, Path: name, Err: of.Err} // without the folder, as fs.ReadFile
+	}
 	if err == nil {
 		n.read.Store(name, true)
 	}

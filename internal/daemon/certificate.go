@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -50,7 +51,7 @@ func (d *Daemon) redfishCertificate(*tls.ClientHelloInfo) (*tls.Certificate, err
 func certificateProblems(l *lab.Lab, read func(path string) (*tls.Certificate, error), now time.Time) (faults, warnings lab.Problems) {
 	for _, c := range l.Certificates {
 		cert, err := read(c.Path)
-		_, gone := os.Stat(c.Path)
+		_, gone := regular.Stat(c.Path)
 		switch {
 		case errors.Is(gone, fs.ErrNotExist) && slices.ContainsFunc(l.Warnings, func(p *lab.Problem) bool { return p.Path == c.Path }):
 		case errors.Is(err, fs.ErrPermission): // perhaps of the user who checks

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store/identity"
 	"github.com/bootlab/bootlab/virt"
@@ -51,7 +52,7 @@ func confinePaths(l *lab.Lab, cfg Config) confine.Paths {
 	}
 	for _, f := range namedFiles(l) {
 		p.Read = append(p.Read, filepath.Dir(f.path))
-		if real, err := filepath.EvalSymlinks(f.path); err == nil {
+		if real, err := regular.EvalSymlinks(f.path); err == nil {
 			p.Read = append(p.Read, filepath.Dir(real))
 		}
 	}
@@ -106,11 +107,11 @@ func homeFolders(home string) []string {
 // the daemon runs; the same of what path is a link to, as a release of many may be.
 func around(path string) (folders []string) {
 	names := []string{path}
-	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
+	if real, err := regular.EvalSymlinks(path); err == nil && real != path {
 		names = append(names, real)
 	}
 	for _, name := range names {
-		if info, err := os.Stat(name); err != nil || !info.IsDir() {
+		if info, err := regular.Stat(name); err != nil || !info.IsDir() {
 			name = filepath.Dir(name)
 		}
 		folders = append(folders, name)

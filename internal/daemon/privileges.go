@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -136,9 +136,12 @@ func readable(u *privilege.User, l *lab.Lab, labPath string, documents []string)
 
 // open returns an error if a file or folder cannot be opened for reading.
 func open(name string) error {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	_, err := regular.Within(name, regular.Wait, func() (struct{}, error) {
+		f, err := os.OpenFile(name, regular.OpenFlags, 0)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, f.Close()
+	})
+	return err
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -63,7 +65,7 @@ func (w *watcher) watch() error {
 	labDirs, w.ofLab = where(w.path)
 	w.dirs = map[string]os.FileInfo{}
 	for i, dir := range w.folders(labDirs) {
-		info, err := os.Stat(dir)
+		info, err := regular.Stat(dir)
 		if err == nil {
 			err = w.files.add(dir)
 		}
@@ -85,13 +87,13 @@ func (w *watcher) folders(dirs []string) []string {
 	others := w.others()
 	w.targets = w.targets[:0]
 	for _, name := range others {
-		if real, err := filepath.EvalSymlinks(name); err == nil && real != name {
+		if real, err := regular.EvalSymlinks(name); err == nil && real != name {
 			w.targets = append(w.targets, real)
 		}
 	}
 	for _, name := range slices.Concat(others, w.targets) {
 		dir := filepath.Dir(name)
-		if _, err := os.Stat(dir); err == nil && !slices.Contains(dirs, dir) {
+		if _, err := regular.Stat(dir); err == nil && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -139,7 +141,7 @@ func (w *watcher) halfWritten() (left time.Duration) {
 
 // where returns the folders in which a change of the lab file shows, and which files there belong to it.
 func where(path string) (dirs []string, ofLab func(name string) bool) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	if info, err := regular.Stat(path); err == nil && info.IsDir() {
 		return []string{path}, func(name string) bool { return slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) }
 	}
 	names := wayTo(path)
@@ -183,7 +185,7 @@ func (w *watcher) replaced() bool {
 	dirs = w.folders(dirs)
 	same := len(dirs) == len(w.dirs)
 	for _, dir := range dirs {
-		info, err := os.Stat(dir)
+		info, err := regular.Stat(dir)
 		if err != nil {
 			return false // perhaps missing for a moment: tried again
 		}

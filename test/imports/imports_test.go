@@ -42,10 +42,10 @@ var rules = []rule{
 	{"internal/api/leasefile", []string{"internal/api", "internal/lab"}, "formats of lease files; decides nothing"},
 	{"internal/power", []string{"internal/host/regular", "internal/lab"}, "power control of bare metal; knows no server"},
 
-	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/host/neighbour", "internal/host/required", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
+	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/host/neighbour", "internal/host/regular", "internal/host/required", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
 	{"internal/boot/bootloop", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},
 	{"internal/boot/discovered", []string{"internal/host/required", "internal/lab", "internal/store"}, "what unknown machines reported; of the lab only what a MAC is"},
-	{"internal/boot/files", []string{"internal/boot/recipe", "internal/lab", "internal/observe/event"}, "which files may be fetched, for TFTP and HTTP; paths are rendered as the boot script renders them"},
+	{"internal/boot/files", []string{"internal/boot/recipe", "internal/host/regular", "internal/lab", "internal/observe/event"}, "which files may be fetched, for TFTP and HTTP; paths are rendered as the boot script renders them"},
 	{"internal/boot/install", []string{"internal/host/required", "internal/lab", "internal/observe/event", "internal/store"}, "a state machine; renders nothing"},
 	{"internal/boot/recipe", []string{"internal/boot/install", "internal/boot/syntax", "internal/lab"}, "renders scripts and documents; of install only the completion signals"},
 	{"internal/boot/syntax", []string{"internal/lab/load"}, "validates documents; of the loader only its reader of YAML"},
@@ -59,7 +59,7 @@ var rules = []rule{
 
 	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
 	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab"}, "decides how a cluster comes up; observes nothing and does nothing"},
-	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
+	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/host/regular", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 

@@ -2,13 +2,14 @@ package files
 
 import (
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
 const (
@@ -67,7 +68,7 @@ func hadLinks(info fs.FileInfo, began time.Time) bool {
 func (f *Files) collect() map[fileID]struct{} {
 	ids := map[fileID]struct{}{}
 	add := func(file string) {
-		if info, err := os.Stat(file); err == nil {
+		if info, err := regular.Stat(file); err == nil {
 			if id, _, ok := identify(info); ok {
 				ids[id] = struct{}{}
 			}
@@ -80,7 +81,7 @@ func (f *Files) collect() map[fileID]struct{} {
 		add(file)
 	}
 	for _, dir := range f.patternDirs() {
-		root, err := filepath.EvalSymlinks(filepath.Join(f.dir, filepath.FromSlash(dir)))
+		root, err := regular.EvalSymlinks(filepath.Join(f.dir, filepath.FromSlash(dir)))
 		if err != nil {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/dnsprobe"
+	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
 // start says what the steps of a start find.
@@ -111,7 +112,7 @@ func upstreams(ctx context.Context, m *Machine) (all []Finding) {
 	for _, s := range m.Lab.DNS.Forward {
 		switch {
 		case s.File != "":
-			if _, err := os.Stat(s.File); err != nil {
+			if _, err := regular.Stat(s.File); err != nil {
 				all = append(all, fail(s.File, err.Error(), "set dns.forward"))
 			}
 		case s.TLS != "":

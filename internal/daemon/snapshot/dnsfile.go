@@ -14,15 +14,17 @@ import (
 // maxDNSFile bounds what is read of one zone file, key file, resolv.conf or file of authorities: half a million records are less.
 const maxDNSFile = 32 << 20
 
-// readDNSFile is a dnsd.ReadFile for a regular file of at most maxDNSFile octets. Anything else, such as a FIFO without a writer, could hold
-// up every reload or fill the memory.
+// readDNSFile is a dnsd.ReadFile for a regular file of at most maxDNSFile octets. Anything else, such as a FIFO without a writer or a file
+// system that does not answer, could hold up every reload or fill the memory.
 func readDNSFile(path, below string) ([]byte, error) {
-	f, err := openDNSFile(path, below)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return regular.ReadFrom(f, maxDNSFile)
+	return regular.Within(path, regular.Wait, func() ([]byte, error) {
+		f, err := openDNSFile(path, below)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return regular.ReadFrom(f, maxDNSFile)
+	})
 }
 
 func openDNSFile(path, below string) (*os.File, error) {

@@ -4,10 +4,12 @@ package freshfile
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
 // CheckEvery is how often a file is looked at.
@@ -26,6 +28,12 @@ type Cache[K comparable, V any] struct {
 
 // A value is what was read last.
 type value[V any] struct {
+	reading sync.Mutex // held by the goroutine that looks at the files
+	last    atomic.Pointer[result[V]]
+}
+
+// A result is what the files of a key gave. It does not change.
+type result[V any] struct {
 	checked time.Time
 	stamp   string // of the files when they were read
 	v       V
@@ -54,7 +62,29 @@ func (c *Cache[K, V]) Now(key K) (V, error) {
 	return v, err
 }
 
+// look returns what is known of a key. Where there is a value, one caller looks at the files and no other waits for that: a file system
+// may take long.
 func (c *Cache[K, V]) look(key K) (v V, known bool, err error) {
+	f := c.value(key)
+	last := f.last.Load()
+	if last == nil || !last.fresh() {
+		if last != nil && last.known && !f.reading.TryLock() {
+			return last.v, true, last.err
+		} else if last == nil || !last.known {
+			f.reading.Lock()
+		}
+		defer f.reading.Unlock()
+		if last = f.last.Load(); last == nil || !last.fresh() {
+			last = c.refresh(key, last)
+			f.last.Store(last)
+		}
+	}
+	return last.v, last.known, last.err
+}
+
+func (r *result[V]) fresh() bool { return time.Since(r.checked) < CheckEvery }
+
+func (c *Cache[K, V]) value(key K) *value[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.values[key]
@@ -62,35 +92,36 @@ func (c *Cache[K, V]) look(key K) (v V, known bool, err error) {
 		f = &value[V]{}
 		c.values[key] = f
 	}
-	if time.Since(f.checked) >= CheckEvery {
-		f.checked = time.Now()
-		c.refresh(key, f)
-	}
-	return f.v, f.known, f.err
+	return f
 }
 
-// refresh reads the files of a key if they changed since, or could not be read then.
-func (c *Cache[K, V]) refresh(key K, f *value[V]) {
+// refresh reads the files of a key if they changed since the last result, or could not be read then; nil: there is none.
+func (c *Cache[K, V]) refresh(key K, last *result[V]) *result[V] {
+	var next result[V]
+	if last != nil {
+		next = *last
+	}
 	files := c.files(key)
 	stamp := stampOf(files)
-	changed := stamp != f.stamp
-	if f.known && f.err == nil && !changed {
-		return
+	changed := stamp != next.stamp
+	if !next.known || next.err != nil || changed {
+		next.stamp = stamp
+		var v V
+		if v, next.err = c.read(key); next.err == nil {
+			next.v, next.known = v, true
+		} else if next.known && changed {
+			c.log.Warn("file cannot be read any more: what was read before is used", "file", strings.Join(files, ", "), "err", next.err)
+		}
 	}
-	f.stamp = stamp
-	var v V
-	if v, f.err = c.read(key); f.err == nil {
-		f.v, f.known = v, true
-	} else if f.known && changed {
-		c.log.Warn("file cannot be read any more: what was read before is used", "file", strings.Join(files, ", "), "err", f.err)
-	}
+	next.checked = time.Now()
+	return &next
 }
 
 // stampOf changes when a file does.
 func stampOf(files []string) string {
 	var b strings.Builder
 	for _, file := range files {
-		if info, err := os.Stat(file); err == nil {
+		if info, err := regular.Stat(file); err == nil {
 			fmt.Fprint(&b, info.ModTime().UnixNano(), " ", info.Size())
 		}
 		b.WriteByte(';')

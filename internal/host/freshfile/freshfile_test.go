@@ -1,11 +1,14 @@
 package freshfile
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -21,11 +24,11 @@ func TestChanges(t *testing.T) {
 		return string(b), err
 	})
 	get := func() (string, error) {
-		c.mu.Lock()
-		if v := c.values[path]; v != nil {
-			v.checked = time.Time{}
+		if v := c.value(path); v.last.Load() != nil {
+			old := *v.last.Load()
+			old.checked = time.Time{}
+			v.last.Store(&old)
 		}
-		c.mu.Unlock()
 		return c.Get(path)
 	}
 	if _, err := get(); err == nil {
@@ -54,4 +57,38 @@ func TestChanges(t *testing.T) {
 	if got := strings.Count(log.String(), "file cannot be read any more"); got < 1 {
 		t.Errorf("logged %d times:\n%s", got, log.String())
 	}
+}
+
+// TestHangingRead: who asks for a value that is known does not wait for one that reads its files, nor does who asks for another one.
+func TestHangingRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		var reads atomic.Int64
+		c := New(slog.New(slog.DiscardHandler), func(string) []string { return nil }, func(p string) (string, error) {
+			if reads.Add(1); p == "bad" && reads.Load() > 1 {
+				<-hang
+			}
+			return p, nil
+		})
+		c.value("bad").last.Store(&result[string]{v: "old", known: true, err: errors.New("read again")})
+		go func() { _, _ = c.Get("bad") }()
+		_, _ = c.Get("other")
+		synctest.Wait()
+		time.Sleep(2 * CheckEvery)
+		go func() { _, _ = c.Get("bad") }()
+		synctest.Wait()
+		began := time.Now()
+		for range 10 {
+			if v, err := c.Get("bad"); v != "old" || err != nil {
+				t.Errorf("bad: %q, %v", v, err)
+			}
+			if v, err := c.Get("other"); v != "other" || err != nil {
+				t.Errorf("other: %q, %v", v, err)
+			}
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("waited %v", took)
+		}
+		close(hang)
+	})
 }

@@ -1,5 +1,10 @@
 // Package regular reads files that an admin names in a lab file or on a command line. Anything but a regular file, such as a FIFO without a
-// writer or a device, could hold up a reload for ever or fill the memory.
+// writer or a device, could hold up a reload for ever or fill the memory. So could a network file system whose server is gone: every
+// operation has a bounded time.
+//
+//	text, err := regular.Read(path, regular.Small) // within regular.Wait
+//	info, err := regular.Stat(path)
+//	v, err := regular.Within(path, regular.Wait, op) // any other operation on that file
 package regular
 
 import (
@@ -21,8 +26,12 @@ const Small = 4 << 20
 // ErrNotRegular is matched by the error of a path that is no regular file.
 var ErrNotRegular = errors.New("is no regular file")
 
-// Read returns the content of a regular file of at most limit bytes.
+// Read returns the content of a regular file of at most limit bytes, within Wait.
 func Read(path string, limit int64) ([]byte, error) {
+	return Within(path, Wait, func() ([]byte, error) { return read(path, limit) })
+}
+
+func read(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, OpenFlags, 0)
 	if err != nil {
 		return nil, err
@@ -44,7 +53,8 @@ func Authorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ReadFrom is Read of a file that was opened with OpenFlags, from its beginning. It does not close it.
+// ReadFrom is Read of a file that was opened with OpenFlags, from its beginning. It does not close it, and waits for the file
+// system: call it in Within.
 func ReadFrom(f *os.File, limit int64) ([]byte, error) {
 	info, err := f.Stat()
 	switch {

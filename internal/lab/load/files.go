@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"text/template/parse"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -212,6 +212,6 @@ func (r *resolver) exists(name string) bool {
 	if r.o.FileExists != nil {
 		return r.o.FileExists(name)
 	}
-	_, err := os.Stat(name)
-	return err == nil || errors.Is(err, fs.ErrPermission) // the daemon reports files that it may not read
+	_, err := regular.Stat(name)
+	return err == nil || errors.Is(err, regular.ErrNoAnswer) || errors.Is(err, fs.ErrPermission) // the daemon reports files that it may not read
 }

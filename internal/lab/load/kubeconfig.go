@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -209,7 +208,7 @@ func (r *resolver) checkKubeconfigs() {
 		if path == "" {
 			continue
 		}
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := regular.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			r.checkFile(&e.V.Kubeconfig, key, path)
 			continue
 		}

@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -82,14 +84,14 @@ func Parse(name string, data []byte, o Options) (*lab.Lab, error) {
 
 // labFiles returns the files that path stands for.
 func labFiles(path string) ([]string, error) {
-	info, err := os.Stat(path)
+	info, err := regular.Stat(path)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read lab: %w", err)
 	case !info.IsDir():
 		return []string{path}, nil
 	}
-	entries, err := os.ReadDir(path)
+	entries, err := regular.ReadDir(path)
 	if err != nil {
 		return nil, fmt.Errorf("read lab: %w", err)
 	}
@@ -110,8 +112,23 @@ func labFiles(path string) ([]string, error) {
 	return names, nil
 }
 
+// maxPipeWait is for how long a lab file may be written that is read from a pipe.
+const maxPipeWait = time.Minute
+
 // readLimited reads a file of up to one byte more than decodeFile accepts.
 func readLimited(name string) ([]byte, error) {
+	wait := regular.Wait
+	if info, err := regular.Stat(name); err == nil && !info.Mode().IsRegular() { // a pipe, a terminal
+		wait = maxPipeWait
+	}
+	data, err := regular.Within(name, wait, func() ([]byte, error) { return readAtMost(name) })
+	if errors.Is(err, regular.ErrNoAnswer) {
+		return nil, fmt.Errorf("read lab: %w", err)
+	}
+	return data, err
+}
+
+func readAtMost(name string) ([]byte, error) {
 	// Do not block on a pipe without a writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
