@@ -24,6 +24,8 @@ func checkCommand(o *options) *cobra.Command {
 		Short: "Check the lab file and report every error; exit status 1 if there is one",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return check(cmd, o, strict, live) },
+
+		Annotations: map[string]string{onInterrupt: interruptEnds},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "treat missing files and unreadable zones as errors")
 	cmd.Flags().BoolVar(&live, "live", false, "ask the hypervisors, too, for bridges, networks, pools, memory, firmware and CPUs, and this machine for the interfaces")
@@ -96,13 +98,28 @@ func whichLab(err error) error {
 	return err
 }
 
+// maxPrinted is how many errors are printed, and how many warnings: what one mistake in a file for many hosts causes is found in the first.
+const maxPrinted = 100
+
+// firstOf returns the first problems with their lines, and how many more there are. kind is error or warning.
+func firstOf(problems lab.Problems, kind string) string {
+	var b strings.Builder
+	lead := ""
+	if kind != "error" {
+		lead = kind + ": "
+	}
+	for _, p := range problems[:min(len(problems), maxPrinted)] {
+		b.WriteString(lead + p.Detail())
+	}
+	if more := len(problems) - maxPrinted; more > 0 {
+		fmt.Fprintf(&b, "… and %s; bootlab check --json lists all\n", lab.Plural(more, "more "+kind))
+	}
+	return b.String()
+}
+
 func checkText(cmd *cobra.Command, l *lab.Lab, v checkResult) error {
-	for _, p := range v.Errors {
-		fmt.Fprint(cmd.ErrOrStderr(), p.Detail())
-	}
-	for _, p := range v.Warnings {
-		fmt.Fprint(cmd.ErrOrStderr(), "warning: ", p.Detail())
-	}
+	fmt.Fprint(cmd.ErrOrStderr(), firstOf(v.Errors, "error"))
+	fmt.Fprint(cmd.ErrOrStderr(), firstOf(v.Warnings, "warning"))
 	if !v.OK {
 		return nil
 	}
@@ -137,6 +154,7 @@ func planCommand(o *options) *cobra.Command {
 			}
 			return o.print(cmd, p, func() error { return p.WriteText(cmd.OutOrStdout()) })
 		},
+		Annotations: map[string]string{onInterrupt: interruptEnds},
 	}
 	cmd.Flags().BoolVar(&show, "secrets", false, "include config documents, with the keys and passwords in them")
 	cmd.Flags().BoolVar(&diff, "diff", false, "show what a reload would change")

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,7 +22,9 @@ import (
 
 func main() {
 	daemon.HypervisorProcess()
-	if cmd, err := root().ExecuteContextC(interruptible()); err != nil {
+	command := root()
+	running, _, _ := command.Find(os.Args[1:]) // nil or root if there is none
+	if cmd, err := command.ExecuteContextC(interruptible(graceOf(running))); err != nil {
 		fmt.Fprintln(os.Stderr, "bootlab:", detailed(noLab(cmd, err)))
 		os.Exit(1)
 	}
@@ -38,21 +41,52 @@ func detailed(err error) string {
 	if err.Error() == problems.Error() {
 		lead = countErrors(len(problems)) + ":"
 	}
-	return lead + strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), "\n"+problems.Detail(), 1), "\n")
+	return lead + strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), "\n"+firstOf(problems, "error"), 1), "\n")
 }
 
-// interruptible returns a context that the first interrupt or SIGTERM ends. The second ends the process as if it had never
-// been caught; all state is on disk by then.
-func interruptible() context.Context {
+// onInterrupt annotates a command with what becomes of it at an interrupt or SIGTERM. Without it, the command has interruptGrace to end by itself.
+const (
+	onInterrupt    = "interrupt"
+	interruptEnds  = "ends"  // at once: it changes nothing
+	interruptWaits = "waits" // it ends by itself, and must not be cut off
+)
+
+// interruptGrace is how long a command may take to restore a terminal or to close a file. One that takes longer hangs, as on a file that
+// does not answer.
+const interruptGrace = 3 * time.Second
+
+// graceOf returns how long a command may go on after an interrupt; negative: as long as it wants.
+func graceOf(cmd *cobra.Command) time.Duration {
+	switch {
+	case cmd == nil:
+		return 0
+	case cmd.Annotations[onInterrupt] == interruptEnds:
+		return 0
+	case cmd.Annotations[onInterrupt] == interruptWaits:
+		return -1
+	}
+	return interruptGrace
+}
+
+// interruptible returns a context that the first interrupt or SIGTERM ends. The second, or the end of grace, ends the process as if it had
+// never been caught; all state is on disk by then.
+func interruptible(grace time.Duration) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2) // so that the second is not missed, however close it comes
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-signals
+		last := <-signals
 		cancel()
-		second := <-signals
-		signal.Reset(second)
-		_ = syscall.Kill(os.Getpid(), second.(syscall.Signal))
+		var ended <-chan time.Time // never
+		if grace >= 0 {
+			ended = time.After(grace)
+		}
+		select {
+		case last = <-signals:
+		case <-ended:
+		}
+		signal.Reset(last)
+		_ = syscall.Kill(os.Getpid(), last.(syscall.Signal))
 	}()
 	return ctx
 }

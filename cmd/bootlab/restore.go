@@ -30,10 +30,11 @@ type restoring struct {
 func restoreCommand(o *options) *cobra.Command {
 	var r restoring
 	cmd := &cobra.Command{
-		Use:   "restore FILE",
-		Short: "Replace the state of a stopped daemon by a backup; shows what changes and asks first",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return r.run(cmd, o, args[0]) },
+		Use:         "restore FILE",
+		Annotations: map[string]string{onInterrupt: interruptWaits},
+		Short:       "Replace the state of a stopped daemon by a backup; shows what changes and asks first",
+		Args:        cobra.ExactArgs(1),
+		RunE:        func(cmd *cobra.Command, args []string) error { return r.run(cmd, o, args[0]) },
 	}
 	cmd.Flags().BoolVar(&r.check, "check", false, "only check FILE and show what a restore would change; the daemon may be running")
 	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask")

@@ -19,9 +19,10 @@ func serveCommand(o *options) *cobra.Command {
 	var folder string
 	format := "text"
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Run the daemon; it reloads on SIGHUP and when the lab file changes",
-		Args:  cobra.NoArgs,
+		Use:         "serve",
+		Annotations: map[string]string{onInterrupt: interruptWaits},
+		Short:       "Run the daemon; it reloads on SIGHUP and when the lab file changes",
+		Args:        cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := firmware.CheckFolder(folder); err != nil {
 				return err
