@@ -38,18 +38,50 @@ func (s *Server) runCheck(ctx context.Context, k healthKey) (connected time.Dura
 	if k.check.Kind == lab.CheckDNS {
 		return 0, dnsprobe.Ask(ctx, target, k.check.Name, k.check.Timeout)
 	}
-	start := time.Now()
-	conn, err := s.deps.Dial(ctx, target)
+	conn, connected, err := s.dialCheck(ctx, target, k.check.Timeout/(checkDials+1))
 	if err != nil {
 		return 0, err
 	}
-	connected = time.Since(start)
 	defer func() { _ = conn.Close() }()
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	return connected, speak(ctx, conn, k, target)
+}
+
+// checkDials is how many connects a check makes, so that a lost packet fails none: the kernel repeats it after a second only.
+const checkDials = 3
+
+// dialCheck connects for a check. After each pause without an answer it begins another connect beside the others; a refusal is an answer.
+func (s *Server) dialCheck(ctx context.Context, target netip.AddrPort, pause time.Duration) (net.Conn, time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	results := make(chan dialResult, checkDials)
+	dial := func() {
+		start := time.Now()
+		conn, err := s.deps.Dial(ctx, target)
+		results <- dialResult{conn: conn, took: time.Since(start), err: err}
+	}
+	go dial()
+	again := time.NewTicker(max(pause, time.Millisecond))
+	defer again.Stop()
+	for dials := 1; ; {
+		select {
+		case <-again.C:
+			if dials < checkDials {
+				dials++
+				go dial()
+			}
+		case first := <-results:
+			cancel()
+			for range dials - 1 {
+				if late := <-results; late.conn != nil {
+					_ = late.conn.Close()
+				}
+			}
+			return first.conn, first.took, first.err
+		}
+	}
 }
 
 // speak runs the check's protocol on conn.

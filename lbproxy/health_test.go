@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -133,18 +134,19 @@ type dialer struct {
 	mu   sync.Mutex
 	err  error
 	hang bool
+	lost int // so many connects get no answer before one does
 	at   []time.Time
 }
 
 func (d *dialer) set(hang bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.hang, d.err = hang, err
+	d.hang, d.lost, d.err = hang, 0, err
 }
 
 func (d *dialer) Dial(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 	d.mu.Lock()
-	hang, err := d.hang, d.err
+	hang, err := d.hang || d.lost > 0 && (len(d.at)+1)%(d.lost+1) != 0, d.err
 	d.at = append(d.at, time.Now())
 	d.mu.Unlock()
 	if hang {
@@ -161,6 +163,62 @@ func (d *dialer) Dial(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 
 func noListener(context.Context, netip.AddrPort) (net.Listener, error) {
 	return &connListener{conns: make(chan net.Conn), done: make(chan struct{})}, nil
+}
+
+// TestCheckSurvivesLostPackets: two connects of each check get no answer, as if their first packet was lost, which the kernel repeats only
+// after a second. No check fails. The first refusal fails one.
+func TestCheckSurvivesLostPackets(t *testing.T) {
+	for _, timeout := range []time.Duration{300 * time.Millisecond, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &dialer{lost: 2}
+			b := with(balancer("api", netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.0.0.2:6443")), func(b *lab.Balancer) {
+				b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 20 * time.Second, Timeout: timeout, Rise: 1, Fall: 1}
+			})
+			r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
+			time.Sleep(5 * time.Minute)
+			if n := len(r.recorder.all); n != 1 {
+				t.Errorf("time-out %s: %d events, want one: the backend is up", timeout, n)
+			}
+			d.set(false, syscall.ECONNREFUSED)
+			before := len(d.at)
+			time.Sleep(25 * time.Second)
+			r.stop()
+			if n, downs := len(d.at)-before, len(r.recorder.of(event.BackendDown)); n < 1 || n > 2 || downs != 1 {
+				t.Errorf("time-out %s: %d connects to a backend that refuses, down %d times, want one for each check", timeout, n, downs)
+			}
+		})
+	}
+}
+
+// TestWaitingClient of a sole backend that is found down while it connects waits on, and is served as soon as the backend accepts.
+func TestWaitingClient(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
+		back := serveHTTP(t, respond("served"))
+		var cut atomic.Bool
+		dialer := func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			if cut.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return dialTCP(ctx, to)
+		}
+		b := with(balancer("b", addr(t), back), func(b *lab.Balancer) {
+			b.Mode = mode
+			b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 50 * time.Millisecond, Timeout: 50 * time.Millisecond, Rise: 1, Fall: 1}
+		})
+		r := newTestServerWith(t, Config{}, Deps{Dial: dialer}, b)
+		r.waitCondition(t, back, Up)
+		cut.Store(true)
+		c := dial(t, b.Listen)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		r.waitCondition(t, back, Down)
+		time.Sleep(time.Second) // something must not happen
+		cut.Store(false)
+		if got, err := io.ReadAll(c); !strings.HasSuffix(string(got), "served") {
+			t.Errorf("mode %s: the client that waited got %q, %v", mode, got, err)
+		}
+	}
 }
 
 // TestNeverUp: a backend that fails its checks and was never healthy is no warning; one that was is, also where that was before a restart.
@@ -239,8 +297,14 @@ func TestCheckIntervals(t *testing.T) {
 		if !d.at[0].Equal(began) {
 			t.Errorf("first check %s after the start, want at once", d.at[0].Sub(began))
 		}
-		for i := 1; i < len(d.at); i++ {
-			if gap := d.at[i].Sub(d.at[i-1]); gap < 9*time.Second || gap > 13*time.Second {
+		firsts := d.at[:1:1] // connects of each check
+		for _, at := range d.at {
+			if at.Sub(firsts[len(firsts)-1]) > 2*time.Second {
+				firsts = append(firsts, at)
+			}
+		}
+		for i := 1; i < len(firsts); i++ {
+			if gap := firsts[i].Sub(firsts[i-1]); gap < 9*time.Second || gap > 13*time.Second {
 				t.Errorf("check %d came %s after the one before, want 10s plus or minus a tenth, plus the timeout", i, gap)
 			}
 		}
