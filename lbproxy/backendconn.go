@@ -52,6 +52,8 @@ type backendConn struct {
 	looked   syscall.Errno
 	peeked   byte
 	closed   atomic.Bool
+
+	repeatable atomic.Bool // the current request may be sent again
 }
 
 // close closes the connection. It may be called more than once, and while another goroutine uses the connection.
@@ -152,16 +154,16 @@ func (p *connPool) unask(u *http2Upload) {
 	delete(p.streams, u)
 }
 
-// downHTTP2Locked gives up the requests without a response, and all connections where all is set. It returns what to close.
-func (p *connPool) downHTTP2Locked(all bool) (gone []net.Conn) {
+// loseHTTP2Locked gives up requests without a response. It returns the connections to close.
+func (p *connPool) loseHTTP2Locked(what loss) (gone []net.Conn) {
 	for u := range p.streams {
-		u.lost.Store(true)
-		u.giveUp()
-	}
-	for c := range p.sockets {
-		if all {
-			gone = append(gone, c)
+		if what >= loseUnanswered || what == loseRepeatable && u.repeatable {
+			u.lost.Store(true)
+			u.giveUp()
 		}
+	}
+	if what == loseAll {
+		gone = slices.Collect(maps.Keys(p.sockets))
 	}
 	return gone
 }
@@ -255,25 +257,30 @@ func (p *connPool) expire(before time.Time) {
 	}
 }
 
-// down closes the idle connections of a backend that may get no new ones. If its checks say so, it closes those that wait
-// for the first byte of a response too: their requests are retried or answered. all closes the rest.
-func (p *connPool) down(checked, all bool) {
+// A loss is what a backend in HTTP mode loses when it fails, each with what comes before.
+type loss int
+
+const (
+	loseIdle       loss = iota // idle connections
+	loseRepeatable             // requests without a byte of a response that may be sent again
+	loseUnanswered             // all requests without a byte of a response: they are sent again or answered
+	loseAll
+)
+
+// lose closes connections of a backend that has failed.
+func (p *connPool) lose(what loss) {
 	p.mu.Lock()
 	gone := p.idle
 	p.idle = nil
 	for c := range p.live {
-		if !checked {
-			break
+		if what >= loseUnanswered {
+			c.lost.Store(true) // its connection is not kept
 		}
-		c.lost.Store(true)
-		if all || !c.answered.Load() {
+		if what == loseAll || !c.answered.Load() && (what == loseUnanswered || what == loseRepeatable && c.repeatable.Load()) {
 			gone = append(gone, c)
 		}
 	}
-	var sockets []net.Conn
-	if checked {
-		sockets = p.downHTTP2Locked(all)
-	}
+	sockets := p.loseHTTP2Locked(what)
 	p.mu.Unlock()
 	for _, c := range sockets {
 		abort(c)

@@ -34,8 +34,14 @@ type rig struct {
 	clients     *http.Client // of mode http; they keep their connections
 }
 
-// newRig makes the network 10.net.0.0/24 with that many machines, which serve "ok".
+// newRig makes the network 10.net.0.0/24 with that many machines, which serve "ok" and are checked by TCP.
 func newRig(t *testing.T, mode lab.BalanceMode, net, machines int) *rig {
+	t.Helper()
+	return newRigWith(t, mode, net, machines, lab.Check{Kind: lab.CheckTCP, Interval: 5 * time.Second, Timeout: 5 * time.Second}, "")
+}
+
+// newRigWith is newRig with that check, and that of HAProxy in lines of its own.
+func newRigWith(t *testing.T, mode lab.BalanceMode, net, machines int, check lab.Check, options string) *rig {
 	t.Helper()
 	netns.Need(t, "root", "nginx", "ip", "nft", "haproxy")
 	segment := netns.NewSegment(t, fmt.Sprintf("10.%d.0.1/24", net))
@@ -48,10 +54,10 @@ func newRig(t *testing.T, mode lab.BalanceMode, net, machines int) *rig {
 		netns.Run(t, "ip", "-n", c.Name, "addr", "add", at.Addr().String()+"/24", "dev", "eth0")
 		r.machines, r.backends, r.servers = append(r.machines, c), append(r.backends, at), append(r.servers, nil)
 		r.serve(t, k)
-		servers += fmt.Sprintf("  server m%d %s check inter 5s\n", k, at)
+		servers += fmt.Sprintf("  server m%d %s check inter %dms\n", k, at, check.Interval.Milliseconds())
 	}
 	r.balancer = with(balancer("web", r.ours, r.backends...), func(b *lab.Balancer) {
-		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 5 * time.Second, Timeout: 5 * time.Second}
+		b.Check = check
 		b.Mode, b.Timeouts.Connect = mode, 20*time.Second // as HAProxy's, in startHAProxy
 	})
 	r.deps = keptSocket(t, r.ours)
@@ -59,7 +65,7 @@ func newRig(t *testing.T, mode lab.BalanceMode, net, machines int) *rig {
 	for _, m := range r.backends {
 		r.waitCondition(t, m, Up)
 	}
-	startHAProxy(t, r.peers, fmt.Sprintf("listen l\n  mode %s\n  option redispatch\n  bind %s\n%s", r.balancer.Mode, r.peers, servers))
+	startHAProxy(t, r.peers, fmt.Sprintf("listen l\n  mode %s\n  option redispatch\n%s  bind %s\n%s", r.balancer.Mode, options, r.peers, servers))
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(transport.CloseIdleConnections)
 	r.clients = &http.Client{Transport: transport, Timeout: time.Minute}
@@ -282,6 +288,56 @@ func TestLoss(t *testing.T) {
 			t.Logf("HAProxy: %s", &peers)
 			if ours.failed.Load() > 0 {
 				t.Errorf("%d %% loss: %s; HAProxy: %s", test.percent, &ours, &peers)
+			}
+		})
+	}
+}
+
+// TestFrozen stops the server programs of the machines in turn, for nine seconds in all, while clients of mode http send requests that may be
+// repeated. No more of them fail than through HAProxy: they outlive a stopped machine, and wait while the others are found to work again.
+func TestFrozen(t *testing.T) {
+	quick := lab.Check{Kind: lab.CheckHTTP, Interval: 300 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 3}
+	for i, test := range []struct {
+		name     string
+		machines int
+		check    lab.Check
+		options  string
+	}{
+		{"2 machines, tcp check", 2, lab.Check{Kind: lab.CheckTCP, Interval: time.Second, Timeout: time.Second}, ""},
+		{"3 machines, tcp check", 3, lab.Check{Kind: lab.CheckTCP, Interval: time.Second, Timeout: time.Second}, ""},
+		{"2 machines, http check", 2, quick, "  option httpchk GET /\n  timeout check 300ms\n"},
+		{"3 machines, http check", 3, quick, "  option httpchk GET /\n  timeout check 300ms\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRigWith(t, lab.ModeHTTP, 130+i, test.machines, test.check, test.options)
+			r.clients.Timeout = 3 * time.Second
+			netns.WaitFor(t, "every machine is known to answer probes", func() bool {
+				return r.request(t, r.ours) == nil && r.answerProbes()
+			})
+			var ours, peers tally
+			var over atomic.Bool
+			for range 4 {
+				for at, side := range map[netip.AddrPort]*tally{r.ours: &ours, r.peers: &peers} {
+					side.tasks.Go(func() {
+						for !over.Load() {
+							side.note(r.request(t, at))
+							time.Sleep(50 * time.Millisecond)
+						}
+					})
+				}
+			}
+			for _, server := range r.servers {
+				_ = server.Process.Signal(syscall.SIGSTOP)
+				time.Sleep(9 * time.Second / time.Duration(test.machines))
+				_ = server.Process.Signal(syscall.SIGCONT)
+			}
+			over.Store(true)
+			ours.tasks.Wait()
+			peers.tasks.Wait()
+			t.Logf("%s; HAProxy: %s", &ours, &peers)
+			if ours.failed.Load() > peers.failed.Load() {
+				t.Errorf("%s; HAProxy: %s", &ours, &peers)
 			}
 		})
 	}

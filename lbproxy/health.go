@@ -240,10 +240,12 @@ func (s *Server) closeDown(h *Health) {
 			if b.health != h {
 				continue
 			}
-			b.state.pool.down(true, f.OnDown == lab.OnDownClose)
-			if f.OnDown == lab.OnDownClose {
-				s.sessions.abortOf(b.state)
+			if f.OnDown != lab.OnDownClose {
+				b.state.pool.lose(loseUnanswered)
+				continue
 			}
+			b.state.pool.lose(loseAll)
+			s.sessions.abortOf(b.state)
 		}
 	}
 }
@@ -271,7 +273,7 @@ func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
 	s.gauge(f, b)
 	ev := event.Event{Kind: event.BackendUp, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr), Dur: dur}
 	if condition == Down {
-		b.state.pool.down(false, false)
+		b.state.pool.lose(loseIdle)
 		ev.Kind, ev.Err = event.BackendDown, reason
 		if !wasUp && b.health.down.Load() && !s.wasUp(f, b) { // by its checks: one that refuses clients is worth a warning
 			ev.Kind = event.BackendNew
@@ -407,6 +409,16 @@ func (b *backend) condition() (Condition, string, time.Time) {
 	b.state.mu.Lock()
 	defer b.state.mu.Unlock()
 	return Down, b.state.reason, b.state.since
+}
+
+// wentDown reports whether checks found the backend down since a time, and it was up before.
+func (b *backend) wentDown(since time.Time) bool {
+	b.health.mu.Lock()
+	recent := b.health.condition == Down && b.health.since.After(since)
+	b.health.mu.Unlock()
+	b.state.mu.Lock()
+	defer b.state.mu.Unlock()
+	return recent && b.state.wasUp
 }
 
 // announce returns the condition of the backend, whether it is another than at the last call, and whether it was Up before.

@@ -109,6 +109,7 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 		case lost && x.onlyDown():
 			return nil, errServerTimeout // nor would the same backend answer now
 		case lost && x.repeatable():
+			tried = nil // it is not picked while it is down
 		case !isDial(err):
 			return nil, err
 		}
@@ -123,6 +124,7 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 // tryHTTP2 sends the request to one backend, until that answers or goes down.
 func (x *exchange) tryHTTP2(ctx context.Context, b *backend) (*http.Response, error) {
 	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(ctx, targetKey{}, target{x.frontend, b}))
+	x.stream.repeatable = x.repeatable()
 	b.state.pool.ask(x.stream)
 	defer b.state.pool.unask(x.stream)
 	return x.proxy.h2.transport.RoundTrip(x.toHTTP2(b).WithContext(ctx))
@@ -173,15 +175,16 @@ func urlOf(host, target string) *url.URL {
 // An http2Upload is the body of a request to an HTTP/2 backend. The transport may read it after the response has ended,
 // until stop.
 type http2Upload struct {
-	x        *exchange
-	trailer  http.Header
-	timer    *time.Timer // ends the wait for the response
-	answered atomic.Bool
-	late     atomic.Bool           // the timer has ended it
-	lost     atomic.Bool           // the backend went down
-	giveUp   context.CancelFunc    // of the request to the current backend
-	ended    atomic.Bool           // the body was read from the client to its end
-	cause    atomic.Pointer[error] // why it could not be
+	x          *exchange
+	trailer    http.Header
+	timer      *time.Timer // ends the wait for the response
+	answered   atomic.Bool
+	late       atomic.Bool           // the timer has ended it
+	lost       atomic.Bool           // the backend went down
+	repeatable bool                  // the request may be sent again; guarded by connPool.mu
+	giveUp     context.CancelFunc    // of the request to the current backend
+	ended      atomic.Bool           // the body was read from the client to its end
+	cause      atomic.Pointer[error] // why it could not be
 
 	mu      sync.Mutex
 	stopped bool

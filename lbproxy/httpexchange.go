@@ -199,6 +199,7 @@ func (x *exchange) connect(fresh *backend) (*backendConn, error) {
 // try sends the request on the exchange's connection and reads the head of the final response.
 func (x *exchange) try() error {
 	c := x.conn
+	c.repeatable.Store(x.repeatable())
 	c.deadline.set(x.frontend.Timeouts.Server)
 	x.log.connected = time.Now()
 	out, complete := x.appendBuffered(x.appendRequest(x.out[:0]))

@@ -113,7 +113,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60},
 		}, []string{"balancer", "backend"}),
 		active: gauge(MetricActive, "Open connections.", "balancer"),
-		queued: gauge(MetricQueued, "Clients that wait for a backend with less than its max_connections.", "balancer"),
+		queued: gauge(MetricQueued, "Clients that wait because all backends have max_connections, or are down for a moment.", "balancer"),
 		up:     gauge(MetricBackendUp, "1 while a backend may get new connections, 0 while it is down or drained.", "balancer", "backend"),
 		checks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},

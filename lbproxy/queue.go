@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // errQueueFull and errQueueTimeout say why a client got no backend although some are up: all have max_connections.
@@ -126,42 +128,54 @@ func (s *backendState) take() bool {
 // wakes nobody.
 const queuePoll = 250 * time.Millisecond
 
-// choose picks a backend for a client. If all that may have it have max_connections, it waits until one has less, for
-// timeouts.queue at most, or until gone reports that the client has hung up. The error is errNoBackend, errQueueFull, errQueueTimeout,
-// errClientGone or that of ctx.
+// choose picks a backend for a client. If all that may have it have max_connections, or the last has just gone down (awaitsReturn), it
+// waits until one may have it, for timeouts.queue at most, or until gone reports that the client has hung up. The error is errNoBackend,
+// errQueueFull, errQueueTimeout, errClientGone or that of ctx.
 func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr, gone func() bool) (*backend, error) {
 	b, full := f.pickOrFull(client, nil)
 	switch {
 	case b != nil:
 		return b, nil
-	case !full:
+	case !full && !f.awaitsReturn(client, s.deps.Now()):
 		return nil, errNoBackend
 	}
 	w := f.state.queue.join(f.Queue, client)
-	if w == nil {
+	switch {
+	case w == nil && !full:
+		return nil, errNoBackend
+	case w == nil:
 		return nil, fmt.Errorf("%w (%d clients)", errQueueFull, f.Queue)
 	}
 	f.state.metrics.queued.Inc()
 	defer f.state.metrics.queued.Dec()
-	b, err := f.await(ctx, w, client, gone)
+	b, err := s.await(ctx, f, w, client, gone)
 	if handed := f.state.queue.leave(w); handed != nil { // meanwhile
 		handed.release()
 	}
 	return b, err
 }
 
+// awaitsReturn reports whether a request waits although no backend is up: one went down within timeouts.queue. Machines that fail and return
+// in turn are all down for a moment, because checks are late.
+func (f *frontend) awaitsReturn(client netip.Addr, now time.Time) bool {
+	return f.Mode == lab.ModeHTTP && slices.ContainsFunc(f.backends, func(b backend) bool {
+		return !b.state.drained.Load() && !b.excludes(client) && b.wentDown(now.Add(-f.Timeouts.Queue))
+	})
+}
+
 // await waits for a backend.
-func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr, gone func() bool) (*backend, error) {
+func (s *Server) await(ctx context.Context, f *frontend, w *waiter, client netip.Addr, gone func() bool) (*backend, error) {
 	limit := time.NewTimer(f.Timeouts.Queue)
 	defer limit.Stop()
 	poll := time.NewTicker(queuePoll)
 	defer poll.Stop()
 	for {
-		if b, full := f.pickOrFull(client, nil); b != nil || !full {
-			if b == nil {
-				return nil, errNoBackend
-			}
+		b, full := f.pickOrFull(client, nil)
+		switch {
+		case b != nil:
 			return b, nil
+		case !full && !f.awaitsReturn(client, s.deps.Now()):
+			return nil, errNoBackend
 		}
 		select {
 		case state := <-w.handed:
@@ -176,6 +190,9 @@ func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr, gone
 				return nil, errClientGone
 			}
 		case <-limit.C:
+			if !full {
+				return nil, errNoBackend
+			}
 			return nil, fmt.Errorf("%w (%s)", errQueueTimeout, f.Timeouts.Queue)
 		case <-ctx.Done():
 			return nil, ctx.Err()

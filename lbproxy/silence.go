@@ -142,6 +142,9 @@ func (w *answerWatch) responded(b *backend, ses *session, now time.Time) {
 // lookAt learns whether a backend answers probes, looks at its requests in HTTP mode, and whether it answers again.
 func (w *answerWatch) lookAt(ctx context.Context, f *frontend, b *backend, waiting map[*backendState]*silentBackend, now time.Time) {
 	state, probed := b.state, b.health.key.check.Kind != lab.CheckNone && !b.hasClientPort()
+	if f.Mode == lab.ModeHTTP && state.stalled.Load() && f.hasUsable(noAddr.Addr()) {
+		state.pool.lose(loseRepeatable)
+	}
 	switch {
 	case state.stalled.Load() && state.probes(b):
 		w.probe(ctx, f, b, now, func(silent bool) {
@@ -243,7 +246,7 @@ func (w *answerWatch) eject(m *silentBackend) {
 	state.eject(reason, s.deps.Now())
 	s.report(func(b *backend) bool { return b.state == state }, 0)
 	if m.frontend.OnDown == lab.OnDownClose {
-		state.pool.down(true, true)
+		state.pool.lose(loseAll)
 		for _, ses := range m.sessions {
 			ses.abort(endBackendDown)
 		}

@@ -232,19 +232,8 @@ func TestStoppedSoleBackend(t *testing.T) {
 	for _, protocol := range []lab.BackendProtocol{lab.BackendHTTP1, lab.BackendH2C} {
 		t.Run(string(protocol), func(t *testing.T) {
 			t.Parallel()
-			var stopped atomic.Bool
-			l, err := net.Listen("tcp", addr(t).String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			only := &stoppable{Listener: l, stopped: &stopped, end: make(chan struct{})}
-			protocols := new(http.Protocols)
-			protocols.SetHTTP1(true)
-			protocols.SetUnencryptedHTTP2(true)
-			server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })}
-			go func() { _ = server.Serve(only) }()
-			t.Cleanup(func() { close(only.end); _ = server.Close() })
-			b := with(httpBalancer("web", addr(t), l.Addr().(*net.TCPAddr).AddrPort()), func(b *lab.Balancer) {
+			only := serveStoppable(t, "ok")
+			b := with(httpBalancer("web", addr(t), only.at()), func(b *lab.Balancer) {
 				b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Timeout: time.Second}
 				b.OnDown, b.Protocol, b.Timeouts.Server = lab.OnDownClose, protocol, time.Hour
 			})
@@ -252,14 +241,14 @@ func TestStoppedSoleBackend(t *testing.T) {
 			netns.WaitFor(t, "the backend is known to answer probes", func() bool {
 				return strings.HasSuffix(say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "ok") && r.answerProbes()
 			})
-			stopped.Store(true)
+			only.stopped.Store(true)
 			if got := say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 504 ") {
 				t.Errorf("the request that waited got %q", got)
 			}
 			if downs := r.recorder.of(event.BackendDown); len(downs) != 1 || !strings.Contains(downs[0].Err, "answers none") {
 				t.Errorf("events %+v", downs)
 			}
-			stopped.Store(false)
+			only.stopped.Store(false)
 			netns.WaitFor(t, "it serves again", func() bool {
 				return strings.HasSuffix(say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "ok")
 			})
@@ -267,10 +256,98 @@ func TestStoppedSoleBackend(t *testing.T) {
 	}
 }
 
+// TestOutlivesStopped: requests that wait for a backend which is found to answer nothing go to the other one, if they may be repeated. In
+// HTTP/1 and in HTTP/2 to the backends. An upload waits on.
+func TestOutlivesStopped(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []lab.BackendProtocol{lab.BackendHTTP1, lab.BackendH2C} {
+		t.Run(string(protocol), func(t *testing.T) {
+			t.Parallel()
+			first, second := serveStoppable(t, "first"), serveStoppable(t, "second")
+			b := with(httpBalancer("web", addr(t), first.at(), second.at()), func(b *lab.Balancer) {
+				b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Timeout: time.Minute}
+				b.Protocol, b.Timeouts.Server = protocol, time.Hour
+			})
+			r := newTestServer(t, Config{}, b)
+			const get = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+			netns.WaitFor(t, "both backends are known to answer probes", func() bool {
+				_ = ask(t, b.Listen, get)
+				return r.answerProbes()
+			})
+			first.stopped.Store(true)
+			uploads := make(chan string, 2)
+			for range 2 {
+				go func() {
+					uploads <- ask(t, b.Listen, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1")
+				}()
+			}
+			for range 4 {
+				if got := ask(t, b.Listen, get); !strings.HasSuffix(got, "second") {
+					t.Errorf("a request got %q", got)
+				}
+			}
+			first.stopped.Store(false)
+			if got := <-uploads + <-uploads; strings.Count(got, " 200 ") != 2 {
+				t.Errorf("uploads got %q", got)
+			}
+		})
+	}
+}
+
+// TestAwaitsReturn: a request waits for timeouts.queue while the last backend has just gone down, and no longer if it is gone for good.
+func TestAwaitsReturn(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		queue time.Duration
+		want  string
+	}{{time.Hour, "200"}, {time.Millisecond, "503"}} {
+		t.Run(test.want, func(t *testing.T) {
+			t.Parallel()
+			var broken atomic.Bool
+			back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+				if broken.Load() {
+					w.WriteHeader(http.StatusInternalServerError)
+				}
+			})
+			b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) {
+				b.Check = lab.Check{Kind: lab.CheckHTTP, Interval: 50 * time.Millisecond, Rise: 1, Fall: 1}
+				b.Queue, b.Timeouts.Queue = 10, test.queue
+			})
+			r := newTestServer(t, Config{}, b)
+			r.waitCondition(t, back, Up)
+			broken.Store(true)
+			r.waitCondition(t, back, Down)
+			time.AfterFunc(time.Second, func() { broken.Store(false) })
+			if got := ask(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 "+test.want+" ") {
+				t.Errorf("queue %s: %q, want %s", test.queue, got, test.want)
+			}
+		})
+	}
+}
+
+// serveStoppable serves a text in HTTP/1.1 and h2c.
+func serveStoppable(t *testing.T, text string) *stoppable {
+	t.Helper()
+	l, err := net.Listen("tcp", addr(t).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stoppable{Listener: l, end: make(chan struct{})}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })}
+	go func() { _ = server.Serve(s) }()
+	t.Cleanup(func() { close(s.end); _ = server.Close() })
+	return s
+}
+
+func (s *stoppable) at() netip.AddrPort { return s.Addr().(*net.TCPAddr).AddrPort() }
+
 // A stoppable listener accepts connections whose reads return nothing while it is stopped, as those of a program that was sent SIGSTOP.
 type stoppable struct {
 	net.Listener
-	stopped *atomic.Bool
+	stopped atomic.Bool
 	end     chan struct{}
 }
 
