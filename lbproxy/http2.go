@@ -81,7 +81,7 @@ func newHTTP2(p *httpProxy) *http2 {
 	only.SetUnencryptedHTTP2(true) // TLS has ended in handshake
 	quiet := slog.NewLogLogger(p.s.log.Handler(), slog.LevelDebug)
 	h.server = &http.Server{
-		Handler: h, Protocols: only, MaxHeaderBytes: h1.MaxHead, IdleTimeout: defaultTimeouts.KeepAlive, ErrorLog: quiet,
+		Handler: h, Protocols: only, MaxHeaderBytes: h1.MaxHead, ErrorLog: quiet,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: http2Frame, MaxReceiveBufferPerStream: http2Window, MaxReceiveBufferPerConnection: http2Window,
 		},
@@ -105,11 +105,7 @@ func (h *http2) close() {
 
 // http2 reports whether a client begins with HTTP/2, as one that negotiated it or knows it of its own does.
 func (c *httpConn) http2() bool {
-	limit := defaultTimeouts.Request
-	if c.frontend != nil {
-		limit = c.frontend.Timeouts.Request
-	}
-	c.deadline.set(limit)
+	c.deadline.set(c.timeouts().Request)
 	for n := 1; n <= len(preface); n++ {
 		got, err := c.in.Peek(n)
 		if err != nil || string(got) != preface[:n] {
@@ -124,8 +120,8 @@ func (c *httpConn) serveHTTP2() {
 	if !c.busy.CompareAndSwap(false, true) {
 		return
 	}
-	c.deadline.clear()
 	h := newHTTP2Conn(c)
+	h.use(0)
 	select {
 	case c.proxy.h2.accepted.conns <- h:
 		<-h.closed
@@ -138,6 +134,8 @@ func (c *httpConn) serveHTTP2() {
 func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*http2Conn)
 	c := conn.c
+	conn.use(1)
+	defer conn.use(-1)
 	s := &http2Stream{w: w, r: r, control: http.NewResponseController(w)}
 	x := &exchange{proxy: h.proxy, client: s, src: c.x.src, dst: c.x.dst, secure: c.x.secure, current: new(atomic.Pointer[backendConn])}
 	s.x = x

@@ -29,6 +29,7 @@ const (
 	flagPadded      = 8   // of DATA
 	maxPadding      = 256 // octets, with that of their number
 	enhanceYourCalm = 11
+	anyStream       = 1<<31 - 1
 )
 
 // floodLinger is how many octets of a flood are read and dropped after GOAWAY, in which its client may notice it.
@@ -143,6 +144,21 @@ type http2Conn struct {
 	out      frameScanner  // of what was written
 	flooding bool          // GOAWAY was sent, or is to be sent at the end of the frame
 	away     chan struct{} // closed when GOAWAY was sent
+
+	using    sync.Mutex
+	requests int    // in progress
+	last     uint32 // stream that was opened; of the goroutine that reads
+}
+
+// use counts requests in progress in, or out. While there are none, timeouts.keepalive runs.
+func (h *http2Conn) use(requests int) {
+	h.using.Lock()
+	defer h.using.Unlock()
+	if h.requests += requests; h.requests > 0 {
+		h.c.deadline.clear()
+		return
+	}
+	h.c.deadline.set(h.c.timeouts().KeepAlive)
 }
 
 func newHTTP2Conn(c *httpConn) *http2Conn {
@@ -157,6 +173,8 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 	control, content := 0, 0
 	h.in.scan(b[:n], func(kind, flags byte, length int) {
 		if kind == frameHeaders {
+			h.last = binary.BigEndian.Uint32(h.in.head[5:]) &^ (1 << 31)
+			h.use(0)
 			return // the limit of streams counts
 		}
 		if kind == frameData && flags&flagPadded != 0 {
@@ -172,6 +190,10 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 		h.goAway()
 		return 0, errFlood
 	}
+	if n == 0 && h.c.deadline.expired() && h.mu.TryLock() { // else the client does not take a frame
+		h.goAwayLocked(h.last, 0)
+		h.mu.Unlock()
+	}
 	return n, err
 }
 
@@ -180,7 +202,7 @@ func (h *http2Conn) goAway() {
 	h.c.proxy.s.reject("", rejectFlood, h.c.x.src, errFlood)
 	h.mu.Lock()
 	h.flooding = true
-	h.goAwayLocked()
+	h.goAwayLocked(anyStream, enhanceYourCalm)
 	h.mu.Unlock()
 	select {
 	case <-h.away:
@@ -189,12 +211,13 @@ func (h *http2Conn) goAway() {
 	h.c.linger(floodLinger) // so that the client reads it before the reset that closing sends
 }
 
-// goAwayLocked sends GOAWAY if no frame is being written.
-func (h *http2Conn) goAwayLocked() {
+// goAwayLocked sends GOAWAY with the last stream that may have been served, if no frame is being written.
+func (h *http2Conn) goAwayLocked(last uint32, code byte) {
 	if !h.out.between() {
 		return
 	}
-	_, _ = h.Conn.Write([]byte{0, 0, 8, frameGoAway, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, enhanceYourCalm})
+	frame := []byte{0, 0, 8, frameGoAway, 0, 0, 0, 0, 0}
+	_, _ = h.Conn.Write(append(binary.BigEndian.AppendUint32(frame, last), 0, 0, 0, code))
 	close(h.away)
 }
 
@@ -217,7 +240,7 @@ func (h *http2Conn) Write(b []byte) (int, error) {
 	}
 	h.c.sent.Add(int64(n))
 	if h.flooding {
-		h.goAwayLocked()
+		h.goAwayLocked(anyStream, enhanceYourCalm)
 	}
 	return n, err
 }

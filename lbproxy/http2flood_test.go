@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -200,4 +201,43 @@ func FuzzFrameScanner(f *testing.F) {
 			t.Fatalf("whole: %v %v, in parts of %d: %v %v", whole, ended, step, cut, cutEnded)
 		}
 	})
+}
+
+// TestHTTP2KeepAlive: timeouts.keepalive ends an HTTP/2 connection without a request by GOAWAY, which names the last request. It ends none
+// that has one, and PING does not prolong it.
+func TestHTTP2KeepAlive(t *testing.T) {
+	t.Parallel()
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Second) })
+	for _, test := range []struct {
+		name string
+		path string // of a request; empty: none
+		last uint32
+	}{{"after a request", "/", 1}, {"without a request", "", 0}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.KeepAlive = 300 * time.Millisecond })
+			newTestServer(t, Config{}, b)
+			f := rawHTTP2(t, b.Listen)
+			if test.path != "" {
+				f.request(t, 1, test.path)
+			}
+			answered := test.path == ""
+			for {
+				switch frame := f.next(t).(type) {
+				case *http2frame.MetaHeadersFrame, *http2frame.HeadersFrame:
+					answered = true
+				case *http2frame.SettingsFrame, *http2frame.DataFrame:
+					_ = f.WritePing(false, [8]byte{1})
+				case *http2frame.GoAwayFrame:
+					if !answered || frame.LastStreamID != test.last || frame.ErrCode != http2frame.ErrCodeNo {
+						t.Errorf("answered: %t, GOAWAY with stream %d and %s, want %d and NO_ERROR", answered, frame.LastStreamID, frame.ErrCode, test.last)
+					}
+					if _, err := f.ReadFrame(); err == nil {
+						t.Error("a frame after GOAWAY")
+					}
+					return
+				}
+			}
+		})
+	}
 }

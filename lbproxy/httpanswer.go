@@ -39,8 +39,8 @@ func (c *httpConn) refuse(err error) bool {
 		return false // the client is gone
 	}
 	name := ""
-	if c.frontend != nil {
-		name = c.frontend.Name
+	if f := c.frontend.Load(); f != nil {
+		name = f.Name
 	}
 	c.proxy.s.reject(name, why, c.x.src, err)
 	c.answer(status, err.Error(), "")

@@ -23,10 +23,10 @@ type httpConn struct {
 	out      []byte // not yet sent
 	x        exchange
 	deadline deadline
-	timeout  time.Duration // of each read; 0: none
-	served   atomic.Bool   // it had a request
-	busy     atomic.Bool   // it has a request, or is about to be closed
-	frontend *frontend     // that has counted the connection; nil: none yet
+	timeout  time.Duration            // of each read; 0: none
+	served   atomic.Bool              // it had a request
+	busy     atomic.Bool              // it has a request, or is about to be closed
+	frontend atomic.Pointer[frontend] // that has counted the connection; nil: none yet
 	received atomic.Int64
 	sent     atomic.Int64
 }
@@ -65,15 +65,19 @@ func (c *httpConn) serveHTTP1() {
 	}
 }
 
+// timeouts returns those of the balancer, once it is known.
+func (c *httpConn) timeouts() lab.Timeouts {
+	if f := c.frontend.Load(); f != nil {
+		return f.Timeouts
+	}
+	return defaultTimeouts
+}
+
 // await waits for the first byte of the next request.
 func (c *httpConn) await(first bool) bool {
-	t := defaultTimeouts
-	if c.frontend != nil {
-		t = c.frontend.Timeouts
-	}
-	limit := t.KeepAlive
+	limit := c.timeouts().KeepAlive
 	if first {
-		limit = t.Request
+		limit = c.timeouts().Request
 	}
 	c.timeout = 0
 	c.deadline.set(limit)
@@ -86,11 +90,7 @@ func (c *httpConn) request() (again bool) {
 	x := &c.x
 	x.log = requestLog{start: time.Now()}
 	x.frontend, x.closing, x.status = nil, c.proxy.s.draining.Load(), 0
-	limit := defaultTimeouts.Request
-	if c.frontend != nil {
-		limit = c.frontend.Timeouts.Request
-	}
-	c.deadline.set(limit)
+	c.deadline.set(c.timeouts().Request)
 	if err := x.req.ReadRequest(c.in); err != nil {
 		return c.refuse(err)
 	}
@@ -152,7 +152,7 @@ func (c *httpConn) find(x *exchange) (f *frontend, why string) {
 		return nil, "no balancer of this address matches this host"
 	}
 	x.frontend = f
-	if l.only == nil && f.MaxConnections > 0 && f.state.active.Load() >= int64(f.MaxConnections) && c.frontend == nil {
+	if l.only == nil && f.MaxConnections > 0 && f.state.active.Load() >= int64(f.MaxConnections) && c.frontend.Load() == nil {
 		p.s.reject(f.Name, rejectLimit, x.src, nil)
 		return nil, "balancer " + f.Name + " has max_connections"
 	}
@@ -161,13 +161,13 @@ func (c *httpConn) find(x *exchange) (f *frontend, why string) {
 
 // assign sets the frontend of the connection, which has counted it.
 func (c *httpConn) assign(f *frontend) {
-	c.frontend = f
+	c.frontend.Store(f)
 	c.proxy.s.sessions.assign(c.session, f)
 }
 
 // assignFirst makes f the frontend of a connection that has none yet.
 func (c *httpConn) assignFirst(f *frontend) {
-	if c.frontend == nil {
+	if c.frontend.Load() == nil {
 		f.state.add()
 		c.assign(f)
 	}
@@ -179,8 +179,8 @@ func (c *httpConn) close() {
 	_ = c.conn.Close()
 	p.deadlines.remove(&c.deadline)
 	p.s.sessions.end(c.session, c.received.Load(), c.sent.Load())
-	if c.frontend != nil {
-		c.frontend.state.remove()
+	if f := c.frontend.Load(); f != nil {
+		f.state.remove()
 	}
 	c.client.release()
 	p.mu.Lock()
