@@ -461,16 +461,19 @@ func (s *Server) connectFailed(b *backend, err error) {
 		return
 	}
 	b.state.traffic.errors.Add(1)
-	now := s.deps.Now()
-	reason := b.state.failed(err, now)
-	if reason == "" {
-		return
+	if reason := b.state.failed(err, s.deps.Now()); reason != "" {
+		s.eject(b, reason)
 	}
-	b.state.eject(reason, now)
+}
+
+// eject takes a backend out of its balancer until a check passes or a connection succeeds.
+func (s *Server) eject(b *backend, reason string) {
+	b.state.eject(reason, s.deps.Now())
 	b.health.mu.Lock()
 	b.health.ejected[b.state] = struct{}{}
 	b.health.mu.Unlock()
 	s.report(func(other *backend) bool { return other.state == b.state }, 0)
+	b.health.requestCheck()
 }
 
 // reinstate ends an ejection.

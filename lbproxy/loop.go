@@ -233,7 +233,7 @@ func (h *handshakes) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range h.open {
-		if !r.up.mover.begun.Load() {
+		if r.session.turn.Load() == 0 {
 			r.down.src.control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1) })
 		}
 	}

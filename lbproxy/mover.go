@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,9 +28,8 @@ type mover struct {
 	pipe   *pipe // nil: none
 	piped  int   // bytes in pipe
 	buffer *[readSize]byte
-	bytes  []byte      // of buffer, not yet written
-	moved  int64       // bytes written
-	begun  atomic.Bool // a byte was read
+	bytes  []byte // of buffer, not yet written
+	moved  int64  // bytes written
 	eof    bool
 	err    error
 }
@@ -123,9 +121,6 @@ func (m *mover) spliceIn(fd int) (done bool) {
 func (m *mover) ended(n int, call string, err error) {
 	m.err = os.NewSyscallError(call, err)
 	m.eof = n <= 0
-	if n > 0 && !m.begun.Load() {
-		m.begun.Store(true)
-	}
 }
 
 // drain writes what fill has read. It returns false if the socket takes no more.

@@ -65,7 +65,25 @@ func (s *Server) newRelay(f *frontend, b *backend, c *clientConn, client, backen
 	s.conns.Add(1)
 	s.relays.Add(1)
 	s.sessions.add(&r.session)
+	if len(c.prefix) > 0 {
+		r.spoke(&r.up)
+	}
 	return r, nil
+}
+
+// spoke notes whose turn it is to send.
+func (r *relay) spoke(from *direction) {
+	turn, client := r.session.turn.Load(), from == &r.up
+	if client == (turn%2 == 1) && turn > 0 {
+		return
+	}
+	if turn++; client != (turn%2 == 1) {
+		turn++ // the backend speaks first
+	}
+	r.session.turn.Store(turn)
+	if client || turn == 2 {
+		r.s.sessions.watch(&r.session)
+	}
 }
 
 // begin hands the relay to its loop, which waits until the backend is connected.
@@ -115,7 +133,7 @@ func (r *relay) established(events uint32) {
 	if r.phase.Load() == over {
 		return
 	}
-	if r.connect != nil && !r.up.mover.begun.Load() {
+	if r.connect != nil && r.session.turn.Load() == 0 {
 		r.loop.handshakes.add(r)
 	}
 	if err := r.loop.add(r.up.src); err != nil {
@@ -209,6 +227,9 @@ func (d *direction) read() bool {
 	if !m.fill(uintptr(d.src.fd)) {
 		d.readable = false
 		return false
+	}
+	if d.holds() {
+		d.relay.spoke(d)
 	}
 	if n := len(m.bytes); n > 0 && n < readSize && !d.src.urgent && !d.src.failed {
 		// That is all that had come: what comes later is another event (epoll(7)). The end had come before: nothing follows.

@@ -24,8 +24,14 @@ type session struct {
 	limit   *connlimit.Conn
 	start   time.Time
 
-	asked   time.Time // the first bytes of the client were seen; of answerWatch only
-	decided time.Time // of answerWatch only
+	turn    atomic.Uint32 // how often the other side has begun to send; odd: the client was last. Of the relay's owner; others read it
+	watched atomic.Bool   // answerWatch has it
+
+	// Of answerWatch only.
+	asked    time.Time // the client's turn was seen
+	asking   uint32    // that turn
+	answered bool      // a first response came
+	decided  time.Time
 
 	current atomic.Pointer[backendConn] // in HTTP mode, of the request in progress; nil: none
 
@@ -40,7 +46,7 @@ type session struct {
 type sessions struct {
 	mu    sync.Mutex
 	open  map[*session]struct{}
-	fresh []*session // in TCP mode, that answerWatch has not seen
+	fresh []*session // in TCP mode, with a turn that answerWatch has not seen
 }
 
 func (t *sessions) add(ses *session) {
@@ -50,12 +56,19 @@ func (t *sessions) add(ses *session) {
 		t.open = make(map[*session]struct{})
 	}
 	t.open[ses] = struct{}{}
-	if ses.relay != nil {
-		t.fresh = append(t.fresh, ses)
-	}
 }
 
-// takeFresh returns the sessions of TCP mode that were added since the last call.
+// watch lets answerWatch look at a session.
+func (t *sessions) watch(ses *session) {
+	if ses.watched.Swap(true) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fresh = append(t.fresh, ses)
+}
+
+// takeFresh returns the sessions that answerWatch is to look at since the last call.
 func (t *sessions) takeFresh() []*session {
 	t.mu.Lock()
 	defer t.mu.Unlock()

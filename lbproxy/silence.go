@@ -21,13 +21,16 @@ import (
 // A backend whose program is stopped or hangs accepts connections, as its kernel does that, and answers none: no check of
 // kind tcp notices. Two signs together eject it:
 //
-//   - A connection got a request and no byte of a response for Config.Silence, and no other connection of the backend got a
-//     byte in that time. Only first responses count: silence after one is normal (a watch, a shell).
+//   - A connection's client has sent bytes, and none came back for Config.Silence, nor on any other connection of the backend.
+//     That alone is normal (a log server, an upload): such a connection is a sign once for what it sends.
 //   - A probe gets no answer: a connection that is closed for sending at once. A program that runs closes its side, or greets.
 //
-// A backend that is not known to answer probes, or has no checks, needs three connections that wait for a multiple of
-// what others waited. The ejection ends with a byte from the backend; a passed check or an accepted connection shows
+// A backend that is not known to answer probes, or has no checks, needs three connections that wait for their first response for a multiple
+// of what others waited. The ejection ends with a byte from the backend; a passed check or an accepted connection shows
 // nothing. As with every ejection, the backend is still used while no other is left.
+//
+// A machine that is cut off acknowledges nothing. It is ejected, until a check passes, if a connection's bytes are not acknowledged for as
+// long, and the probe cannot connect.
 const (
 	silenceTick = 200 * time.Millisecond
 	probeLimit  = time.Second     // for the answer to a probe
@@ -101,17 +104,21 @@ func (w *answerWatch) tick(ctx context.Context, now time.Time) {
 
 // look adds a session that has waited too long to those of its backend. It returns false if the session needs no more looks.
 func (w *answerWatch) look(ses *session, waiting map[*backendState]*silentBackend, now time.Time) (waits bool) {
-	r, state := ses.relay, ses.to
-	switch {
-	case r.down.mover.begun.Load():
+	r, state, turn := ses.relay, ses.to, ses.turn.Load()
+	if turn >= 2 && !ses.answered {
 		w.responded(r.backend, ses, now)
-		return false
+	}
+	switch {
 	case r.left.Load() == 0:
 		return false
-	case ses.asked.IsZero():
-		if len(r.client.prefix) > 0 || r.up.mover.begun.Load() {
-			ses.asked = now
+	case turn%2 == 0:
+		if state.stalled.Load() {
+			w.s.reinstate(r.backend.health, state)
 		}
+		ses.watched.Store(false)
+		return ses.turn.Load() != turn && !ses.watched.Swap(true) // the client has sent more meanwhile
+	case turn != ses.asking:
+		ses.asking, ses.asked = turn, now
 		return true
 	case now.Sub(ses.asked) < w.s.cfg.Silence:
 		return true
@@ -124,31 +131,42 @@ func (w *answerWatch) look(ses *session, waiting map[*backendState]*silentBacken
 	m.sessions = append(m.sessions, ses)
 	m.conns = append(m.conns, ses.backend)
 	m.longest = max(m.longest, now.Sub(ses.asked))
-	m.undecided = m.undecided || now.Sub(ses.decided) >= probedFor
+	m.undecided = m.undecided || ses.undecided(now)
 	return true
+}
+
+// undecided reports whether a session that waits is a sign that was not decided on: after a first response only if its client has sent more.
+func (ses *session) undecided(now time.Time) bool {
+	since := now.Sub(ses.decided)
+	if since < probedFor || ses.decided.IsZero() || !ses.answered {
+		return since >= probedFor
+	}
+	info, ok := tcpInfo(ses.backend)
+	if sent := ok && time.Duration(info.Last_data_sent)*time.Millisecond < since; sent {
+		return true
+	}
+	ses.decided = now // so that it is not looked at all the time
+	return false
 }
 
 // responded notes a first response.
 func (w *answerWatch) responded(b *backend, ses *session, now time.Time) {
-	b.state.answered = true
+	b.state.answered, ses.answered = true, true
 	if !ses.asked.IsZero() {
 		b.state.slowest = max(b.state.slowest, now.Sub(ses.asked))
-	}
-	if b.state.stalled.Load() {
-		w.s.reinstate(b.health, b.state)
 	}
 }
 
 // lookAt learns whether a backend answers probes, looks at its requests in HTTP mode, and whether it answers again.
 func (w *answerWatch) lookAt(ctx context.Context, f *frontend, b *backend, waiting map[*backendState]*silentBackend, now time.Time) {
 	state, probed := b.state, b.health.key.check.Kind != lab.CheckNone && !b.hasClientPort()
-	if f.Mode == lab.ModeHTTP && state.stalled.Load() && f.hasUsable(noAddr.Addr()) {
-		state.pool.lose(loseRepeatable)
+	if f.Mode == lab.ModeHTTP && state.stalled.Load() {
+		f.leave(b)
 	}
 	switch {
 	case state.stalled.Load() && state.probes(b):
-		w.probe(ctx, f, b, now, func(silent bool) {
-			if !silent && state.mayReturn(w.s.deps.Now()) {
+		w.probe(ctx, f, b, now, func(answered bool, _ error) {
+			if answered && state.mayReturn(w.s.deps.Now()) {
 				w.s.reinstate(b.health, state)
 			}
 		})
@@ -159,7 +177,7 @@ func (w *answerWatch) lookAt(ctx context.Context, f *frontend, b *backend, waiti
 	case probed && !state.answers.Load() && state.used(f) && b.health.isUp() && !now.Before(state.learn):
 		state.pause = min(max(2*state.pause, probeGap), learnPause)
 		state.learn = now.Add(state.pause)
-		w.probe(ctx, f, b, now, func(bool) {})
+		w.probe(ctx, f, b, now, func(bool, error) {})
 	case f.Mode == lab.ModeHTTP && state.probes(b):
 		if conns := state.pool.waiting(w.s.cfg.Silence); len(conns) > 0 {
 			waiting[state] = &silentBackend{frontend: f, backend: b, conns: conns, longest: w.s.cfg.Silence, undecided: true}
@@ -184,16 +202,23 @@ func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Tim
 	if !m.undecided || !b.usable() {
 		return
 	}
-	if !state.probes(b) {
+	probes := state.probes(b)
+	if !probes && (b.health.key.check.Kind == lab.CheckNone || !w.unacknowledged(m, w.s.cfg.Silence)) {
 		limit := max(silentFor, silentFactor*state.slowest)
 		if state.answered && len(m.waitedFor(limit, now)) >= silentConnections && w.silent(m, limit) {
-			w.eject(m)
+			w.ejectStalled(m)
 		}
 		return
 	}
-	started := w.probe(ctx, m.frontend, b, now, func(silent bool) {
-		if silent && b.usable() && w.silent(m, w.s.cfg.Silence+probeLimit/2) {
-			w.eject(m)
+	started := w.probe(ctx, m.frontend, b, now, func(answered bool, err error) {
+		lasts := w.s.cfg.Silence + probeLimit/2
+		switch {
+		case answered || !b.usable():
+		case err == nil && probes && w.silent(m, lasts):
+			w.ejectStalled(m)
+		case err != nil && isSilence(err) && w.unacknowledged(m, lasts):
+			w.s.eject(b, fmt.Sprintf("acknowledges nothing: %d clients wait", len(m.conns)))
+			w.leave(m)
 		}
 	})
 	if started {
@@ -203,10 +228,10 @@ func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Tim
 	}
 }
 
-// waitedFor returns the sessions that have waited that long.
+// waitedFor returns the sessions that have waited that long for their first response.
 func (m *silentBackend) waitedFor(d time.Duration, now time.Time) (all []*session) {
 	for _, ses := range m.sessions {
-		if now.Sub(ses.asked) >= d {
+		if !ses.answered && now.Sub(ses.asked) >= d {
 			all = append(all, ses)
 		}
 	}
@@ -227,6 +252,19 @@ func (w *answerWatch) silent(m *silentBackend, lasts time.Duration) bool {
 	})
 }
 
+// unacknowledged reports whether the backend's kernel has not acknowledged bytes for that long, and no connection of the balancer has got a
+// packet from it.
+func (w *answerWatch) unacknowledged(m *silentBackend, lasts time.Duration) bool {
+	lost := slices.ContainsFunc(m.conns, func(c net.Conn) bool {
+		info, ok := tcpInfo(c)
+		return ok && info.Unacked > 0
+	})
+	return lost && !slices.ContainsFunc(w.s.connsTo(m.backend.state), func(c net.Conn) bool {
+		info, ok := tcpInfo(c)
+		return ok && time.Duration(info.Last_ack_recv)*time.Millisecond < lasts
+	})
+}
+
 // connsTo returns the connections to a backend.
 func (s *Server) connsTo(state *backendState) []net.Conn {
 	out := state.pool.conns()
@@ -238,24 +276,38 @@ func (s *Server) connsTo(state *backendState) []net.Conn {
 	return out
 }
 
-// eject takes out a backend that does not answer.
-func (w *answerWatch) eject(m *silentBackend) {
+// ejectStalled takes out a backend that does not answer.
+func (w *answerWatch) ejectStalled(m *silentBackend) {
 	s, state := w.s, m.backend.state
 	reason := fmt.Sprintf("accepts connections and answers none: %d clients wait", len(m.conns))
 	state.stalled.Store(true)
 	state.eject(reason, s.deps.Now())
 	s.report(func(b *backend) bool { return b.state == state }, 0)
+	w.leave(m)
+}
+
+// leave ends what waits for a backend that was ejected, where it is to be ended.
+func (w *answerWatch) leave(m *silentBackend) {
 	if m.frontend.OnDown == lab.OnDownClose {
-		state.pool.lose(loseAll)
+		m.backend.state.pool.lose(loseAll)
 		for _, ses := range m.sessions {
 			ses.abort(endBackendDown)
 		}
+		return
+	}
+	m.frontend.leave(m.backend)
+}
+
+// leave lets requests that may be repeated leave a backend while another is up.
+func (f *frontend) leave(b *backend) {
+	if f.hasUsable(noAddr.Addr()) {
+		b.state.pool.lose(loseRepeatable)
 	}
 }
 
 // probe asks a backend for an answer, without keeping the watcher waiting. It returns false if there was a probe a moment ago.
-// done is not called if the backend accepts no connection: other code decides on that.
-func (w *answerWatch) probe(ctx context.Context, f *frontend, b *backend, now time.Time, done func(silent bool)) (started bool) {
+// done gets what Server.probe returns.
+func (w *answerWatch) probe(ctx context.Context, f *frontend, b *backend, now time.Time, done func(answered bool, err error)) (started bool) {
 	if now.Sub(b.state.decided) < probeGap || !b.state.probing.CompareAndSwap(false, true) {
 		return false
 	}
@@ -264,13 +316,10 @@ func (w *answerWatch) probe(ctx context.Context, f *frontend, b *backend, now ti
 		defer b.state.probing.Store(false)
 		_ = w.s.deps.Panics.Run(func() error {
 			answered, err := w.s.probe(ctx, f, b.Addr)
-			if err != nil {
-				return nil // no result
-			}
 			if answered {
 				b.state.answers.Store(true)
 			}
-			done(!answered)
+			done(answered, err)
 			return nil
 		})
 	})
@@ -282,7 +331,9 @@ func (w *answerWatch) probe(ctx context.Context, f *frontend, b *backend, now ti
 func (s *Server) probe(ctx context.Context, f *frontend, at netip.AddrPort) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeLimit)
 	defer cancel()
-	conn, err := s.deps.Dial(ctx, at)
+	dialing, connected := context.WithTimeout(ctx, probeLimit)
+	conn, _, err := s.dialCheck(dialing, at, probeLimit/(checkDials+1))
+	connected()
 	if err != nil {
 		return false, err
 	}

@@ -65,6 +65,34 @@ func TestStopped(t *testing.T) {
 	}
 }
 
+// TestCutOff: a machine that is cut off is down as soon as it does not acknowledge what a connection sends, long before its next check.
+func TestCutOff(t *testing.T) {
+	netns.Need(t, "root")
+	check := lab.Check{Kind: lab.CheckTCP, Interval: time.Hour, Timeout: time.Second, Rise: 1, Fall: 100}
+	r := newRigWith(t, lab.ModeTCP, 140, 2, check, "")
+	var conns []*net.TCPConn
+	for range 2 { // one of each machine
+		c := dial(t, r.ours)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		readLine(t, c)
+		conns = append(conns, c)
+	}
+	netns.WaitFor(t, "every machine is known to answer probes", r.answerProbes)
+	netns.Run(t, "ip", "link", "set", r.machines[1].NIC, "down")
+	start := time.Now()
+	for _, c := range conns {
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	netns.WaitFor(t, "the machine is down", func() bool { return len(r.recorder.of(event.BackendDown)) > 0 })
+	down := r.recorder.of(event.BackendDown)[0]
+	t.Logf("down after %s: %s", time.Since(start).Round(time.Millisecond), down.Err)
+	if down.Addr != r.backends[1].Addr() || !strings.Contains(down.Err, "acknowledges nothing") {
+		t.Errorf("event %+v, want one of %s that acknowledges nothing", down, r.backends[1])
+	}
+	netns.Run(t, "ip", "link", "set", r.machines[1].NIC, "up")
+	r.waitCondition(t, r.backends[1], Up)
+}
+
 // answerProbes reports whether every backend of the first balancer is known to answer probes.
 func (r *testServer) answerProbes() bool {
 	for _, e := range r.active.Load().frontends[0].backends {
@@ -292,6 +320,54 @@ func TestOutlivesStopped(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStoppedLater: a backend that is stopped when its connections have got responses before is noticed by what they send next, and by none
+// that is idle, or whose client was silent since.
+func TestStoppedLater(t *testing.T) {
+	t.Parallel()
+	var stopped atomic.Bool
+	back := serveTCP(t, func(c net.Conn) {
+		b := make([]byte, 1)
+		for {
+			_, err := c.Read(b)
+			for stopped.Load() {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if _, werr := c.Write(b); err != nil || werr != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { stopped.Store(false) })
+	b := with(balancer("b", addr(t), back, serveTCP(t, nameServer("other"))), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP })
+	r := newTestServer(t, Config{}, b)
+	var conns []*net.TCPConn
+	for range 4 {
+		c := dial(t, b.Listen)
+		for range 2 {
+			_, _ = io.WriteString(c, "x\n")
+			readLine(t, c)
+		}
+		conns = append(conns, c)
+	}
+	netns.WaitFor(t, "every machine is known to answer probes", r.answerProbes)
+	stopped.Store(true)
+	time.Sleep(3 * time.Second) // something must not happen
+	if n := len(r.recorder.of(event.BackendDown)); n > 0 {
+		t.Fatalf("%d events: idle connections show nothing", n)
+	}
+	start := time.Now()
+	for _, c := range conns {
+		_, _ = io.WriteString(c, "x\n")
+	}
+	netns.WaitFor(t, "the backend is ejected", func() bool { return len(r.recorder.of(event.BackendDown)) > 0 })
+	t.Logf("down %s after what a client sent", time.Since(start).Round(time.Millisecond))
+	if got := readLine(t, dial(t, b.Listen)); got != "other" {
+		t.Errorf("a new client got %q", got)
+	}
+	stopped.Store(false)
+	r.waitCondition(t, back, Up)
 }
 
 // TestAwaitsReturn: a request waits for timeouts.queue while the last backend has just gone down, and no longer if it is gone for good.
