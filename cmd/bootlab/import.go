@@ -21,10 +21,12 @@ func importLabCommand(o *options) *cobra.Command {
 		Use:   "import",
 		Short: "Print a lab file made from the configuration of other servers",
 		Long: `Print a lab file made from the configuration of other servers. It is printed to stdout and loads as it is; what could not
-be carried is listed on stderr, with file and line.`,
+be carried is listed on stderr, with file and line. What the other server enforces and bootlab cannot (access rules, rate limits,
+ignored clients) is a comment of the lab file too, NOT ENFORCED, and the exit status is 1 unless --accept-weaker-access is given.`,
 		Args: subcommand,
 		RunE: help,
 	}
+	cmd.PersistentFlags().Bool(acceptWeaker, false, "exit with 0 although the lab file restricts access less than the other server")
 	for _, f := range importer.Formats() {
 		cmd.AddCommand(importFormat(o, importer.Format(f[0]), f[1]))
 	}
@@ -93,18 +95,28 @@ func untilInterrupted[T any](ctx context.Context, work func() (T, error)) (resul
 
 // An importResult is the result of import as JSON.
 type importResult struct {
-	Lab   string          `json:"lab"`   // the lab file
-	Notes []importer.Note `json:"notes"` // what could not be carried as it is
+	Lab           string          `json:"lab"`            // the lab file
+	Notes         []importer.Note `json:"notes"`          // what could not be carried as it is
+	WeakensAccess []importer.Note `json:"weakens_access"` // those of notes that keep somebody out in the other server
 }
 
+const acceptWeaker = "accept-weaker-access"
+
+// printImport prints what was imported. It returns an error if access is weaker than before, unless that is accepted.
 func (o *options) printImport(cmd *cobra.Command, r *importer.Result) error {
-	return o.print(cmd, importResult{string(r.Lab), append([]importer.Note{}, r.Notes...)}, func() error {
+	weaker := r.WeakensAccess()
+	err := o.print(cmd, importResult{string(r.Lab), append([]importer.Note{}, r.Notes...), append([]importer.Note{}, weaker...)}, func() error {
 		for _, n := range r.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), n)
 		}
 		_, err := cmd.OutOrStdout().Write(r.Lab)
 		return err
 	})
+	if accepted, _ := cmd.Flags().GetBool(acceptWeaker); err != nil || accepted || len(weaker) == 0 {
+		return err
+	}
+	return fmt.Errorf("the lab file restricts access less than the other server: %s not enforced; check what follows from it, then add --%s",
+		lab.Plural(len(weaker), "statement"), acceptWeaker)
 }
 
 // importProblems returns what keeps a lab from being served: errors of the loader, and of the servers' tables.

@@ -179,6 +179,7 @@ func readDHCPD(d *draft, s *sources, names []string) error {
 		if err != nil {
 			return err
 		}
+		r.noBooting(all)
 		r.scope(all, r.settings(all), settings{}, nil)
 	}
 	for _, f := range r.deferred {
@@ -204,13 +205,15 @@ func (r *dhcpd) scope(all []*clause, of, group settings, n *network) {
 		case w[0] == "subnet" && len(w) == 4:
 			r.subnet(c, of, group)
 		case w[0] == "shared-network":
+			r.noBooting(c.block)
 			r.scope(c.block, r.settings(c.block).within(of), group, n)
 		case w[0] == "group":
 			s := r.settings(c.block)
+			r.noBooting(c.block)
 			r.scope(c.block, s.within(of), s.within(group), n)
 		case w[0] == "pool" && n != nil:
 			r.unread(c.block)
-			r.pool(c, n)
+			r.pool(c, of, n)
 		case w[0] == "host":
 			r.unread(c.block)
 			r.deferred = append(r.deferred, func() { r.host(c, group, n) })
@@ -218,15 +221,38 @@ func (r *dhcpd) scope(all []*clause, of, group settings, n *network) {
 	}
 }
 
+// noBooting notes a block, not that of a host, whose machines get no answer.
+func (r *dhcpd) noBooting(all []*clause) {
+	for _, c := range all {
+		if c.refusesBooting() {
+			r.weaker(c.at, "machines are ignored one by one, by dhcp: off of a host: these are served")
+		}
+	}
+}
+
+// refusesBooting reports whether clients that c is for get no answer.
+func (c *clause) refusesBooting() bool {
+	return len(c.words) == 2 && (c.words[0] == "deny" || c.words[0] == "ignore") && c.words[1] == "booting"
+}
+
+// limits reports whether a class or an expression keeps clients out, or gives them few leases.
+func (c *clause) limits() bool {
+	return c.refusesBooting() || len(c.words) > 1 && c.words[0] == "lease" && c.words[1] == "limit" || slices.ContainsFunc(c.block, (*clause).limits)
+}
+
 // unread notes the statements of a block that have no equivalent.
 func (r *dhcpd) unread(all []*clause) {
 	for _, c := range all {
+		note := r.note
+		if c.limits() {
+			note = r.weaker
+		}
 		switch w := c.words[0]; {
 		case c.has && (w == "subnet" || w == "shared-network" || w == "group" || w == "pool" || w == "host"):
 		case w == "class" || w == "subclass":
-			r.note(c.at, "a pool matches arch, vendor_class, user_class, circuit_id and remote_id; boot files follow from the firmware: the class is left out")
+			note(c.at, "a pool matches arch, vendor_class, user_class, circuit_id and remote_id; boot files follow from the firmware: the class is left out")
 		case w == "if" || w == "elsif" || w == "else" || w == "on" || w == "switch":
-			r.note(c.at, "expressions are left out; boot files follow from the firmware once a host or pool has a profile")
+			note(c.at, "expressions are left out; boot files follow from the firmware once a host or pool has a profile")
 		case w == "subnet6" || w == "shared-network6" || w == "range6":
 			r.note(c.at, "DHCPv6 is not served: it is left out")
 		case w == "failover":
@@ -243,6 +269,9 @@ func (r *dhcpd) unread(all []*clause) {
 func (r *dhcpd) settings(all []*clause) (s settings) {
 	for _, c := range all {
 		w := c.words
+		if only, ok := knownClients(w); ok {
+			s.clients = setting{at: c.at, words: []string{only}}
+		}
 		switch {
 		case c.has || len(w) < 2:
 		case w[0] == "option":
@@ -258,6 +287,17 @@ func (r *dhcpd) settings(all []*clause) (s settings) {
 		}
 	}
 	return s
+}
+
+// knownClients reads whether machines without a host get an address: "known" or "all".
+func knownClients(w []string) (clients string, ok bool) {
+	switch strings.ReplaceAll(strings.Join(w, " "), "unknown clients", "unknown-clients") {
+	case "deny unknown-clients", "ignore unknown-clients", "boot-unknown-clients off", "boot-unknown-clients false":
+		return "known", true
+	case "allow unknown-clients", "boot-unknown-clients on", "boot-unknown-clients true":
+		return "all", true
+	}
+	return "", false
 }
 
 // option reads a value, or the definition of an option: option NAME code N = TYPE.
@@ -319,30 +359,41 @@ func (r *dhcpd) subnet(c *clause, of, group settings) {
 			n.set("interface", i.at, i.words[1])
 		}
 	}
-	r.ranges(c.block, n, nil)
+	r.noBooting(c.block)
+	r.ranges(c.block, n, s, settings{})
 	r.scope(c.block, s, group, n)
 }
 
-func (r *dhcpd) pool(c *clause, n *network) {
+func (r *dhcpd) pool(c *clause, of settings, n *network) {
 	s := r.settings(c.block)
-	r.ranges(c.block, n, &s)
+	r.noBooting(c.block)
+	r.ranges(c.block, n, s.within(of), s)
 }
 
-// ranges makes a pool of each range of a block. A block that some clients may not use is noted, or left out.
-func (r *dhcpd) ranges(all []*clause, n *network, s *settings) {
+// ranges makes a pool of each range of a block, with the settings own. A block that some clients may not use is noted, or, where those of
+// and around it say so, left out.
+func (r *dhcpd) ranges(all []*clause, n *network, of, own settings) {
+	const knownHint = "a pool for known machines needs their mac: the pools here are left out, and hosts keep their addresses"
 	known := false
+	if clients := of.clients; first(clients.words) == "known" {
+		known = true
+		r.note(clients.at, knownHint)
+	}
 	for _, c := range all {
 		if c.words[0] != "allow" && c.words[0] != "deny" && c.words[0] != "ignore" || c.has {
 			continue
 		}
+		if _, ok := knownClients(c.words); ok || c.refusesBooting() {
+			continue
+		}
 		switch rule := strings.Join(c.words, " "); rule {
-		case "deny unknown-clients", "ignore unknown-clients", "allow known-clients", "allow known clients", "deny unknown clients":
+		case "allow known-clients", "allow known clients":
 			known = true
-			r.note(c.at, "a pool for known machines needs their mac: the pools here are left out, and hosts keep their addresses")
-		case "allow booting", "allow bootp", "deny bootp", "allow unknown-clients", "ignore client-updates", "deny client-updates", "allow client-updates",
-			"deny duplicates", "allow duplicates", "deny declines", "ignore declines", "allow declines", "ignore bootp", "allow unknown clients":
+			r.note(c.at, knownHint)
+		case "allow booting", "allow bootp", "deny bootp", "ignore client-updates", "deny client-updates", "allow client-updates", "allow all clients",
+			"deny duplicates", "allow duplicates", "deny declines", "ignore declines", "allow declines", "ignore bootp":
 		default:
-			r.note(c.at, "pools select clients by their own keys: this rule is left out")
+			r.weaker(c.at, "pools select clients by their own keys: this rule is left out")
 		}
 	}
 	for _, c := range all {
@@ -367,9 +418,7 @@ func (r *dhcpd) ranges(all []*clause, n *network, s *settings) {
 			continue
 		}
 		p := n.addPool(c.at, "guests", first, last)
-		if s != nil {
-			r.apply(*s, p.target())
-		}
+		r.apply(own, p.target())
 	}
 }
 
@@ -405,12 +454,16 @@ func (r *dhcpd) host(c *clause, group settings, in *network) {
 			}
 		case w[0] == "option" && len(w) == 3 && w[1] == "host-name":
 			h.name = w[2]
-		case (w[0] == "deny" || w[0] == "ignore") && len(w) == 2 && w[1] == "booting":
+		case i.refusesBooting():
 			h.need("dhcp", i.at, "off")
 		}
 	}
 	if len(h.macs) == 0 {
-		r.note(c.at, "machines are known by MAC: it is left out")
+		note := r.note
+		if h.get("dhcp") != nil {
+			note = r.weaker
+		}
+		note(c.at, "machines are known by MAC: it is left out")
 		return
 	}
 	s := r.settings(c.block).within(group)

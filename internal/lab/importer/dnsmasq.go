@@ -18,6 +18,7 @@ type dnsmasq struct {
 	ranges     []*dhcpRange
 	reserved   []*reservation
 	bySet      map[string][]*reservation // by the tags that they set
+	local      map[string]statement      // domains that are not forwarded
 	known      map[string][]netip.Addr   // addresses of names, of so many of names
 	knownNames int
 	wantsNames bool // resolves names even if no statement says so
@@ -44,7 +45,8 @@ func readDnsmasq(d *draft, s *sources, names []string) error {
 func newDnsmasq(d *draft, s *sources) *dnsmasq {
 	d.lastMAC = true
 	return &dnsmasq{
-		draft: d, s: s, statements: map[string][]statement{}, tags: map[string]*tag{}, bySet: map[string][]*reservation{}, known: map[string][]netip.Addr{},
+		draft: d, s: s, statements: map[string][]statement{}, tags: map[string]*tag{}, bySet: map[string][]*reservation{}, local: map[string]statement{},
+		known: map[string][]netip.Addr{},
 	}
 }
 
@@ -80,6 +82,7 @@ func (q *dnsmasq) finish(names []string) {
 	q.dhcpIgnore()
 	q.resolver()
 	q.records()
+	q.localDomains()
 	q.others()
 }
 
@@ -267,8 +270,12 @@ func (q *dnsmasq) others() {
 		if !known {
 			reason = "there is no equivalent: it is left out"
 		}
+		note := q.note
+		if listed(dnsmasqAccess, key) {
+			note = q.weaker
+		}
 		for _, st := range all {
-			q.note(st.at, "%s", reason)
+			note(st.at, "%s", reason)
 		}
 	}
 }
@@ -277,6 +284,9 @@ const (
 	profileHint = "firmware gets the boot program that fits it once its host or pool has a profile: write profiles"
 	dnssec      = "answers are not validated: use forwarders that validate"
 )
+
+// dnsmasqAccess are statements that keep somebody out, or an answer that is not to be trusted.
+const dnsmasqAccess = "dnssec dnssec-check-unsigned stop-dns-rebind connmark-allowlist"
 
 // dnsmasqReasons say what becomes of statements that no other function reads. Empty: bootlab does so by itself, or it does not matter.
 var dnsmasqReasons = func() map[string]string {

@@ -242,9 +242,14 @@ func (q *dnsmasq) reserve(st statement, h *reservation, lease, wild string) {
 		for _, s := range h.sets {
 			q.criterion(s, "mac", wild)
 		}
-		if h.ip.IsValid() || h.name != "" || h.ignored {
+		switch {
+		case h.ignored:
+			q.weaker(st.at, "machines are ignored by whole MAC addresses only: these are served")
+		case h.ip.IsValid() || h.name != "":
 			q.note(st.at, "a reservation needs a whole MAC address: only its tags are used")
 		}
+	case len(h.macs) == 0 && h.ignored:
+		q.weaker(st.at, "machines are ignored by MAC only: this one is served")
 	case len(h.macs) == 0 && h.name != "" && h.ip.IsValid():
 		q.note(st.at, "machines are known by MAC, not by the name that they send: the host has no mac")
 		q.names = append(q.names, address{st.at, h.name, h.ip})

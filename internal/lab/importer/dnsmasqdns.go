@@ -108,10 +108,7 @@ func (q *dnsmasq) forwardZone(st statement, domain, server string) {
 		q.note(st.at, "names without dots are not forwarded: it is left out")
 	case server == "":
 		q.owned[domain] = true
-		if !strings.EqualFold(domain, q.domain) && q.domain != "" {
-			q.note(st.at, "names below %s that are not in the lab are forwarded, unless the lab has a zone of that name", domain)
-		}
-		if q.domain == "" {
+		if q.local[domain] = st; q.domain == "" {
 			q.domain, q.domainAt = domain, st.at
 		}
 	default:
@@ -160,6 +157,26 @@ func (q *dnsmasq) records() {
 			q.record(st.at, w[0], "CAA", number(w[1])+" "+ident(w[2], "issue")+" "+quotedStrings(w[3:]))
 		}
 	}
+}
+
+// localDomains notes domains that dnsmasq forwards nothing of, and the lab has no zone for.
+func (q *dnsmasq) localDomains() {
+	for domain, st := range q.local {
+		if !q.forwardAll || q.ownsAbove(domain) {
+			continue
+		}
+		q.weaker(st.at, "names below %s that are not in the lab are forwarded: to prevent it, write a zone %[1]s", domain)
+	}
+}
+
+// ownsAbove reports whether the lab answers for all of a domain.
+func (q *dnsmasq) ownsAbove(domain string) bool {
+	for rest, more := domain, true; more; _, rest, more = strings.Cut(rest, ".") {
+		if q.owned[rest] && (rest == q.domain || q.zones.get(rest) != nil) {
+			return true
+		}
+	}
+	return false
 }
 
 // number returns a decimal number, or 0.
@@ -242,7 +259,7 @@ func (q *dnsmasq) wildcard(st statement) {
 		case domain == "#" || domain == "":
 			q.note(st.at, "there is no answer for all names: it is left out")
 		case value == "" || value == "#" || err != nil || a.Zone() != "":
-			q.note(st.at, "names cannot be blocked: it is left out")
+			q.weaker(st.at, "names cannot be blocked: it is left out")
 		case !validName(below):
 			q.note(st.at, "%q is not a domain: it is left out", domain)
 		case q.machine(below, a):

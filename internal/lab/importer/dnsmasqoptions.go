@@ -198,8 +198,8 @@ func (q *dnsmasq) dhcpIgnore() {
 				found = true
 			}
 		}
-		if !found {
-			q.note(st.at, "machines without a line of their own cannot be ignored: give pools criteria that leave them out")
+		if !found || !slices.ContainsFunc(need, q.ofHostsOnly) {
+			q.weaker(st.at, "machines without a line of their own cannot be ignored: give pools criteria that leave them out")
 		}
 	}
 	for _, key := range []string{"dhcp-ignore-names", "dhcp-generate-names", "dhcp-reply-delay", "dhcp-broadcast", "bootp-dynamic"} {
@@ -207,15 +207,43 @@ func (q *dnsmasq) dhcpIgnore() {
 	}
 }
 
+// ofHostsOnly reports whether only machines with a reservation can have a tag.
+func (q *dnsmasq) ofHostsOnly(name string) bool {
+	if name == "known" {
+		return true
+	}
+	t := q.tags[name]
+	if t == nil || t.boots || t.other != "" || len(t.criteria) > 1 || len(t.macs) > 0 || len(q.bySet[name]) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(t.criteria["mac"], func(p string) bool { return strings.Contains(p, "*") }) &&
+		!slices.ContainsFunc(q.ranges, func(r *dhcpRange) bool { return slices.Contains(r.sets, name) })
+}
+
 // knownOnly restricts all pools to the hosts without a reserved address.
 func (q *dnsmasq) knownOnly(st statement) {
 	known := q.knownMACs()
 	for _, n := range q.networks {
 		n.pools = slices.DeleteFunc(n.pools, func(p *pool) bool {
-			if p.get("mac") == nil && len(known) > 0 {
-				p.needList("mac", st.at, known...)
+			own := known
+			if e := p.get("mac"); e != nil {
+				own = matching(texts(e.list), known)
 			}
-			return len(known) == 0
+			if len(own) > 0 {
+				p.needList("mac", st.at, own...)
+			}
+			return len(own) == 0
 		})
 	}
+}
+
+// matching returns the MAC addresses that one of the patterns matches.
+func matching(patterns, macs []string) []string {
+	return slices.DeleteFunc(slices.Clone(macs), func(s string) bool {
+		mac, err := lab.ParseMAC(s)
+		return err != nil || !slices.ContainsFunc(patterns, func(p string) bool {
+			pattern, err := lab.ParseMACPattern(p)
+			return err == nil && pattern.Match(mac)
+		})
+	})
 }

@@ -175,7 +175,11 @@ func (q *dnsmasq) criteria(st statement, need []string) (map[string][]string, bo
 	all := map[string][]string{}
 	for _, name := range need {
 		if not, negated := strings.CutPrefix(name, "!"); negated {
-			q.note(st.at, "tag:!%s is left out: the most specific pool that matches a machine is used", not)
+			note := q.note
+			if !q.hasPool(not) && (not != "known" || len(q.knownMACs()) > 0) {
+				note = q.weaker
+			}
+			note(st.at, "tag:!%s is left out: the most specific pool that matches a machine is used", not)
 			continue
 		}
 		t := q.tags[name]
@@ -201,6 +205,11 @@ func (q *dnsmasq) criteria(st statement, need []string) (map[string][]string, bo
 		}
 	}
 	return all, true
+}
+
+// hasPool reports whether clients with a tag have a range of their own.
+func (q *dnsmasq) hasPool(name string) bool {
+	return slices.ContainsFunc(q.ranges, func(r *dhcpRange) bool { return slices.Contains(r.needs, name) && r.last.IsValid() })
 }
 
 // knownMACs are those of hosts without a reserved address.

@@ -103,20 +103,15 @@ func (d *draft) free(section, name string, taken func(string) bool) string {
 
 // note records that a statement is not carried as it is.
 func (d *draft) note(at place, format string, args ...any) {
-	d.notes = append(d.notes, Note{File: at.file, Line: at.line, Statement: clip(at.text), Text: fmt.Sprintf(format, args...)})
+	d.notes = append(d.notes, Note{File: printable(at.file), Line: at.line, Statement: clip(at.text), Text: printable(fmt.Sprintf(format, args...))})
 }
 
 // listed reports whether a word is in a list with blanks between.
 func listed(list, word string) bool { return slices.Contains(strings.Fields(list), word) }
 
-// clip shortens a statement for a note, and removes what would move a terminal's cursor.
+// clip shortens a statement for a note.
 func clip(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
+	s = printable(s)
 	if r := []rune(s); len(r) > 80 {
 		return string(r[:79]) + "…"
 	}

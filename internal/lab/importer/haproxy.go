@@ -46,6 +46,9 @@ func readHAProxy(d *draft, s *sources, names []string) error {
 	}
 	for _, s := range h.sections {
 		h.unread(s)
+		if h.inUse(s) {
+			h.access(s)
+		}
 		switch s.kind {
 		case "frontend", "listen":
 			h.frontend(s)
@@ -204,6 +207,28 @@ const proxyOptions = `httplog tcplog dontlognull dontlog-normal log-health-check
 	httpchk tcp-check ssl-hello-chk splice-auto splice-request splice-response tcp-smart-accept tcp-smart-connect contstats nolinger checkcache
 	http-buffer-request http-ignore-probes http-no-delay http-use-htx idle-close-on-response socket-stats accept-invalid-http-request abortonclose allbackups`
 
+// inUse reports whether anything goes through a section.
+func (h *haproxy) inUse(s *proxySection) bool {
+	switch s.kind {
+	case "global", "defaults":
+		return true
+	case "frontend", "listen":
+		return s.disabled() == nil && !s.isStats()
+	case "backend":
+		return h.uses[s.name]
+	}
+	return false
+}
+
+// access notes the lines of a section that keep somebody out.
+func (h *haproxy) access(s *proxySection) {
+	for _, l := range s.lines {
+		if reason := proxyAccess(l.words); reason != "" {
+			h.weaker(l.at, "%s", reason)
+		}
+	}
+}
+
 // unread notes the lines of a section that have no equivalent.
 func (h *haproxy) unread(s *proxySection) {
 	switch s.kind {
@@ -224,7 +249,7 @@ func (h *haproxy) unread(s *proxySection) {
 		return
 	}
 	for _, l := range s.lines {
-		if reason := proxyReason(l.words); reason != "" {
+		if reason := proxyReason(l.words); reason != "" && (proxyAccess(l.words) == "" || !h.inUse(s)) {
 			h.note(l.at, "%s", reason)
 		}
 	}

@@ -64,39 +64,6 @@ func texts(list []*entry) (all []string) {
 	return all
 }
 
-func (h *haproxy) bindParams(m *mapping, b proxyBind) {
-	var certificates []string
-	for i := 0; i < len(b.params); i++ {
-		next := ""
-		if i+1 < len(b.params) {
-			next = b.params[i+1]
-		}
-		switch w := b.params[i]; w {
-		case "crt":
-			certificates = append(certificates, next)
-			i++
-		case "accept-proxy":
-			h.note(b.at, "accept_proxy needs the addresses of the peers: a PROXY header is not accepted until it is set")
-		case "ca-file", "crt-list", "verify", "ca-verify-file":
-			h.note(b.at, "%s is left out: clients' certificates are not verified", w)
-			i++
-		case "alpn", "name", "interface", "ciphers", "ciphersuites", "ssl-min-ver", "ssl-max-ver", "maxconn", "backlog", "mode", "user", "group", "process", "thread", "tfo", "npn", "curves":
-			if w != "tfo" {
-				i++
-			}
-		}
-	}
-	if slices.Contains(b.params, "ssl") {
-		tls := m.under("tls", b.at)
-		m.get("tls").needed = true
-		if len(certificates) == 0 {
-			h.note(b.at, "tls needs certificates")
-		} else {
-			tls.needList("certificates", b.at, certificates...)
-		}
-	}
-}
-
 func (h *haproxy) algorithm(m *mapping, s *proxySection) {
 	l, v, ok := s.value("balance")
 	switch {
@@ -343,7 +310,11 @@ func (h *haproxy) shared(m *mapping, all []proxyServer, http bool) {
 			a, ok := first.params[name]
 			b, ok2 := s.params[name]
 			if a != b || ok != ok2 {
-				h.note(s.at, "%s is one for all backends of a balancer: that of the first is used", name)
+				whose := "that of the first is used"
+				if name == "ssl" {
+					whose = "all get it"
+				}
+				h.note(s.at, "%s is one for all backends of a balancer: %s", name, whose)
 			}
 		}
 	}
@@ -359,32 +330,10 @@ func (h *haproxy) shared(m *mapping, all []proxyServer, http bool) {
 	}
 	h2 := first.params["proto"] == "h2" || strings.HasPrefix(first.params["alpn"], "h2")
 	switch {
-	case has("ssl"):
-		h.backendTLS(m, first, h2)
+	case h.tlsServer(all) != nil:
+		h.backendTLS(m, *h.tlsServer(all), h2)
 	case h2 && http:
 		m.need("backend_protocol", first.at, "h2c")
-	}
-}
-
-func (h *haproxy) backendTLS(m *mapping, s proxyServer, h2 bool) {
-	tls := m.under("backend_tls", s.at)
-	m.get("backend_tls").needed = true
-	if h2 {
-		m.need("backend_protocol", s.at, "h2")
-	}
-	name := s.params["verifyhost"]
-	if sni, ok := strings.CutPrefix(s.params["sni"], "str("); name == "" && ok {
-		name = strings.TrimSuffix(sni, ")")
-	} else if s.params["sni"] != "" && !ok {
-		h.note(s.at, "sni %s is left out: the server name is one for all", s.params["sni"])
-	}
-	if name != "" {
-		tls.set("name", s.at, name)
-	}
-	if file := s.params["ca-file"]; file != "" && file != "@system-ca" && s.params["verify"] != "none" {
-		tls.need("ca_file", s.at, file)
-	} else if s.params["verify"] != "required" {
-		tls.set("verify", s.at, "off")
 	}
 }
 
@@ -430,8 +379,8 @@ func (h *haproxy) check(m *mapping, s *proxySection, all []proxyServer) {
 	if l, v, ok := s.value("timeout", "check"); ok && len(v) > 0 && proxyTime(v[0]) > 0 {
 		c.set("timeout", l.at, shortSpan(proxyTime(v[0])))
 	}
-	if name := server.params["check-sni"]; name != "" && secure {
-		c.set("sni", server.at, name)
+	if secure {
+		h.checkTLS(c, server)
 	}
 	if len(c.entries) > 0 {
 		m.add(&entry{key: "check", at: server.at, sub: c})

@@ -197,7 +197,11 @@ func (h *haproxy) usable(l proxyLine, name string) *proxySection {
 	case b == nil:
 		h.note(l.at, "there is no backend of that name: it is left out")
 	case b.disabled() != nil:
-		h.note(l.at, "the backend is disabled (%s:%d), and HAProxy refuses what it would get: it is left out", b.disabled().at.file, b.disabled().at.line)
+		note := h.note
+		if l.words[0] == "use_backend" {
+			note = h.weaker // another backend gets it
+		}
+		note(l.at, "the backend is disabled (%s:%d), and HAProxy refuses what it would get: it is left out", b.disabled().at.file, b.disabled().at.line)
 		return nil
 	}
 	return b
@@ -218,7 +222,11 @@ func (h *haproxy) redirects(f *proxySection) (found *proxyLine) {
 			found = &f.lines[i]
 			continue
 		}
-		h.note(l.at, "the only redirect is to https: it is left out")
+		note := h.note
+		if len(w) > 2 && w[1] == "scheme" && w[2] == "https" || f.restricts(w) {
+			note = h.weaker
+		}
+		note(l.at, "the only redirect is that of all requests to https: it is left out")
 	}
 	return found
 }
@@ -226,7 +234,7 @@ func (h *haproxy) redirects(f *proxySection) (found *proxyLine) {
 // condition reads what follows use_backend, if it is about the server name, the host or the path alone. False: it is noted.
 func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match *mapping) bool {
 	give := func(why string) bool {
-		h.note(l.at, "%s: the rule is left out", why)
+		h.leaveRule(f, l, why)
 		return false
 	}
 	if words[0] != "if" {

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -64,8 +63,19 @@ type Options struct {
 
 // A Result is a lab file and what it does not say.
 type Result struct {
-	Lab   []byte `json:"-"`
-	Notes []Note `json:"notes"`
+	Lab   []byte
+	Notes []Note
+}
+
+// WeakensAccess returns the notes about statements that restrict access in the other server, and not in the lab. Each is a comment of
+// Lab too, which begins with NOT ENFORCED.
+func (r *Result) WeakensAccess() (all []Note) {
+	for _, n := range r.Notes {
+		if n.WeakensAccess {
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // A Note is one statement that could not be carried as it is.
@@ -74,11 +84,17 @@ type Note struct {
 	Line      int    `json:"line"`      // counts from 1
 	Statement string `json:"statement"` // the statement, or its first words
 	Text      string `json:"text"`      // what was left out or changed, and what to do
+	// WeakensAccess says that the statement keeps somebody out, and that bootlab does not.
+	WeakensAccess bool `json:"-"`
 }
 
-// String returns the note as "file:line: statement: text".
+// String returns the note as "file:line: statement: text", behind NOT ENFORCED where it weakens access.
 func (n Note) String() string {
-	return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.Statement, n.Text)
+	lead := ""
+	if n.WeakensAccess {
+		lead = notEnforced
+	}
+	return fmt.Sprintf("%s%s:%d: %s: %s", lead, n.File, n.Line, n.Statement, n.Text)
 }
 
 // Import reads files of one format, which are one configuration, and returns a lab file that loads. An error says which file cannot be
@@ -108,10 +124,7 @@ func (d *draft) result(format Format, from string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(d.notes, func(a, b Note) int {
-		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line)
-	})
-	return &Result{Lab: text, Notes: slices.Compact(d.notes)}, nil
+	return &Result{Lab: text, Notes: d.notes}, nil
 }
 
 func formatNames() string {

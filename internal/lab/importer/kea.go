@@ -204,7 +204,10 @@ func (k *kea) unread(n *node) {
 			}
 		case m.name == "hooks-libraries":
 			for _, h := range m.node.items {
-				if library := h.value("library"); library != "" && !strings.Contains(library, "lease_cmds") && !strings.Contains(library, "stat_cmds") && !strings.Contains(library, "ping_check") {
+				library := h.value("library")
+				if strings.Contains(library, "_limits") || strings.Contains(library, "_radius") || strings.Contains(library, "_user_chk") {
+					k.weaker(h.at, "there is no hook: %s is left out", library)
+				} else if library != "" && !strings.Contains(library, "lease_cmds") && !strings.Contains(library, "stat_cmds") && !strings.Contains(library, "ping_check") {
 					k.note(h.at, "there is no hook: %s is left out", library)
 				}
 			}
@@ -235,6 +238,7 @@ func (k *kea) server(n *node) {
 	}
 	for _, shared := range n.list("shared-networks") {
 		k.unread(shared)
+		k.ofClass(shared)
 		inner := k.settings(shared).within(global)
 		for _, subnet := range shared.list("subnet4") {
 			k.subnet(subnet, inner, shared.value("interface"))
@@ -311,14 +315,21 @@ func (k *kea) subnet(n *node, outer settings, iface string) {
 		net.set("interface", at, iface)
 	}
 	k.apply(k.settings(n).within(outer), net.target())
-	if class := n.get("client-class"); class != nil {
-		k.note(class.at, "a class is of pools: it is left out here")
-	}
+	k.ofClass(n)
 	for _, p := range n.list("pools") {
 		k.pool(net, p)
 	}
 	for _, r := range n.list("reservations") {
 		k.deferred = append(k.deferred, func() { k.reservation(r, net) })
+	}
+}
+
+// ofClass notes that a subnet or a shared network is for clients of a class.
+func (k *kea) ofClass(n *node) {
+	for _, name := range []string{"client-class", "client-classes"} {
+		if class := n.get(name); class != nil && (class.text != "" || len(class.items) > 0) {
+			k.weaker(class.at, "a class is of pools: it is left out here")
+		}
 	}
 }
 
@@ -338,6 +349,9 @@ func (k *kea) pool(net *network, n *node) {
 	class := n.value("client-class")
 	if all := n.list("client-classes"); class == "" && len(all) == 1 {
 		class = all[0].text
+	} else if class == "" && len(all) > 1 {
+		k.note(n.at, "a pool matches one class: the pool is left out")
+		return
 	}
 	criteria, known := k.classes[class]
 	if class != "" && class != "ALL" && !known {
@@ -391,7 +405,7 @@ func (k *kea) class(n *node) {
 		k.note(file.at, "%s", profileHint)
 	}
 	if name == "DROP" {
-		k.note(n.at, "machines without a line of their own cannot be ignored: give pools criteria that leave them out")
+		k.weaker(n.at, "machines without a line of their own cannot be ignored: give pools criteria that leave them out")
 	}
 	for _, o := range n.list("option-data") {
 		k.note(o.at, "options are of networks, pools and hosts, not of classes: option %s%s is left out", o.value("name"), o.value("code"))
@@ -405,7 +419,11 @@ func (k *kea) reservation(n *node, net *network) {
 	h := &host{at: n.at, name: n.value("hostname")}
 	h.at.text = strings.TrimSpace("reservation " + mac + " " + n.value("ip-address"))
 	if mac == "" {
-		k.note(h.at, "machines are known by MAC: it is left out")
+		note := k.note
+		if slices.ContainsFunc(n.list("client-classes"), func(c *node) bool { return c.text == "DROP" }) {
+			note = k.weaker
+		}
+		note(h.at, "machines are known by MAC: it is left out")
 		return
 	}
 	h.macs = []string{mac}

@@ -151,7 +151,7 @@ func (m *machines) carrier(nic *element) (name string, e *entry) {
 		name = nic.attr("source", "bridge")
 		if nic.attr("virtualport", "type") != "openvswitch" {
 			if len(nic.all("vlan")) > 0 {
-				m.note(nic.at, "a VLAN is of an Open vSwitch bridge only: it is left out")
+				m.weaker(nic.at, "a VLAN is of an Open vSwitch bridge only: it is left out")
 			}
 			return name, &entry{text: name, needed: true}
 		}
@@ -174,7 +174,7 @@ func (m *machines) vlan(nic *element, to *mapping) {
 	for _, vlan := range nic.all("vlan") {
 		tags := vlan.all("tag")
 		if len(tags) != 1 || vlan.attrs["trunk"] == "yes" || to.get("macvtap") != nil {
-			m.note(vlan.at, "a NIC has one VLAN, and none with macvtap: it is left out")
+			m.weaker(vlan.at, "a NIC has one VLAN, and none with macvtap: it is left out")
 			continue
 		}
 		to.setIf("vlan", vlan.at, tags[0].attrs["id"])

@@ -33,7 +33,7 @@ func (g *guest) devices() {
 				g.video(e, video)
 			default:
 				if !listed(deviceIgnored, e.name) {
-					g.note(e.at, noEquivalent)
+					g.leaveOutElement(e)
 				}
 			}
 		}
@@ -59,7 +59,7 @@ func (g *guest) nic(e *element) {
 	g.nics = append(g.nics, n)
 	for _, c := range e.children {
 		if !listed("mac source model target boot alias address virtualport vlan rom", c.name) {
-			g.note(c.at, noEquivalent)
+			g.leaveOutElement(c)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (g *guest) addDisk(e *element, v Volume) {
 	}
 	for _, c := range e.children {
 		if !listed("driver source target boot alias address backingStore", c.name) {
-			g.note(c.at, noEquivalent)
+			g.leaveOutElement(c)
 		}
 	}
 	g.vm.appendMap("disks", e.at, disk)

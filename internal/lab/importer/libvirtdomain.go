@@ -59,7 +59,7 @@ func (m *machines) domain(d Domain) error {
 	g.devices()
 	for _, c := range e.children {
 		if !listed(domainIgnored, c.name) {
-			m.note(c.at, noEquivalent)
+			m.leaveOutElement(c)
 		}
 	}
 	if len(g.nics) == 0 {
@@ -144,7 +144,7 @@ func (g *guest) platform() {
 	for _, features := range g.root.all("features") {
 		for _, c := range features.children {
 			if !listed("acpi apic pae smm vmport gic", c.name) {
-				g.note(c.at, noEquivalent)
+				g.leaveOutElement(c)
 			}
 		}
 	}

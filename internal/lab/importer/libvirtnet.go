@@ -101,6 +101,15 @@ func parseXML(file string, data []byte) (*element, error) {
 	}
 }
 
+// leaveOutElement notes an element that has no equivalent. Some keep machines apart, or limit what they may do.
+func (d *draft) leaveOutElement(e *element) {
+	if listed("bandwidth vlan filterref readonly encryption iotune launchSecurity", e.name) || e.name == "port" && e.attrs["isolated"] == "yes" {
+		d.weaker(e.at, noEquivalent)
+		return
+	}
+	d.note(e.at, noEquivalent)
+}
+
 // libvirtNetwork adds the statements of one network.
 func (q *dnsmasq) libvirtNetwork(n *element) {
 	name, bridge := "", n.attr("bridge", "name")
@@ -130,7 +139,7 @@ func (q *dnsmasq) libvirtNetwork(n *element) {
 				}
 			}
 		default:
-			q.note(c.at, "there is no equivalent: it is left out")
+			q.leaveOutElement(c)
 		}
 	}
 	if bridge != "" {

@@ -13,6 +13,8 @@ type settings struct {
 	options    []setting
 	lease      setting
 	next, file setting // next-server and the boot file
+	// clients says whether pools are for known machines only (its one word is "known") or for all.
+	clients setting
 }
 
 // A setting is one option, or a value, with its place.
@@ -25,7 +27,10 @@ type setting struct {
 
 // within returns s inside of outer: both, and what s says last.
 func (s settings) within(outer settings) settings {
-	all := settings{options: slices.Concat(outer.options, s.options), lease: outer.lease, next: outer.next, file: outer.file}
+	all := settings{options: slices.Concat(outer.options, s.options), lease: outer.lease, next: outer.next, file: outer.file, clients: outer.clients}
+	if len(s.clients.words) > 0 {
+		all.clients = s.clients
+	}
 	if len(s.lease.words) > 0 {
 		all.lease = s.lease
 	}

@@ -26,9 +26,10 @@ func (d *draft) settle(header string) ([]byte, error) {
 			return nil, err
 		}
 	}
+	d.notes = inOrder(d.notes)
 	w := &writer{flow: true}
 	w.mapping(root, nil, 0)
-	text := []byte(header + w.b.String())
+	text := []byte(header + comments(d.notes) + w.b.String())
 	return text, d.o.Check(checked, text).Err()
 }
 
@@ -55,6 +56,7 @@ func (d *draft) leaveOut(root *mapping, lines []*entry, problems lab.Problems) e
 				message = why + ": " + message
 			}
 			d.note(e.at, "%s is left out: %s", what, message)
+			d.notes[len(d.notes)-1].WeakensAccess = e.keepsOut()
 		}
 	}
 	root.prune(removed)
