@@ -107,7 +107,14 @@ func (d *draft) note(at place, format string, args ...any) {
 }
 
 // listed reports whether a word is in a list with blanks between.
-func listed(list, word string) bool { return slices.Contains(strings.Fields(list), word) }
+func listed(list, word string) bool {
+	for w := range strings.FieldsSeq(list) {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
 
 // clip shortens a statement for a note.
 func clip(s string) string {

@@ -219,8 +219,26 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestManyRules imports what grew with the square of its size: rules of one frontend, by acl and by name, and machines with tags, options and
-// names. The limit only ends what would take ten minutes and more: with BOOTLAB_LONG there are so many that it would.
+// TestReadOnce: a lab is given to the loader once, and three times where something must be left out.
+func TestReadOnce(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,a\n":                                             1,
+		dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,a\ndhcp-host=52:54:00:77:00:02,10.202.77.11,b\n": 3,
+	} {
+		count := 0
+		o := importer.Options{Check: func(name string, text []byte) lab.Problems {
+			count++
+			return check(name, text)
+		}}
+		if _, err := importer.Text(importer.Dnsmasq, "x", []byte(text), o); err != nil || count != want {
+			t.Errorf("%d times, want %d (%v):\n%s", count, want, err, text)
+		}
+	}
+}
+
+// TestManyRules imports what grew with the square of its size: servers of one backend, rules of one frontend, by acl and by name, and
+// machines with tags, options and names. The limit only ends what would take ten minutes and more: with BOOTLAB_LONG there are so many that it would.
 func TestManyRules(t *testing.T) {
 	t.Parallel()
 	rules := 200
@@ -228,7 +246,11 @@ func TestManyRules(t *testing.T) {
 		rules = 50_000
 	}
 	machines := min(rules, 30_000) // each needs two zones, and a lab has at most 65,535
-	var proxy, dnsmasq strings.Builder
+	var proxy, dnsmasq, servers strings.Builder
+	servers.WriteString("listen l\n bind :80\n")
+	for i := range 4 * rules {
+		fmt.Fprintf(&servers, " server s%d 10.%d.%d.%d:80\n", i, i>>16, i>>8&0xff, i&0xff)
+	}
 	proxy.WriteString("frontend f\n mode http\n bind :80\n")
 	for i := range rules {
 		fmt.Fprintf(&proxy, " acl a%d hdr(host) h%[1]d.lab.example\n use_backend b%[1]d if a%[1]d\n", i)
@@ -246,6 +268,7 @@ func TestManyRules(t *testing.T) {
 		text   string
 		want   []string
 	}{
+		{importer.HAProxy, servers.String(), []string{fmt.Sprintf("10.%d.%d.%d:80", (4*rules-1)>>16, (4*rules-1)>>8&0xff, (4*rules-1)&0xff)}},
 		{importer.HAProxy, proxy.String(), []string{fmt.Sprintf("h%d.lab.example", rules-1), fmt.Sprintf("10.0.%d.%d:80", (rules-1)>>8, (rules-1)&0xff)}},
 		{importer.Dnsmasq, dnsmasq.String(), []string{fmt.Sprintf("c%d", machines-1), fmt.Sprintf("z%d.example:", machines-1), fmt.Sprintf(`"150": 10.0.0.%d`, (machines-1)&0xff)}},
 	} {

@@ -16,21 +16,29 @@ func (d *draft) settle(header string) ([]byte, error) {
 	root := d.tree()
 	root.sort(topOrder)
 	for {
+		text := d.print(header, root)
+		if len(d.o.Check(checked, text)) == 0 {
+			return text, nil
+		}
+		// Once more, with a line for each value: it says which values are wrong.
 		w := &writer{}
 		w.mapping(root, nil, 0)
 		problems := d.o.Check(checked, []byte(w.b.String()))
 		if len(problems) == 0 {
-			break
+			return text, d.o.Check(checked, text).Err()
 		}
 		if err := d.leaveOut(root, w.lines, problems); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// print returns the lab file, with what is not enforced.
+func (d *draft) print(header string, root *mapping) []byte {
 	d.notes = inOrder(d.notes)
 	w := &writer{flow: true}
 	w.mapping(root, nil, 0)
-	text := []byte(header + comments(d.notes) + w.b.String())
-	return text, d.o.Check(checked, text).Err()
+	return []byte(header + comments(d.notes) + w.b.String())
 }
 
 // leaveOut removes the entries that problems are about. It removes at least one, or returns an error.

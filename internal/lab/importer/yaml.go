@@ -190,9 +190,12 @@ func (w *writer) entry(e *entry, indent int) {
 		}
 	}
 	empty := e.sub != nil && len(e.sub.entries) == 0 || e.isList && len(e.list) == 0
-	if text := lead + flowText(e); e.sub == nil && !e.isList || empty || w.flow && indent > 0 && e.parent != nil && indent+len(text) <= maxFlow && simple(e) {
-		w.line(e, indent, text)
-		return
+	scalar := e.sub == nil && !e.isList || empty
+	if scalar || w.flow && indent > 0 && e.parent != nil && simple(e) {
+		if text := lead + flowText(e); scalar || indent+len(text) <= maxFlow {
+			w.line(e, indent, text)
+			return
+		}
 	}
 	w.line(e, indent, strings.TrimRight(lead, " "))
 	if e.sub != nil {
@@ -204,8 +207,11 @@ func (w *writer) entry(e *entry, indent int) {
 	}
 }
 
-// simple reports whether e fits on one line: texts, lists of texts, and mappings of those.
+// simple reports whether e may be on one line: texts, lists of texts, and mappings of those, not too many.
 func simple(e *entry) bool {
+	if len(e.list) > maxFlow || e.sub != nil && len(e.sub.entries) > maxFlow {
+		return false
+	}
 	deep := func(e *entry) bool { return e.sub != nil || len(e.list) > 0 }
 	if e.sub == nil {
 		return !slices.ContainsFunc(e.list, func(i *entry) bool { return i.sub != nil && slices.ContainsFunc(i.sub.entries, deep) })

@@ -69,7 +69,12 @@ func (r *resolver) optionalPath(v scalar[text]) string {
 }
 
 func (r *resolver) backends(e *entry[rawBalancer], of *lab.Balancer, key string) []lab.Backend {
+	type place struct {
+		addr netip.AddrPort
+		name string // of one without an address
+	}
 	var out []lab.Backend
+	places, names := map[place]bool{}, map[string]bool{}
 	raw := &e.V.Backends
 	for i := range raw.Items {
 		m := &raw.Items[i]
@@ -78,14 +83,16 @@ func (r *resolver) backends(e *entry[rawBalancer], of *lab.Balancer, key string)
 		if !ok || !r.backendPort(&b, of, m.spot, at) {
 			continue
 		}
-		for _, other := range out {
-			if other.Addr == b.Addr && (!b.Dynamic() || other.Name == b.Name) {
-				r.fail(m.spot, at, "%s is listed twice", b.AddrText())
-			}
-			if other.Name == b.Name && !b.Dynamic() {
-				b.Name = b.AddrText()
-			}
+		p := place{addr: b.Addr}
+		if b.Dynamic() {
+			p.name = b.Name
+		} else if names[b.Name] {
+			b.Name = b.AddrText()
 		}
+		if places[p] {
+			r.fail(m.spot, at, "%s is listed twice", b.AddrText())
+		}
+		places[p], names[b.Name] = true, true
 		out = append(out, b)
 	}
 	if len(raw.Items) == 0 && !raw.bad() && e.V.Redirect.V != lab.RedirectHTTPS {
