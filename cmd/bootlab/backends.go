@@ -78,9 +78,9 @@ func watchBackends(cmd *cobra.Command, o *options, watch bool) error {
 		case o.json:
 			err = o.printLine(cmd, rated, nil)
 		case screen != nil:
-			screen.draw(ratesText(rated))
+			screen.draw(ratesText(rated, screen.width()-1))
 		default:
-			_, err = io.WriteString(out, ratesText(rated))
+			_, err = io.WriteString(out, ratesText(rated, 0))
 		}
 		if err != nil || !watch && screen == nil {
 			return err
@@ -113,8 +113,8 @@ func rates(before, now []api.Balancer, took time.Duration) []ratedBalancer {
 	return out
 }
 
-// ratesText is balancers as tables, one for each.
-func ratesText(bs []ratedBalancer) string {
+// ratesText is balancers as tables of at most that width, one for each.
+func ratesText(bs []ratedBalancer, width int) string {
 	var out strings.Builder
 	for _, b := range bs {
 		fmt.Fprintf(&out, "%s, %s, mode %s: %d connections, %d queued\n", b.Name, cmp.Or(b.Listen, "nowhere"), b.Mode, b.Connections, b.Queued)
@@ -125,7 +125,8 @@ func ratesText(bs []ratedBalancer) string {
 				strconv.FormatInt(m.Errors, 10), m.Reason,
 			})
 		}
-		_ = writeTable(&out, []string{"BACKEND", "ADDR", "STATE", "CONNECTIONS", "CONN/S", "ERR/S", "P50", "P99", "ERRORS", "REASON"}, rows) // a builder takes everything
+		header := []string{"BACKEND", "ADDR", "STATE", "CONNECTIONS", "CONN/S", "ERR/S", "P50", "P99", "ERRORS", "REASON"}
+		_ = writeLines(&out, layTable(header, rows, width)) // a builder takes everything
 	}
 	return out.String()
 }

@@ -42,14 +42,14 @@ func widthOf(w io.Writer) int {
 	return 0
 }
 
-// wrap breaks text at blanks into lines of at most width runes, as far as its words allow. With a width below 1 the text is one line.
+// wrap breaks text at blanks into lines of at most width columns, as far as its words allow. With a width below 1 the text is one line.
 func wrap(text string, width int) (lines []string) {
 	for width > 0 {
-		r := []rune(text)
-		if len(r) <= width {
+		end := cut(text, width)
+		if end == len(text) {
 			break
 		}
-		at := strings.LastIndexByte(string(r[:width+1]), ' ')
+		at := strings.LastIndexByte(text[:end+1], ' ')
 		if at <= 0 {
 			if at = strings.IndexByte(text, ' '); at <= 0 {
 				break
@@ -80,8 +80,8 @@ func (s *screen) clear() {
 func clip(text string, width int) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		if r := []rune(line); len(r) >= width && width > 1 {
-			lines[i] = string(r[:width-2]) + "…"
+		if cells(line) >= width && width > 1 {
+			lines[i] = line[:cut(line, width-2)] + "…"
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,18 +29,6 @@ func list(cmd *cobra.Command, none, header string, rows [][]string) error {
 		return err
 	}
 	return table(cmd, header, rows)
-}
-
-func writeTable(w io.Writer, header []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(header, "\t"))
-	for _, row := range rows {
-		for i := range row {
-			row[i] = cmp.Or(timeline.Printable(row[i]), "-")
-		}
-		fmt.Fprintln(t, strings.Join(row, "\t"))
-	}
-	return t.Flush()
 }
 
 // notes are texts about rows of a table, each of which is written once below it, with the rows that it is about: they may be longer than a

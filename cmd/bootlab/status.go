@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -58,19 +57,16 @@ func problemTable(w io.Writer, header []string, rows [][]string) error {
 			problems[i], rows[i] = row[len(header)], row[:len(header)]
 		}
 	}
-	var b bytes.Buffer
-	if err := writeTable(&b, header, rows); err != nil {
-		return err
-	}
-	for i, line := range strings.SplitAfter(b.String(), "\n") {
-		_, _ = io.WriteString(w, line)
-		if i > 0 && i <= len(rows) && problems[i-1] != "" {
-			for _, part := range wrap(timeline.Printable(problems[i-1]), widthOf(w)-2) {
-				fmt.Fprintf(w, "  %s\n", part)
-			}
+	lines := layTable(header, rows, widthOf(w))
+	for i, problem := range problems {
+		if problem == "" {
+			continue
+		}
+		for _, part := range wrap(timeline.Printable(problem), widthOf(w)-2) {
+			lines[i+1] = append(lines[i+1], "  "+part)
 		}
 	}
-	return nil
+	return writeLines(w, lines)
 }
 
 // listened writes the addresses of a server: each of them has a row elsewhere, or a place in --json. The empty one is DHCP's without an

@@ -306,23 +306,20 @@ func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 	for _, p := range plan {
 		rows = append(rows, []string{plannedName(p), p.Hypervisor, api.VMStateText(p.State), p.Condition})
 	}
-	var b strings.Builder
-	_ = writeTable(&b, []string{"HOST", "HYPERVISOR", "STATE", "PLAN"}, rows) // a builder takes everything
 	out := cmd.OutOrStdout()
+	lines := layTable([]string{"HOST", "HYPERVISOR", "STATE", "PLAN"}, rows, widthOf(out))
 	var unknown notes
-	for i, line := range strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n") {
-		fmt.Fprintln(out, line)
-		if i == 0 {
-			continue
-		}
-		p := plan[i-1]
+	for i, p := range plan {
 		for _, detail := range p.Details {
 			if p.Condition == "unknown" {
 				unknown.add(plannedName(p), detail)
 				continue
 			}
-			fmt.Fprintln(out, "  "+timeline.Printable(detail))
+			lines[i+1] = append(lines[i+1], "  "+timeline.Printable(detail))
 		}
+	}
+	if err := writeLines(out, lines); err != nil {
+		return err
 	}
 	unknown.write(out)
 	return nil
