@@ -37,13 +37,17 @@ func TestInterruptOfHangingFile(t *testing.T) {
 				ended := make(chan error, 1)
 				go func() { ended <- cmd.Wait() }()
 				deadline := time.After(20 * time.Second) // without the interrupt it takes a minute
-				for {
-					if reading(cmd.Process.Pid, pipe) {
-						_ = cmd.Process.Signal(sig)
-						break
+				for !reading(cmd.Process.Pid, pipe) {
+					select {
+					case err := <-ended:
+						t.Fatalf("it ended before the signal: %v\n%s", err, said.String())
+					case <-deadline:
+						_ = cmd.Process.Kill()
+						t.Fatal("it does not open its lab file")
+					case <-time.After(10 * time.Millisecond):
 					}
-					time.Sleep(10 * time.Millisecond)
 				}
+				_ = cmd.Process.Signal(sig)
 				select {
 				case <-ended:
 					if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != sig {

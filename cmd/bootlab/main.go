@@ -58,9 +58,7 @@ const interruptGrace = 3 * time.Second
 // graceOf returns how long a command may go on after an interrupt; negative: as long as it wants.
 func graceOf(cmd *cobra.Command) time.Duration {
 	switch {
-	case cmd == nil:
-		return 0
-	case cmd.Annotations[onInterrupt] == interruptEnds:
+	case cmd == nil, cmd.Annotations[onInterrupt] == interruptEnds:
 		return 0
 	case cmd.Annotations[onInterrupt] == interruptWaits:
 		return -1

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/regular"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
 const (
