@@ -35,7 +35,7 @@ func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confine
 	if err := outside(confined, l); err != nil {
 		return nil, err
 	}
-	l.Warnings = slices.Concat(l.Warnings, networkWarnings(l), unreadable(l))
+	l.Warnings = slices.Concat(l.Warnings, networkWarnings(l), unreadable(l, open))
 	return compile(l, updates)
 }
 

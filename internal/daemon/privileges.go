@@ -80,7 +80,7 @@ func dropPrivileges(u *privilege.User, l *lab.Lab) error {
 	if err := usable(a.State, u.Name); err != nil {
 		return err
 	}
-	l.Warnings = append(l.Warnings, unreadable(l)...) // root had no such problem
+	l.Warnings = append(l.Warnings, unreadable(l, open)...) // root had no such problem
 	return nil
 }
 
@@ -97,7 +97,7 @@ func letRead(gid int, labPath, files string) string {
 }
 
 // unreadable warns of files of profiles that the process may not read.
-func unreadable(l *lab.Lab) (warnings lab.Problems) {
+func unreadable(l *lab.Lab, open opener) (warnings lab.Problems) {
 	for _, p := range l.Profiles {
 		for _, f := range staticFiles(p) {
 			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(f.Text))
@@ -123,9 +123,9 @@ func staticFiles(p *lab.Profile) (paths []lab.ProfilePath) {
 	return paths
 }
 
-// readable returns an error if the process, which is u now, cannot open the lab and these documents of its: a file that only root may read
+// readable returns an error if u, as which open opens files, cannot read the lab and these documents of its: a file that only root may read
 // could be loaded at the start, but not at a reload.
-func readable(u *privilege.User, l *lab.Lab, labPath string, documents []string) error {
+func readable(u *privilege.User, l *lab.Lab, labPath string, documents []string, open opener) error {
 	for _, name := range slices.Concat([]string{labPath}, l.Files, documents) {
 		if err := open(name); err != nil {
 			return fmt.Errorf("user %s cannot read the lab file, so a reload would fail: %w: run %s", u.Name, err, letRead(u.GID, labPath, l.Appliance.Files))
@@ -134,14 +134,27 @@ func readable(u *privilege.User, l *lab.Lab, labPath string, documents []string)
 	return nil
 }
 
-// open returns an error if a file or folder cannot be opened for reading.
-func open(name string) error {
+// An opener returns an error if a file or folder cannot be opened for reading, or does not answer within regular.Wait.
+type opener func(name string) error
+
+// open is the opener of the process.
+func open(name string) error { return tryOpen(name, func(do func() error) error { return do() }) }
+
+// openAs returns the opener of u, as whom root may open files, and u itself.
+func openAs(u *privilege.User) opener {
+	return func(name string) error { return tryOpen(name, func(do func() error) error { return asUser(u, do) }) }
+}
+
+// tryOpen opens a file as the user that as becomes: inside of Within, which works on a thread of its own.
+func tryOpen(name string, as func(do func() error) error) error {
 	_, err := regular.Within(name, regular.Wait, func() (struct{}, error) {
-		f, err := os.OpenFile(name, regular.OpenFlags, 0)
-		if err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, f.Close()
+		return struct{}{}, as(func() error {
+			f, err := os.OpenFile(name, regular.OpenFlags, 0)
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		})
 	})
 	return err
 }

@@ -41,10 +41,8 @@ func rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Pr
 		if t, err := boot.Compile(l); err == nil { // what is wrong with them else is not about the start
 			documents = t.Files()
 		}
-		add(labPath, asUser(u, func() error {
-			unread = unreadable(l)
-			return readable(u, l, labPath, documents)
-		}), "user "+u.Name+" can read it")
+		unread = unreadable(l, openAs(u))
+		add(labPath, readable(u, l, labPath, documents, openAs(u)), "user "+u.Name+" can read it")
 	}
 	return steps, unread
 }
@@ -58,7 +56,7 @@ func tryStart(s *snapshot.Snapshot, labPath string, u *privilege.User) error {
 	if err := socketFolder(a, tryFolder); err != nil || u == nil {
 		return err
 	}
-	return asUser(u, func() error { return readable(u, s.Lab, labPath, s.Boot.Files()) })
+	return readable(u, s.Lab, labPath, s.Boot.Files(), openAs(u))
 }
 
 func stateText(dir string) string {
