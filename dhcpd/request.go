@@ -114,7 +114,7 @@ func (s *Server) ack(x *exchange, a *wire.Reply, frame []byte) {
 	}
 	s.sendFrame(x, a, frame)
 	s.record(x, event.Event{Kind: event.DHCPAck, Addr: a.YIAddr, Detail: x.replyDetail(a), Dur: s.deps.Now().Sub(x.start)})
-	s.recordTaken(a.YIAddr)
+	s.recordTaken(x.t, a.YIAddr)
 	s.watchBootLoop(x, a)
 }
 

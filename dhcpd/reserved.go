@@ -43,22 +43,23 @@ func (s *Server) TakenReservations() (all []TakenReservation) {
 
 // heard takes the sender of an ARP packet.
 func (s *Server) heard(addr netip.Addr, mac lab.MAC) {
-	h := s.deps.Table().reservedTo(addr)
+	t := s.deps.Table()
+	h := t.reservedTo(addr)
 	if h == nil || slices.Contains(h.AllMACs(), mac) {
 		return
 	}
 	if s.taken.note(addr, otherUser{h.Name, mac}, s.deps.Now()) {
-		s.recordTaken(addr)
+		s.recordTaken(t, addr)
 	}
 }
 
 // recordTaken records that another machine uses a reserved address, if one does.
-func (s *Server) recordTaken(addr netip.Addr) {
+func (s *Server) recordTaken(t *Table, addr netip.Addr) {
 	x, ok := s.taken.at(addr, s.deps.Now())
 	if !ok {
 		return
 	}
-	h := s.deps.Table().reservedTo(addr)
+	h := t.reservedTo(addr)
 	if h == nil || h.Name != x.value.host {
 		return // the lab has changed
 	}

@@ -40,7 +40,7 @@ func TestExplain(t *testing.T) {
 	shared := derived("shared.example.", "on.shared.example. A 192.168.131.30")
 	shared.ForwardMissing = true
 	l.Zones = append(l.Zones, shared, zoneOfLines("lines.test.", "* A 10.0.0.1", "d DNAME mycluster.example.com."))
-	s := newServer(t, compile(t, l), leaseMap{"laptop": netip.MustParseAddr("192.168.131.77")})
+	s := newServer(t, compile(t, l), clients(map[string]string{"laptop": "192.168.131.77"}))
 	cluster := "mycluster.example.com."
 	rule := " rule: dns.forward: " + up.addr.String()
 	for _, tt := range []struct{ question, from, want string }{

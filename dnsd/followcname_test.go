@@ -40,7 +40,7 @@ func TestForwardedCNAME(t *testing.T) {
 		}
 		return reply(q)
 	})
-	s := newServerWithTimeout(t, compile(t, forwardingLab(up.addr)), leaseMap{}, time.Minute)
+	s := newServerWithTimeout(t, compile(t, forwardingLab(up.addr)), leaseBook{}, time.Minute)
 	all := []dialogue{
 		{"lab.example.org. A", "NOERROR ra\nan lab.example.org. CNAME " + api + "\nan " + api + " A 192.168.131.10"},
 		{"none.example.org. A", "NOERROR ra\nan none.example.org. CNAME " + api + "\nan " + api + " A 192.168.131.10"},

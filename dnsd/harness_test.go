@@ -154,21 +154,43 @@ func show(m *dns.Msg) string {
 	return b.String()
 }
 
-// leaseMap is a book of DHCP clients.
-type leaseMap map[string]netip.Addr
+// leaseBook is a book of leases, in which the names of clients are as they sent them.
+type leaseBook []Lease
 
-func (l leaseMap) AddrOf(name string) (netip.Addr, bool) { a, ok := l[name]; return a, ok }
+// clients is a book of clients that the lab does not know, by name.
+func clients(names map[string]string) (all leaseBook) {
+	for name, addr := range names {
+		all = append(all, Lease{Addr: netip.MustParseAddr(addr), Hostname: name})
+	}
+	return all
+}
 
-// AddrOfNIC finds NICs under their MAC, in the place of a name.
-func (l leaseMap) AddrOfNIC(m lab.MAC) (netip.Addr, bool) { return l.AddrOf(m.String()) }
+func (l leaseBook) find(is func(Lease) bool) (Lease, bool) {
+	if i := slices.IndexFunc(l, is); i >= 0 {
+		return l[i], true
+	}
+	return Lease{}, false
+}
 
-func (l leaseMap) NameOf(addr netip.Addr) (string, bool) {
-	for n, a := range l {
-		if a == addr {
-			return n, true
+func (l leaseBook) ByName(label string) (Lease, bool) {
+	return l.find(func(x Lease) bool { return hostLabel(x.Hostname) == label })
+}
+
+func (l leaseBook) ByMAC(m lab.MAC) (Lease, bool) {
+	return l.find(func(x Lease) bool { return x.MAC == m })
+}
+
+func (l leaseBook) ByAddr(addr netip.Addr) (Lease, bool) {
+	return l.find(func(x Lease) bool { return x.Addr == addr })
+}
+
+// all calls yield for every address.
+func (l leaseBook) all(yield func(netip.Addr) bool) {
+	for _, x := range l {
+		if !yield(x.Addr) {
+			return
 		}
 	}
-	return "", false
 }
 
 // serve runs a server on sockets of the given host and returns their address. It ends with the test.

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -232,8 +231,9 @@ func (t *Table) leaseRecords(l Learned) [][]string {
 	}
 	for owner, nics := range t.pooled {
 		for _, mac := range nics {
-			if addr, ok := l.Leases.AddrOfNIC(mac); ok {
-				add([]byte(owner), addrType(addr.Unmap()), addr.Unmap().AsSlice())
+			if has, ok := l.Leases.ByMAC(mac); ok {
+				addr := has.Addr.Unmap()
+				add([]byte(owner), addrType(addr), addr.AsSlice())
 				break
 			}
 		}
@@ -248,15 +248,15 @@ func (t *Table) leaseRecords(l Learned) [][]string {
 // leaseOf returns the name of the client at an address; empty: it has none. forward reports whether the name leads back to the
 // address; that of a host of the lab is found by its network card.
 func (t *Table) leaseOf(leases Leases, addr netip.Addr) (owner string, forward bool) {
-	called, ok := leases.NameOf(addr)
-	if !ok || strings.HasSuffix(called, ".") {
-		return called, false
-	}
-	if owner = t.ClientName(called); owner == "" {
+	l, ok := leases.ByAddr(addr)
+	if !ok {
 		return "", false
 	}
-	has, ok := leases.AddrOf(hostLabel(called))
-	return owner, ok && has.Unmap() == addr
+	if owner = t.leaseName(l); owner == "" || t.lab.HostByMAC(l.MAC) != nil {
+		return owner, false
+	}
+	has, ok := leases.ByName(hostLabel(l.Hostname))
+	return owner, ok && has.Addr.Unmap() == addr
 }
 
 func addrType(a netip.Addr) uint16 {

@@ -85,42 +85,13 @@ func TestNamesFollowMembers(t *testing.T) {
 	}
 }
 
-// leaseTable is what DHCP clients are called, by address.
-type leaseTable map[netip.Addr]string
-
-func (l leaseTable) NameOf(a netip.Addr) (string, bool) { name, ok := l[a]; return name, ok }
-
-func (l leaseTable) AddrOf(label string) (netip.Addr, bool) {
-	for a, name := range l {
-		if hostLabel(name) == label {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
-}
-
-func (l leaseTable) AddrOfNIC(mac lab.MAC) (netip.Addr, bool) {
-	if mac == (lab.MAC{2, 1}) {
-		return netip.MustParseAddr("10.0.0.77"), true
-	}
-	return netip.Addr{}, false
-}
-
-func (l leaseTable) all(yield func(netip.Addr) bool) {
-	for a := range l {
-		if !yield(a) {
-			return
-		}
-	}
-}
-
 // TestLeasesInTransfers: zones that want them have the names of DHCP clients in transfers, the same that answers have; their serial and
 // IXFR follow. Other zones do not.
 func TestLeasesInTransfers(t *testing.T) {
 	t.Parallel()
-	leases := leaseTable{
-		netip.MustParseAddr("10.0.0.50"): "Phone of X", netip.MustParseAddr("10.0.0.51"): "host", netip.MustParseAddr("10.0.0.52"): "wpad",
-		netip.MustParseAddr("10.0.0.77"): "pooled.z.test.",
+	leases := leaseBook{
+		{netip.MustParseAddr("10.0.0.50"), lab.MAC{2, 2}, "Phone of X"}, {netip.MustParseAddr("10.0.0.51"), lab.MAC{2, 3}, "host"},
+		{netip.MustParseAddr("10.0.0.52"), lab.MAC{2, 4}, "wpad"}, {netip.MustParseAddr("10.0.0.77"), lab.MAC{2, 1}, "calls-itself-so"},
 	}
 	zone, reverse, other := derived("z.test.", "host.z.test. A 10.0.0.1"), derived("0.0.10.in-addr.arpa."), derived("other.test.", "x.other.test. A 10.0.0.2")
 	zone.Leases, reverse.Leases = true, true
@@ -151,7 +122,7 @@ func TestLeasesInTransfers(t *testing.T) {
 	}
 	s.changes.see(s.deps.Table)
 	before := table
-	delete(leases, netip.MustParseAddr("10.0.0.50"))
+	leases = leases[1:]
 	if table = before.WithLearned(Learned{}); !table.SameLeases(before) {
 		t.Error("leases changed while nobody looked at them")
 	}

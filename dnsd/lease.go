@@ -8,16 +8,23 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Leases are the DHCP clients that have no reservation. All methods answer from memory and are safe for concurrent use.
+// Leases are the leases of DHCP clients. They know nothing of the lab: which names their machines have, the table of the request decides. All
+// methods answer from memory and are safe for concurrent use.
 type Leases interface {
-	// NameOf returns the host name that the client at an address sent, as it sent it, unless another client has that name; of a host of
-	// the lab its own, whole, with a dot at the end.
-	NameOf(addr netip.Addr) (string, bool)
-	// AddrOf returns the address of the client that has that name: it sent a host name of which hostLabel makes it. It is called for
-	// every name that the lab's domain does not hold, so it must not search long.
-	AddrOf(name string) (netip.Addr, bool)
-	// AddrOfNIC returns the address that a machine holds.
-	AddrOfNIC(mac lab.MAC) (netip.Addr, bool)
+	// ByAddr returns the lease of an address.
+	ByAddr(addr netip.Addr) (Lease, bool)
+	// ByName returns the lease of the client that has a name: it sent a host name of which hostLabel makes it. It is called for every name
+	// that the lab's domain does not hold, so it must not search long.
+	ByName(label string) (Lease, bool)
+	// ByMAC returns the last lease of a NIC.
+	ByMAC(mac lab.MAC) (Lease, bool)
+}
+
+// A Lease is what names follow of a lease.
+type Lease struct {
+	Addr     netip.Addr
+	MAC      lab.MAC
+	Hostname string // as the client sent it; empty: it sent none, or another client has that name
 }
 
 const (
@@ -28,7 +35,7 @@ const (
 // lease answers for the name, or the address, of a DHCP client. It reports false if it is none.
 func (r *request) lease(m match, leases Leases) bool {
 	if addr, ok := addrOf(r.cur); ok {
-		return r.leaseName(m, leases, addr)
+		return r.leaseReverse(m, leases, addr)
 	}
 	addr, ok := r.leased(leases)
 	if !ok || !addr.IsValid() {
@@ -51,8 +58,8 @@ func (r *request) lease(m match, leases Leases) bool {
 func (r *request) leased(leases Leases) (netip.Addr, bool) {
 	if nics := r.t.pooled[string(r.cur.bytes())]; nics != nil {
 		for _, mac := range nics {
-			if addr, ok := leases.AddrOfNIC(mac); ok {
-				return addr, true
+			if l, ok := leases.ByMAC(mac); ok {
+				return l.Addr, true
 			}
 		}
 		return netip.Addr{}, false // the name belongs to that host alone
@@ -61,8 +68,20 @@ func (r *request) leased(leases Leases) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	label := string(r.cur.wire[1 : 1+r.cur.wire[0]])
-	addr, ok := leases.AddrOf(label)
-	return addr, ok && r.t.mayBeClients(label)
+	l, ok := leases.ByName(label)
+	return l.Addr, ok && r.t.lab.HostByMAC(l.MAC) == nil && r.t.mayBeClients(label)
+}
+
+// leaseName returns the name of a lease's machine, with a dot at the end; empty: it has none by the lease. A host of the lab has its own names,
+// whatever it calls itself; one with a reservation has none that follows a lease.
+func (t *Table) leaseName(l Lease) string {
+	switch h := t.lab.HostByMAC(l.MAC); {
+	case h == nil:
+		return t.ClientName(l.Hostname)
+	case !h.IP.IsValid():
+		return h.FQDN + "."
+	}
+	return ""
 }
 
 // ClientName returns the name that a DHCP client has by its host name, with a dot at the end, unless another client has it; empty: none.
@@ -92,16 +111,17 @@ func (t *Table) mayBeClients(label string) bool {
 	return m.node == nil && m.cut < 0 && m.dname == 0
 }
 
-// leaseName answers for the reverse name of an address of the lab.
-func (r *request) leaseName(m match, leases Leases, addr netip.Addr) bool {
+// leaseReverse answers for the reverse name of an address of the lab.
+func (r *request) leaseReverse(m match, leases Leases, addr netip.Addr) bool {
 	if r.t.domain == nil || !contains(r.t.networks, addr) {
 		return false
 	}
-	called, ok := leases.NameOf(addr)
-	if ok && !strings.HasSuffix(called, ".") {
-		called = r.t.ClientName(called)
+	l, ok := leases.ByAddr(addr)
+	if !ok {
+		return false
 	}
-	if !ok || called == "" {
+	called := r.t.leaseName(l)
+	if called == "" {
 		return false
 	}
 	r.fromLease()

@@ -23,7 +23,7 @@ func TestNothingLeaks(t *testing.T) {
 	small.ForwardMissing = true
 	l.Zones = append(l.Zones, shared, small)
 	l.Networks = append(l.Networks, &lab.Network{Name: "small", Subnet: netip.MustParsePrefix("192.0.2.0/28")})
-	s := newServer(t, compile(t, l), leaseMap{})
+	s := newServer(t, compile(t, l), leaseBook{})
 	const primary = "bootlab.example.com."
 	local := func(zone string) string { return "NXDOMAIN aa ra\nns " + zone + " SOA " + zone }
 	wantAnswers(t, s, inside, []dialogue{

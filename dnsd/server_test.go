@@ -119,7 +119,7 @@ func TestForward(t *testing.T) {
 		}
 		return reply(q)
 	})
-	s := newServer(t, compile(t, forwardingLab(up.addr)), leaseMap{})
+	s := newServer(t, compile(t, forwardingLab(up.addr)), leaseBook{})
 	const soa = "\nns example.org. SOA a."
 	for _, tt := range []struct{ from, question, want string }{
 		{inside, "www.example.org. A", "NOERROR ra\nan www.example.org. A 198.51.100.7"},
@@ -522,7 +522,7 @@ func TestNewPanics(t *testing.T) {
 func TestServeWithoutSockets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, compile(t, &lab.Lab{}), leaseMap{})
+		s := newServer(t, compile(t, &lab.Lab{}), leaseBook{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(ctx, nil, nil) }()

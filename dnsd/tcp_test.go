@@ -246,19 +246,19 @@ func TestServeEnds(t *testing.T) {
 
 // panickyLeases panic once.
 type panickyLeases struct {
-	leaseMap
+	leaseBook
 	once sync.Once
 }
 
-func (l *panickyLeases) AddrOf(name string) (netip.Addr, bool) {
+func (l *panickyLeases) ByName(name string) (Lease, bool) {
 	l.once.Do(func() { panic("bug") })
-	return l.leaseMap.AddrOf(name)
+	return l.leaseBook.ByName(name)
 }
 
 // TestPanic: a bug of ours costs one reply, not the process.
 func TestPanic(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, compile(t, openshift()), &panickyLeases{leaseMap: leaseMap{"laptop": netip.MustParseAddr("192.168.131.77")}})
+	s := newServer(t, compile(t, openshift()), &panickyLeases{leaseBook: clients(map[string]string{"laptop": "192.168.131.77"})})
 	all, err := panics.New(prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -187,7 +187,7 @@ func FuzzQuery(f *testing.F) {
 		"\x00\x0a\x00\x08\x5c\x1f\x0e\x2b\x77\x42\x91\xd3"))
 	l := openshift()
 	l.Zones = append(l.Zones, wireLab().Zones...)
-	s := newServer(f, compile(f, l), leaseMap{"laptop": netip.MustParseAddr("192.168.131.77")})
+	s := newServer(f, compile(f, l), clients(map[string]string{"laptop": "192.168.131.77"}))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		if len(msg) > maxUDP {
 			return // the reader drops it

@@ -121,7 +121,7 @@ func TestFilesOfOthers(t *testing.T) {
 				e.Addr = netip.MustParseAddr("192.168.16.200")
 				r.leases[e.MAC] = e.Addr
 			}
-			r.MarkClaimed(&e)
+			r.MarkClaimed(r.table, &e)
 			if marked := tt.want != ""; e.Claimed != marked || marked && (e.Err != tt.want || e.Reason != event.OtherMachine) {
 				t.Errorf("%+v, want error %q", e, tt.want)
 			}

@@ -151,13 +151,12 @@ func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, from netip.Addr) er
 	return nil
 }
 
-// MarkClaimed marks e if the request may be another machine's than e.MAC: it comes from an address that is not known to be that machine's,
+// MarkClaimed marks e, by table t, if the request may be another machine's than e.MAC: it comes from an address that is not known to be that machine's,
 // or is for a file, which is nobody's secret, and the kernel sends the answer to another MAC. Scripts and documents are refused then.
 //
 // The kernel is asked when a transfer has ended or was refused, as an event of some machine: not for each request, and no machine by ARP.
 // That takes some 15 µs for each file of a boot, and nothing for those of a client that is no machine of the lab.
-func (s *Service) MarkClaimed(e *event.Event) {
-	t := s.deps.Table()
+func (s *Service) MarkClaimed(t *Table, e *event.Event) {
 	if e.Claimed = s.claimed(t, e.MAC, e.Addr); e.Claimed || !e.Kind.OfFile() {
 		return
 	}

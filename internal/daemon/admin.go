@@ -73,12 +73,12 @@ func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 	}
 	out := make([]api.Host, 0, len(l.Hosts))
 	for _, h := range l.Hosts {
-		out = append(out, c.host(h, vms))
+		out = append(out, c.host(l, h, vms))
 	}
 	return out
 }
 
-func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
+func (c *adminBackend) host(l *lab.Lab, h *lab.Host, vms map[string]virt.State) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Power: switchOf(h)}
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
@@ -99,7 +99,7 @@ func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
 		a.Profile, a.Disk = h.Profile.Name, overwrites(h)
 	}
 	if !a.IP.IsValid() && len(h.MACs) > 0 {
-		a.IP, _ = addresses{c.Daemon}.AddrOf(h.MACs[0])
+		a.IP, _ = c.addresses(l).AddrOf(h.MACs[0])
 	}
 	if h.VM != nil {
 		a.VM, a.Hypervisor = string(vmState(vms[h.Name])), c.servers.virt.HypervisorOf(h.Name)

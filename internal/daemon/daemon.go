@@ -300,7 +300,7 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 		return err
 	}
 	d.bus = event.NewBus(event.BusConfig{
-		Now: time.Now, Gen: func() uint64 { return d.current.Load().Gen }, Identify: d.identify,
+		Now: time.Now, Identify: d.identify,
 		Recorders: []event.Recorder{logs.New(d.log), d.timeline}, Counters: []event.Recorder{counts, d.installWatch, received{d.loops}},
 	})
 	return nil

@@ -5,19 +5,25 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// addresses maps MACs to addresses and back, for all servers. A lease goes before a reservation.
-type addresses struct{ d *Daemon }
+// addresses maps MACs to addresses and back, by the leases and one lab. A lease goes before a reservation.
+type addresses struct {
+	book *leases.Book
+	lab  *lab.Lab
+}
+
+func (d *Daemon) addresses(l *lab.Lab) addresses { return addresses{d.book, l} }
 
 // AddrOf returns the address leased to mac, else the one reserved for it.
 func (w addresses) AddrOf(mac lab.MAC) (netip.Addr, bool) {
-	if l, ok := w.d.book.ByMAC(mac); ok {
+	if l, ok := w.book.ByMAC(mac); ok {
 		return l.Addr, true
 	}
-	if h := w.d.current.Load().Lab.HostByMAC(mac); h != nil && h.AddrOf(mac).IsValid() {
+	if h := w.lab.HostByMAC(mac); h != nil && h.AddrOf(mac).IsValid() {
 		return h.AddrOf(mac), true
 	}
 	return netip.Addr{}, false
@@ -26,10 +32,10 @@ func (w addresses) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 // MACOf returns the NIC that has an address. If a host has several, only a lease says which.
 func (w addresses) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	addr = addr.Unmap()
-	if l, ok := w.d.book.ByAddr(addr); ok {
+	if l, ok := w.book.ByAddr(addr); ok {
 		return l.MAC, true
 	}
-	if h := w.d.current.Load().Lab.HostByIP(addr); h != nil && len(h.MACs) > 0 {
+	if h := w.lab.HostByIP(addr); h != nil && len(h.MACs) > 0 {
 		for _, n := range h.NICs {
 			if addr == n.IP || addr == n.IP6 {
 				return n.MAC, true
@@ -38,6 +44,14 @@ func (w addresses) MACOf(addr netip.Addr) (lab.MAC, bool) {
 		return h.MACs[0], true
 	}
 	return lab.MAC{}, false
+}
+
+// addressesNow maps addresses to MACs by the lab in force, for servers whose own tables have no hosts.
+type addressesNow struct{ d *Daemon }
+
+// MACOf is that of addresses.
+func (n addressesNow) MACOf(addr netip.Addr) (lab.MAC, bool) {
+	return n.d.addresses(n.d.current.Load().Lab).MACOf(addr)
 }
 
 // leased are the addresses of leases alone: the boot service takes reservations from the table of its request.
@@ -49,28 +63,29 @@ func (l leased) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	return lease.Addr, ok
 }
 
-// identify adds the MAC and the host of an event that lacks them, and whether another machine may have asked in that machine's name: of what
+// identify adds the generation of the lab, the MAC and the host of an event that lacks them, and whether another machine may have asked in that machine's name: of what
 // anybody can send, a refused or broken off request by TFTP is the machine's own only while its firmware or boot loader is at work.
 func (d *Daemon) identify(e *event.Event) {
-	e.Addr = e.Addr.Unmap()
+	s := d.current.Load()
+	e.Gen, e.Addr = s.Gen, e.Addr.Unmap()
 	if e.MAC.IsZero() && e.Host == "" && e.Addr.IsValid() {
-		e.MAC, _ = addresses{d}.MACOf(e.Addr)
+		e.MAC, _ = d.addresses(s.Lab).MACOf(e.Addr)
 	}
 	if !e.MAC.IsZero() && e.Addr.IsValid() && e.Kind.FromAddress() && !e.Claimed {
-		d.boot.MarkClaimed(e)
+		d.boot.MarkClaimed(s.Boot, e)
 	}
-	d.addHost(e)
-	if e.Unproven && !e.Claimed && !d.mayLoad(e) {
+	d.addHost(s.Lab, e)
+	if e.Unproven && !e.Claimed && !d.mayLoad(s.Lab, e) {
 		e.Claimed, e.Reason = true, event.Unacknowledged
 	}
 }
 
 // mayLoad reports whether the machine of e may load by TFTP now. One whose DHCP messages are not seen here may, until it has a script.
-func (d *Daemon) mayLoad(e *event.Event) bool {
+func (d *Daemon) mayLoad(l *lab.Lab, e *event.Event) bool {
 	if d.timeline.Loading(e.Host, e.MAC, time.Now()) {
 		return true
 	}
-	h := d.current.Load().Lab.HostByMAC(e.MAC)
+	h := l.HostByMAC(e.MAC)
 	if h == nil || h.Network == nil || h.Network.DHCP != lab.DHCPOff {
 		return false
 	}
@@ -79,48 +94,36 @@ func (d *Daemon) mayLoad(e *event.Event) bool {
 }
 
 // addHost adds the host of an event that lacks it.
-func (d *Daemon) addHost(e *event.Event) {
+func (d *Daemon) addHost(l *lab.Lab, e *event.Event) {
 	if e.Host != "" || e.MAC.IsZero() && !e.Addr.IsValid() {
 		return
 	}
 	addr := e.Addr
 	if !addr.IsValid() || e.Kind.Refusal() { // anybody can name an address of a pool: a machine of the pool holds one
-		addr, _ = addresses{d}.AddrOf(e.MAC)
+		addr, _ = d.addresses(l).AddrOf(e.MAC)
 	}
-	if h := d.current.Load().Lab.MachineOf(e.MAC, addr); h != nil {
+	if h := l.MachineOf(e.MAC, addr); h != nil {
 		e.Host = h.Name
 	}
 }
 
-// leaseNames are the host names of DHCP clients without a reservation, for dnsd. A host of the lab keeps its own names.
+// leaseNames are the lease book for dnsd.
 type leaseNames struct{ d *Daemon }
 
-// NameOf returns the name that the client at an address has by its host name, or the full one of a host that has its address from a pool.
-func (g leaseNames) NameOf(addr netip.Addr) (string, bool) {
-	l, ok := g.d.book.ByAddr(addr)
-	if !ok {
-		return "", false
-	}
-	switch h := g.d.current.Load().Lab.HostByMAC(l.MAC); {
-	case h == nil:
-		return l.Hostname, l.Hostname != "" && !l.Unnamed
-	case !h.IP.IsValid():
-		return h.FQDN + ".", true
-	}
-	return "", false
+// ByAddr implements dnsd.Leases.
+func (n leaseNames) ByAddr(addr netip.Addr) (dnsd.Lease, bool) { return forDNS(n.d.book.ByAddr(addr)) }
+
+// ByName implements dnsd.Leases.
+func (n leaseNames) ByName(label string) (dnsd.Lease, bool) {
+	return forDNS(n.d.book.ByHostname(label))
 }
 
-// AddrOfNIC returns the address that is leased to mac.
-func (g leaseNames) AddrOfNIC(mac lab.MAC) (netip.Addr, bool) {
-	l, ok := g.d.book.ByMAC(mac)
-	return l.Addr, ok
-}
+// ByMAC implements dnsd.Leases.
+func (n leaseNames) ByMAC(mac lab.MAC) (dnsd.Lease, bool) { return forDNS(n.d.book.ByMAC(mac)) }
 
-// AddrOf returns the address of the client that has a name by its host name, unless it is a host of the lab.
-func (g leaseNames) AddrOf(name string) (netip.Addr, bool) {
-	l, ok := g.d.book.ByHostname(name)
-	if !ok || g.d.current.Load().Lab.HostByMAC(l.MAC) != nil {
-		return netip.Addr{}, false
+func forDNS(l leases.Lease, ok bool) (dnsd.Lease, bool) {
+	if l.Unnamed {
+		l.Hostname = ""
 	}
-	return l.Addr, true
+	return dnsd.Lease{Addr: l.Addr, MAC: l.MAC, Hostname: l.Hostname}, ok
 }

@@ -103,7 +103,7 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 	if err != nil {
 		return nil
 	}
-	addr, ok := addresses{d}.AddrOf(mac)
+	addr, ok := d.addresses(l).AddrOf(mac)
 	if !ok {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (c *adminBackend) clientAddr(client string) (netip.Addr, error) {
 		return h.IP, nil
 	}
 	for _, mac := range h.MACs {
-		if addr, ok := (addresses{c.Daemon}).AddrOf(mac); ok {
+		if addr, ok := c.addresses(l).AddrOf(mac); ok {
 			return addr, nil
 		}
 	}
@@ -104,10 +104,11 @@ func (c *adminBackend) isOf(from netip.Addr, h *lab.Host) bool {
 	if from == h.IP || from == h.IP6 {
 		return true
 	}
-	mac, ok := addresses{c.Daemon}.MACOf(from)
+	l := c.current.Load().Lab
+	mac, ok := c.addresses(l).MACOf(from)
 	if !ok {
 		return false
 	}
-	owner := c.current.Load().Lab.HostByMAC(mac)
+	owner := l.HostByMAC(mac)
 	return owner != nil && owner.Name == h.Name
 }

@@ -95,7 +95,7 @@ func (d *Daemon) newTFTP(nbps fs.FS) (*tftpd.Server, error) {
 	return tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Panics:   d.panics.Server(serverTFTP),
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
-		Firmware: nbps, Scripts: d.boot.ByDatagram(), Leases: addresses{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
+		Firmware: nbps, Scripts: d.boot.ByDatagram(), Leases: addressesNow{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
 }
 
@@ -119,7 +119,7 @@ func (d *Daemon) newHTTP(nbps fs.FS, mirrors *mirror.Cache) (*httpd.Boot, error)
 	return httpd.NewBoot(httpd.BootConfig{Limits: httpd.Limits{Connections: d.shares.HTTPRequests}}, httpd.BootDeps{
 		Panics: d.panics.Server(serverHTTP),
 		Table:  table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Boot:   d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: mirrors, Events: d.bus, Registerer: d.registry, Log: d.serverLog, Now: time.Now,
+		Boot:   d.boot, Firmware: nbps, Leases: addressesNow{d}, Mirrors: mirrors, Events: d.bus, Registerer: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 }
 

@@ -78,8 +78,7 @@ type Recorder interface {
 // A BusConfig is what a Bus needs. Now is required.
 type BusConfig struct {
 	Now       func() time.Time
-	Gen       func() uint64 // the generation in force; nil: always 0
-	Identify  func(*Event)  // fills MAC and Host where they are missing; nil: leaves them
+	Identify  func(*Event) // sets Gen, and MAC and Host where they are missing, of one lab; nil: leaves them
 	Recorders []Recorder    // called in this order; many similar events that unknown clients cause reach them in summaries
 	Counters  []Recorder    // called with every event, none of which is a summary; before Recorders, and without a Seq
 }
@@ -106,9 +105,6 @@ func NewBus(cfg BusConfig) *Bus {
 func (b *Bus) Record(e Event) {
 	if b.cfg.Identify != nil {
 		b.cfg.Identify(&e)
-	}
-	if b.cfg.Gen != nil {
-		e.Gen = b.cfg.Gen()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -39,8 +39,8 @@ func TestBusFills(t *testing.T) {
 	recorded := &tape{}
 	bus := event.NewBus(event.BusConfig{
 		Now: func() time.Time { return now },
-		Gen: func() uint64 { return 7 },
 		Identify: func(e *event.Event) {
+			e.Gen = 7
 			if e.Host == "" && e.Addr == netip.MustParseAddr("10.0.0.1") {
 				e.Host, e.MAC = "a", lab.MAC{2}
 			}
