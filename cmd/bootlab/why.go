@@ -16,7 +16,7 @@ import (
 func whyCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why HOST...",
-		Short: "Say where the last boot of a host stopped, the likely cause and the evidence; exit code 1 if it stopped",
+		Short: "Say where the last boot of a host stopped, the likely cause and the evidence; exit status 1 if it stopped",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.client()
