@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -46,10 +45,11 @@ var ErrNoLease = errors.New("dhcpd: no lease")
 // until it renews, at half of the lease time, and is then refused if the address is another machine's. A declined address,
 // or one that was found in use or was only offered, is free again at once. The error is ErrNoLease, the store's, or ctx's.
 func (s *Server) Release(ctx context.Context, addr netip.Addr) (leases.Lease, error) {
-	l, err := s.holding(addr)
-	if err != nil {
-		return l, err
+	l, ok := s.deps.Book.Holding(addr)
+	if !ok {
+		return l, fmt.Errorf("%w for %s", ErrNoLease, addr)
 	}
+	var err error
 	switch l.State {
 	case leases.Offered:
 		s.deps.Book.Withdraw(l.MAC)
@@ -69,20 +69,4 @@ func (s *Server) Release(ctx context.Context, addr netip.Addr) (leases.Lease, er
 		s.deps.Events.Record(event.Event{Kind: event.DHCPRelease, MAC: l.MAC, Addr: addr, Detail: "by an admin"})
 	}
 	return l, err
-}
-
-// holding returns what keeps an address from other clients now: a lease, an offer, a declined address or a conflict.
-func (s *Server) holding(addr netip.Addr) (leases.Lease, error) {
-	if l, ok := s.deps.Book.ByAddr(addr); ok {
-		return l, nil
-	}
-	now := s.deps.Now()
-	all := append(s.deps.Book.Offers(), s.deps.Book.All()...)
-	i := slices.IndexFunc(all, func(l leases.Lease) bool {
-		return l.Addr == addr && l.State != leases.Released && l.State != leases.Active && now.Before(l.Expiry)
-	})
-	if i < 0 {
-		return leases.Lease{}, fmt.Errorf("%w for %s", ErrNoLease, addr)
-	}
-	return all[i], nil
 }

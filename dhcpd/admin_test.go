@@ -2,7 +2,9 @@ package dhcpd
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -40,5 +42,22 @@ func TestReleaseOfAnOffer(t *testing.T) {
 	}
 	if held, ok := b.deps.Book.OfferTo(mac(t, other)); ok {
 		t.Errorf("%s is still held", held)
+	}
+}
+
+// TestReleaseOfADeclinedAddress: a declined address is free again at once.
+func TestReleaseOfADeclinedAddress(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	addr := ip(b.lease(t, other, udhcpc))
+	declined := &leases.Change{Lease: leases.Lease{Addr: addr, MAC: mac(t, other), State: leases.Declined, Start: b.deps.Now(), Expiry: b.deps.Now().Add(time.Hour)}, Subnet: netip.MustParsePrefix("10.77.0.0/24")}
+	if b.deps.Book.Commit(t.Context(), []*leases.Change{declined}); declined.Err != nil {
+		t.Fatal(declined.Err)
+	}
+	if l, err := b.Release(t.Context(), addr); err != nil || l.State != leases.Declined {
+		t.Fatalf("released %+v, %v", l, err)
+	}
+	if l, ok := b.deps.Book.Holding(addr); ok {
+		t.Errorf("%s is still kept from others: %+v", addr, l)
 	}
 }

@@ -121,6 +121,32 @@ func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
 	return ok && i != 0 && b.entries.at(i).mac == m && b.entries.at(i).live(now)
 }
 
+// Holding returns what keeps an address from other clients now: a live lease, an offer, a declined address or a conflict.
+func (b *Book) Holding(addr netip.Addr) (Lease, bool) {
+	a, ok := addr4(addr)
+	if !ok {
+		return Lease{}, false
+	}
+	now := b.now()
+	sec := seconds(now)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	entry := b.findLocked(a)
+	if entry != 0 && b.entries.at(entry).live(sec) {
+		return b.leaseLocked(entry), true
+	}
+	if i := b.offerByAddr[a]; i != 0 && b.offers.at(i).valid(now.UnixMilli()) {
+		return b.offers.at(i).lease(), true
+	}
+	if entry != 0 && !b.entries.at(entry).ended(sec) {
+		return b.leaseLocked(entry), true
+	}
+	if c, ok := b.conflicts[a]; ok && sec < c.until {
+		return c.lease(a), true
+	}
+	return Lease{}, false
+}
+
 // A Decision is what a DHCPREQUEST for an address finds.
 type Decision struct {
 	Free           bool       // the pool may give the address to the machine: no other has a lease, an offer of its own or a conflict there
