@@ -217,11 +217,13 @@ func brief(err error) string {
 	return fmt.Sprintf("%s\n… and %d more; bootlab check shows all", strings.Join(lines[:few], "\n"), len(lines)-few)
 }
 
-// problems returns the warnings of s that still hold, as a file that was missing at the load may exist now, and those of them that are why
+// problems returns the warnings of s that hold now, as files come and go after the load, and those of them that are why
 // machines, zones and certificates are refused.
 func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults []string) {
 	bad, doubtful := certificateProblems(s.Lab, d.certificates.Now, time.Now())
-	for _, p := range slices.Concat(s.Warnings(), bad, doubtful) {
+	loaded := s.Warnings()
+	removed := slices.DeleteFunc(d.files.missing(s.Lab), func(p *lab.Problem) bool { return slices.Contains(loaded, p) })
+	for _, p := range slices.Concat(loaded, bad, doubtful, removed) {
 		if p.Path == "" || open(p.Path) != nil {
 			warnings = append(warnings, p.Error())
 		}

@@ -69,6 +69,7 @@ type Daemon struct {
 	handover      *handover
 	storeWatch    *storeWatch
 	disks         diskWatch
+	files         fileWatch
 	certificates  *freshfile.Certificates
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab

@@ -157,6 +157,7 @@ func (d *Daemon) look() bool {
 	d.followAddresses()
 	d.followVIPs()
 	d.lookAtDisks()
+	d.files.look(d.current.Load().Lab)
 	d.served.look(d.serverLog)
 	d.warnNew(d.current.Load())
 	return d.addressFound()

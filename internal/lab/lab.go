@@ -29,6 +29,7 @@ type Lab struct {
 	Balancers    []*Balancer // authored and derived from clusters, sorted by Name
 	Certificates []FileAt    // of Balancers and Redfish
 	Warnings     Problems    // not errors (yet), such as missing files
+	IfMissing    Problems    // of each file that the lab names, the warning that holds while it does not exist
 
 	index index
 }

@@ -172,11 +172,8 @@ func (r *resolver) checkFile(v *scalar[text], key, name string) {
 	}
 }
 
-// checkNamed warns of a file that does not exist.
+// checkNamed warns of a file that does not exist, and keeps the warning for when it is removed later.
 func (r *resolver) checkNamed(f lab.FileAt) {
-	if r.exists(f.Path) {
-		return
-	}
 	advice := "machines that need it get an error until it exists"
 	switch {
 	case r.pulled(f.Path):
@@ -195,9 +192,11 @@ func (r *resolver) checkNamed(f lab.FileAt) {
 	case strings.Contains(f.Key, ".bmc."):
 		advice = "the power of its machines cannot be controlled until it exists"
 	}
-	ws := &r.lab.Warnings
-	ws.Addf(f.Pos, f.Key, "%s: file not found; %s", f.Path, advice)
-	(*ws)[len(*ws)-1].Path = f.Path
+	missing := &lab.Problem{Pos: f.Pos, Key: f.Key, Message: fmt.Sprintf("%s: file not found; %s", f.Path, advice), Path: f.Path}
+	r.lab.IfMissing = append(r.lab.IfMissing, missing)
+	if !r.exists(f.Path) {
+		r.lab.Warnings = append(r.lab.Warnings, missing)
+	}
 }
 
 // pulled reports whether an entry of images provides the file.

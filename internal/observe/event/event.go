@@ -79,8 +79,8 @@ type Recorder interface {
 type BusConfig struct {
 	Now       func() time.Time
 	Identify  func(*Event) // sets Gen, and MAC and Host where they are missing, of one lab; nil: leaves them
-	Recorders []Recorder    // called in this order; many similar events that unknown clients cause reach them in summaries
-	Counters  []Recorder    // called with every event, none of which is a summary; before Recorders, and without a Seq
+	Recorders []Recorder   // called in this order; many similar events that unknown clients cause reach them in summaries
+	Counters  []Recorder   // called with every event, none of which is a summary; before Recorders, and without a Seq
 }
 
 // A Bus numbers events and hands them to its recorders. It is safe for concurrent use.
