@@ -413,7 +413,7 @@ func newBackendTLS(key backendTLSKey) (*tls.Config, error) {
 	}
 	var err error
 	if c.RootCAs, err = regular.Authorities(key.CAFile); err != nil {
-		return nil, fmt.Errorf("read backend_tls.ca_file: %w", err)
+		return nil, &faultError{faultFile, fmt.Errorf("read backend_tls.ca_file: %w", err)}
 	}
 	return c, nil
 }

@@ -124,7 +124,7 @@ func tlsOf(c lab.Check, target netip.AddrPort) (*tls.Config, error) {
 	}
 	var err error
 	if config.RootCAs, err = regular.Authorities(c.CAFile); err != nil {
-		return nil, fmt.Errorf("read ca_file of the check: %w", err)
+		return nil, &faultError{faultFile, fmt.Errorf("read ca_file of the check: %w", err)}
 	}
 	host, _, err := net.SplitHostPort(c.Host)
 	if err != nil {

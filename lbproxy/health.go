@@ -52,6 +52,7 @@ type Health struct {
 	condition Condition
 	streak    int // results in a row that contradict condition
 	reason    string
+	fault     string // why the last check has no result; empty: it has one
 	since     time.Time
 	ejected   map[*backendState]struct{} // balancers that have ejected the backend
 }
@@ -65,6 +66,7 @@ func newHealth(k healthKey, now time.Time) *Health {
 func (h *Health) checked(err error, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.fault = ""
 	result, threshold, reason := Up, h.key.check.Rise, ""
 	if err != nil {
 		result, threshold, reason = Down, h.key.check.Fall, err.Error()
@@ -80,6 +82,13 @@ func (h *Health) checked(err error, now time.Time) (changed bool) {
 	h.condition, h.reason, h.since, h.streak = result, reason, now, 0
 	h.down.Store(result == Down)
 	return true
+}
+
+// unknown notes why a check has no result.
+func (h *Health) unknown(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fault = fmt.Sprintf("it was not checked, because of this machine: %v", err)
 }
 
 // connected records how long a connect took. One that lost a packet is no measure of the others.
@@ -215,8 +224,12 @@ func (s *Server) checkOnce(ctx context.Context, h *Health) {
 	s.checked(h, err, took)
 }
 
-// checked records the result of a check. One that passes ends ejections.
+// checked records the result of a check. One that passes ends ejections; one that failed because of this machine is no result.
 func (s *Server) checked(h *Health, err error, took time.Duration) {
+	if s.countFault(err, h.key.addr) {
+		h.unknown(err)
+		return
+	}
 	if h.checked(err, s.deps.Now()) {
 		s.report(func(b *backend) bool { return b.health == h }, took)
 		if h.down.Load() {
@@ -401,7 +414,7 @@ func (p *passive) reinstate() {
 // condition returns whether the backend may get connections, why, and since when. What checks found goes first.
 func (b *backend) condition() (Condition, string, time.Time) {
 	b.health.mu.Lock()
-	condition, reason, since := b.health.condition, b.health.reason, b.health.since
+	condition, reason, since := b.health.condition, cmp.Or(b.health.fault, b.health.reason), b.health.since
 	b.health.mu.Unlock()
 	if condition == Down || !b.state.ejected.Load() {
 		return condition, reason, since
@@ -450,8 +463,11 @@ func (s *Server) dialFailed(b *backend, err error) {
 	s.connectFailed(b, err)
 }
 
-// connectFailed counts a failed connection against a backend, and asks for a check.
+// connectFailed counts a failed connection against a backend, and asks for a check, unless it failed because of this machine.
 func (s *Server) connectFailed(b *backend, err error) {
+	if s.countFault(err, b.Addr) {
+		return
+	}
 	b.state.connectFailed(err)
 	if b.hasClientPort() && !isSilence(err) {
 		return // one port of many says nothing about the others

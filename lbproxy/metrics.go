@@ -26,6 +26,7 @@ const (
 	MetricRequests        = "bootlab_lbproxy_requests_total"
 	MetricRetries         = "bootlab_lbproxy_retries_total"
 	MetricRejected        = "bootlab_lbproxy_rejected_total"
+	MetricFaults          = "bootlab_lbproxy_local_faults_total"
 	MetricWithoutSNI      = "bootlab_lbproxy_connections_without_sni_total"
 	MetricBackendUp       = "bootlab_lbproxy_backend_up"
 	MetricBackendRequests = "bootlab_lbproxy_backend_requests_total"
@@ -67,7 +68,7 @@ const (
 
 type metrics struct {
 	connections, bytes, requests, retries, rejected, withoutSNI *prometheus.CounterVec
-	datagrams                                                   *prometheus.CounterVec
+	datagrams, faults                                           *prometheus.CounterVec
 	backendRequests, backendErrors, backendConns                *prometheus.CounterVec
 	active, up, queued                                          *prometheus.GaugeVec
 	checks, latency, backendConnect                             *prometheus.HistogramVec
@@ -100,6 +101,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		requests:        counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
 		retries:         counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
 		rejected:        counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
+		faults:          counter(MetricFaults, "Connects, checks and datagrams to backends that failed on this machine, which counts against no backend, by reason: descriptors, ports, memory, denied (firewall or security policy), size (of a datagram), ca_file (unreadable), panic.", "reason"),
 		withoutSNI:      counter(MetricWithoutSNI, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
 		backendRequests: counter(MetricBackendRequests, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
 		backendErrors:   counter(MetricBackendErrors, "Requests in HTTP mode that ended early, and in mode tcp failed connects and connections that the backend reset, by backend and reason.", "balancer", "backend", "reason"),
@@ -119,7 +121,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.withoutSNI, m.active, m.queued, m.up, m.checks, m.backendRequests, m.backendErrors, m.backendConns, m.backendConnect, m.latency, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.faults, m.withoutSNI, m.active, m.queued, m.up, m.checks, m.backendRequests, m.backendErrors, m.backendConns, m.backendConnect, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

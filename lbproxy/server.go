@@ -106,6 +106,7 @@ type Server struct {
 	sessions sessions
 	limit    *connlimit.Set // of all client connections
 	logLimit rate.Sometimes
+	faultLog rate.Sometimes
 	pending  *connlimit.Set // connections that wait for their first bytes
 	changed  chan struct{}  // a table was committed
 	conns    sync.WaitGroup
@@ -183,7 +184,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.limit = connlimit.New(connlimit.Config{Max: s.cfg.Connections, MinShare: s.cfg.Connections / 2})
 	// Of connections that wait for their first bytes, the client with the most loses its oldest.
 	s.pending = connlimit.New(connlimit.Config{Max: s.cfg.Pending, MinShare: s.cfg.Pending / 16})
-	s.logLimit.Interval = time.Minute
+	s.logLimit.Interval, s.faultLog.Interval = time.Minute, time.Minute
 	m.limit.Set(float64(s.cfg.Connections))
 	s.active.Store(&activeTable{})
 	s.workers = newWorkers()

@@ -260,9 +260,12 @@ func (p *udpProxy) flush() {
 	}
 }
 
-// refused ends a session whose backend does not listen, and counts that against it. What the backend has not got, and the client's
+// refused ends a session whose backend does not listen, and counts that against it; what failed on this machine is lost instead. What the backend has not got, and the client's
 // first datagram as long as it has no answer, go to another backend.
 func (p *udpProxy) refused(ses *udpSession, err error, unsent [][]byte) {
+	if p.s.countFault(err, ses.backend.Addr) {
+		return
+	}
 	if ses.answered == 0 && len(ses.first) > 0 && ses.asked > len(unsent) {
 		unsent = slices.Insert(unsent, 0, ses.first)
 	}
