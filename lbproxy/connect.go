@@ -70,14 +70,23 @@ func (b *Backend) hasClientPort() bool { return b.Addr.Addr().IsValid() && b.Add
 // connectFrom is connect that begins with b, which pick has chosen.
 func (s *Server) connectFrom(ctx context.Context, f *frontend, b *backend, d dialing) (net.Conn, *backend, error) {
 	start := time.Now()
-	first, cancel := context.WithTimeout(ctx, min(b.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
-	conn, err := s.deps.Dial(first, b.at(d.port))
-	cancel()
+	conn, err := s.connectFirst(ctx, f, b, d.port)
 	if err == nil {
-		s.dialed(b, time.Since(start))
 		return conn, b, nil
 	}
 	return s.connectAfter(ctx, f, b, d, start, err)
+}
+
+// connectFirst connects to b if that answers within its hedgeDelay. An error is for connectAfter.
+func (s *Server) connectFirst(ctx context.Context, f *frontend, b *backend, port uint16) (net.Conn, error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, min(b.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
+	defer cancel()
+	conn, err := s.deps.Dial(ctx, b.at(port))
+	if err == nil {
+		s.dialed(b, time.Since(start))
+	}
+	return conn, err
 }
 
 // connectAfter goes on after the first connect to b, at start, ended with an error.

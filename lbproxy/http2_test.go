@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -13,6 +14,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -363,6 +366,77 @@ func TestHTTP2Retries(t *testing.T) {
 	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("web")); got != ejectRefused {
 		t.Errorf("%v retries, want %d: the backend is ejected after that", got, ejectRefused)
 	}
+}
+
+// TestHTTP2Connect: a request waits for the only backend of HTTP/2, which refuses its first connections, as in the other modes, until
+// timeouts.connect ends.
+func TestHTTP2Connect(t *testing.T) {
+	t.Parallel()
+	var dials atomic.Int64
+	refuses := func(n int64) Deps {
+		return Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			if dials.Add(1) <= n {
+				return nil, syscall.ECONNREFUSED
+			}
+			return dialTCP(ctx, to)
+		}}
+	}
+	back := h2cServer(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Protocol = lab.BackendH2C })
+	r := newTestServerWith(t, Config{}, refuses(3), b)
+	resp, err := httpClient(t).Post("http://"+b.Listen.String(), "text/plain", strings.NewReader("all of it"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || string(body) != "all of it" {
+		t.Errorf("%s %q, %v", resp.Status, body, err)
+	}
+	r.waitEnded(t, "web")
+
+	never := with(httpBalancer("never", addr(t), back), func(b *lab.Balancer) {
+		b.Protocol, b.Timeouts.Connect = lab.BackendH2C, 300*time.Millisecond
+	})
+	dials.Store(0)
+	r = newTestServerWith(t, Config{}, refuses(math.MaxInt64), never)
+	if resp, err = httpClient(t).Get("http://" + never.Listen.String()); err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if n := dials.Load(); resp.StatusCode != http.StatusServiceUnavailable || n < 2 {
+		t.Errorf("%s after %d connects", resp.Status, n)
+	}
+	r.waitEnded(t, "never")
+}
+
+// TestHTTP2ConnectInParallel: a backend of HTTP/2 that does not answer delays a request no longer than in the other modes.
+func TestHTTP2ConnectInParallel(t *testing.T) {
+	t.Parallel()
+	silent := addr(t)
+	deps := Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		if to == silent {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return dialTCP(ctx, to)
+	}}
+	back := h2cServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	b := with(httpBalancer("web", addr(t), silent, back), func(b *lab.Balancer) {
+		b.Protocol, b.Timeouts.Connect = lab.BackendH2C, time.Hour
+	})
+	r := newTestServerWith(t, Config{}, deps, b)
+	client := httpClient(t)
+	for range 4 {
+		resp, err := client.Get("http://" + b.Listen.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s", resp.Status)
+		}
+	}
+	r.waitEnded(t, "web")
 }
 
 // TestHTTP2BackendDown has a backend in HTTP/2 that keeps a request waiting when its checks fail: the request goes to another.

@@ -16,27 +16,44 @@ import (
 	"github.com/bootlab/bootlab/lbproxy/h1"
 )
 
-// A target is the backend that a connection is opened to.
+// A target is the backend that a request is sent to.
 type target struct {
 	frontend *frontend
 	backend  *backend
+	conn     atomic.Pointer[net.Conn] // to it, that dial takes instead of opening one; nil: there is none
 }
 
 type targetKey struct{}
 
-// dial opens a connection to a backend. It may end after the request that asked for it.
-func (h *http2) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	to, _ := ctx.Value(targetKey{}).(target)
-	ctx, cancel := context.WithTimeout(ctx, to.frontend.Timeouts.Connect)
-	defer cancel()
-	start := time.Now()
-	conn, err := h.proxy.s.deps.Dial(ctx, to.backend.Addr)
-	if err != nil {
-		h.proxy.s.connectFailed(to.backend, err)
-		return nil, &dialError{balancer: to.frontend.Name, err: err}
+// A connectError is of the first connect for a request; connectAfter goes on.
+type connectError struct {
+	start time.Time
+	err   error
+}
+
+// Error implements error.
+func (e *connectError) Error() string { return e.err.Error() }
+
+// take returns the connection of the target; nil: there is none, or not any more.
+func (t *target) take() net.Conn {
+	if c := t.conn.Swap(nil); c != nil {
+		return *c
 	}
-	h.proxy.s.dialed(to.backend, time.Since(start))
-	setBackendOptions(conn, h.proxy.s.cfg.Unacked)
+	return nil
+}
+
+// dial returns a connection to a backend. It may end after the request that asked for it.
+func (h *http2) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	to, _ := ctx.Value(targetKey{}).(*target)
+	s, conn := h.proxy.s, to.take()
+	if conn == nil {
+		start := time.Now()
+		var err error
+		if conn, err = s.connectFirst(ctx, to.frontend, to.backend, 0); err != nil {
+			return nil, &connectError{start, err}
+		}
+	}
+	setBackendOptions(conn, s.cfg.Unacked)
 	secure, err := h.proxy.secure(ctx, to.backend.state.pool.addSocket(conn), to.frontend, to.backend)
 	if err != nil {
 		return nil, &dialError{balancer: to.frontend.Name, err: err}
@@ -80,17 +97,13 @@ func (x *exchange) runHTTP2() (again bool) {
 
 // sendHTTP2 sends the request, to the next backend if one cannot be connected to.
 func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
-	var tried []*backend
-	last := errNoBackend
-	for {
-		b, err := x.next(tried, last)
-		if err != nil {
-			return nil, err
-		}
-		tried = append(tried, b)
-		x.backend, x.log.backend, x.log.dialed, x.log.connected = b, b, time.Now(), time.Now()
-		resp, err := x.tryHTTP2(ctx, b)
-		if err == nil {
+	var tried []*backend // that accepted, and failed in the handshake
+	var conn net.Conn    // to b; nil: the transport opens one if it has none
+	x.log.dialed = time.Now()
+	b, err := x.next(nil, errNoBackend)
+	for err == nil {
+		resp, failure := x.tryHTTP2(ctx, b, conn)
+		if failure == nil {
 			x.stream.answered.Store(true)
 			x.log.answered = time.Now()
 			return resp, nil
@@ -103,6 +116,7 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 			return nil, x.uploadError(*cause)
 		}
 		lost := x.stream.lost.Swap(false)
+		var refused *connectError
 		switch {
 		case ctx.Err() != nil:
 			return nil, errClientGone
@@ -110,24 +124,54 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 			return nil, errServerTimeout // nor would the same backend answer now
 		case lost && x.repeatable():
 			tried = nil // it is not picked while it is down
-		case !isDial(err):
-			return nil, err
+		case errors.As(failure, &refused):
+			conn, b, err = x.connectHTTP2(ctx, b, tried, refused)
+			continue
+		case isDial(failure):
+			tried = append(tried, b)
+		default:
+			return nil, failure
 		}
-		last = err
 		x.frontend.state.metrics.retries.Inc()
 		x.log.retries++
 		b.state.release()
-		x.backend = nil
+		conn, x.backend = nil, nil
+		b, err = x.next(tried, failure)
 	}
+	return nil, err
 }
 
-// tryHTTP2 sends the request to one backend, until that answers or goes down.
-func (x *exchange) tryHTTP2(ctx context.Context, b *backend) (*http.Response, error) {
-	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(ctx, targetKey{}, target{x.frontend, b}))
+// connectHTTP2 goes on after the first connect to b failed. It returns a backend that accepts, and the connection to it.
+func (x *exchange) connectHTTP2(ctx context.Context, b *backend, tried []*backend, refused *connectError) (net.Conn, *backend, error) {
+	x.stream.timer.Stop() // timeouts.server runs once there is a connection
+	x.backend = nil       // connectAfter gives it back
+	conn, b, err := x.proxy.s.connectAfter(ctx, x.frontend, b, dialing{client: x.src.Addr(), failed: tried}, refused.start, refused.err)
+	if err != nil && ctx.Err() != nil {
+		return nil, nil, errClientGone
+	}
+	if err != nil {
+		return nil, nil, &dialError{balancer: x.frontend.Name, err: err}
+	}
+	return conn, b, nil
+}
+
+// tryHTTP2 sends the request to one backend, until that answers or goes down. conn is a new connection to it; nil: there is none.
+func (x *exchange) tryHTTP2(ctx context.Context, b *backend, conn net.Conn) (*http.Response, error) {
+	x.backend, x.log.backend, x.log.connected = b, b, time.Now()
+	x.stream.timer.Reset(x.frontend.Timeouts.Server)
+	to := &target{frontend: x.frontend, backend: b}
+	if conn != nil {
+		to.conn.Store(&conn)
+	}
+	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(ctx, targetKey{}, to))
 	x.stream.repeatable = x.repeatable()
 	b.state.pool.ask(x.stream)
 	defer b.state.pool.unask(x.stream)
-	return x.proxy.h2.transport.RoundTrip(x.toHTTP2(b).WithContext(ctx))
+	resp, err := x.proxy.h2.transport.RoundTrip(x.toHTTP2(b).WithContext(ctx))
+	if conn := to.take(); conn != nil { // the transport had another
+		_ = conn.Close()
+	}
+	return resp, err
 }
 
 // toHTTP2 returns the request for a backend.
