@@ -138,7 +138,6 @@ func (st *Staged) Commit() {
 	if !st.endLocked() {
 		return
 	}
-	s.committed = true
 	next := s.joinLocked(st.table)
 	s.active.Store(next)
 	for addr, l := range st.opened {

@@ -91,7 +91,7 @@ func newTestServerWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer)
 	t.Helper()
 	r := &testServer{recorder: &recorder{}, reg: prometheus.NewRegistry()}
 	table := compile(t, bs...)
-	deps.Table, deps.Events, deps.Registerer, deps.Now = func() *Table { return table }, r.recorder, r.reg, time.Now
+	deps.Events, deps.Registerer, deps.Now = r.recorder, r.reg, time.Now
 	deps.Log = cmp.Or(deps.Log, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if testing.Verbose() && os.Getenv("LBPROXY_LOG") != "" {
 		deps.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -63,9 +63,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Deps are what a Server needs. Table, Events, Log, Registerer and Now are required.
+// Deps are what a Server needs. Events, Log, Registerer and Now are required.
 type Deps struct {
-	Table      func() *Table // used once, by Serve, if no table was committed before
 	Events     event.Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -124,7 +123,6 @@ type Server struct {
 	announcing sync.Mutex // conditions are recorded in the order in which they change
 
 	mu             sync.Mutex
-	committed      bool // a table was
 	staged         bool // a Staged is neither committed nor discarded
 	sockets        map[netip.AddrPort]*listenSocket
 	frontendStates map[string]*frontendState
@@ -197,15 +195,12 @@ func New(cfg Config, deps Deps) (*Server, error) {
 
 // Serve accepts connections and checks backends until ctx ends. Then it drains: it waits up to Config.Drain for the
 // connections that are open, accepts others meanwhile, closes the sockets, aborts what is left and returns nil. An error comes only at the
-// start: from Deps.Drains, or from the sockets if no table was committed before. A Server serves once.
+// start, from the stores of Deps. A Server serves once.
 func (s *Server) Serve(ctx context.Context) error {
 	if err := s.loadDrains(ctx); err != nil {
 		return err
 	}
 	if err := s.loadRuntime(ctx); err != nil {
-		return err
-	}
-	if err := s.commitFirst(); err != nil {
 		return err
 	}
 	var tasks, http sync.WaitGroup
@@ -252,22 +247,6 @@ func (s *Server) acceptUntilDrained(end time.Time) {
 	defer cancel()
 	for s.before.Load() > 0 && pause.For(ctx, 10*time.Millisecond) == nil {
 	}
-}
-
-// commitFirst commits the daemon's table if none was committed yet.
-func (s *Server) commitFirst() error {
-	s.mu.Lock()
-	committed := s.committed
-	s.mu.Unlock()
-	if committed {
-		return nil
-	}
-	staged, err := s.Stage(s.deps.Table())
-	if err != nil {
-		return err
-	}
-	staged.Commit()
-	return nil
 }
 
 // drain waits for the connections, aborts the rest and waits for their goroutines.

@@ -156,18 +156,19 @@ func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 	return &change{d: d, snap: s, own: own, lb: lb, dhcp: dhcp}, nil
 }
 
-// commit makes all servers use the snapshot, by one atomic store, and closes the listeners that it does not need.
+// commit makes all servers use the snapshot, by one atomic store, and closes the listeners that it does not need. The balancers, which join it
+// with what they have learned, follow at once: what takes time comes after them.
 func (c *change) commit() {
 	snap := *c.snap
 	snap.DNS = c.d.dnsTable(snap.Lab, snap.DNS)
 	c.snap = &snap
 	c.d.current.Store(c.snap)
+	c.lb.Commit()
+	c.own.commit()
+	c.dhcp.Commit()
 	c.d.vips.Want(wantedVIPs(c.snap.Lab))
 	c.d.loops.ReleaseAll() // what they boot may be fixed now
 	c.d.warnUnsigned(c.snap.Lab)
-	c.own.commit()
-	c.lb.Commit()
-	c.dhcp.Commit()
 	if c.followed != nil {
 		c.followed()
 	}

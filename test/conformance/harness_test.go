@@ -66,7 +66,7 @@ func serveWith(t testing.TB, acme string, bs ...*lab.Balancer) {
 		log = os.Stderr
 	}
 	s, err := lbproxy.New(lbproxy.Config{Drain: 100 * time.Millisecond, ACME: acme}, lbproxy.Deps{
-		Table: func() *lbproxy.Table { return table }, Events: noEvents{}, Registerer: prometheus.NewRegistry(), Now: time.Now,
+		Events: noEvents{}, Registerer: prometheus.NewRegistry(), Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
