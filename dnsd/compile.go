@@ -190,10 +190,11 @@ func (b *builder) addDomain(l *lab.Lab) {
 	}
 	b.t.domain = bytes.Clone(b.n.bytes())
 	b.t.domainText = strings.ToLower(strings.TrimSuffix(l.Domain, ".")) + "."
-	b.primary = append([]byte("\x07bootlab"), b.t.domain...)
-	if len(b.primary) > maxName {
-		b.primary = b.t.domain
+	primary, err := appendName(nil, lab.ApplianceLabel+"."+b.t.domainText)
+	if err != nil { // too long
+		primary = b.t.domain
 	}
+	b.primary = primary
 	for _, h := range l.Hosts {
 		if !h.IP.IsValid() || h.Network == nil || h.IP != h.Network.Address {
 			continue

@@ -117,7 +117,7 @@ func TestNamesThatNoClientMayHave(t *testing.T) {
 	l.Zones[1].Records = append(l.Zones[1].Records, derived("x.", "printer.example.com. A 192.168.131.20").Records...)
 	l.Index()
 	var leases leaseBook
-	for i, label := range []string{"wpad", "isatap", "localhost", "ns", "bootlab", "worker-1", "away", "roaming", "printer", "cut", "laptop"} {
+	for i, label := range []string{"wpad", "isatap", "localhost", "ns", "bootlab", "api", "api-int", "worker-1", "away", "roaming", "printer", "cut", "laptop"} {
 		leases = append(leases, Lease{Addr: netip.AddrFrom4([4]byte{192, 168, 131, byte(100 + i)}), Hostname: label})
 	}
 	s := newServer(t, compile(t, l), leases)

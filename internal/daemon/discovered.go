@@ -183,7 +183,7 @@ func names(l *lab.Lab, u api.DiscoveredMachine) (free []string) {
 		uuid = "node-" + uuid
 	}
 	for _, name := range []string{label(serial(u.Serial)), label(u.Name), label(uuid), u.MAC.Hyphens()} {
-		if name != "" && l.Host(name) == nil && !slices.Contains(free, name) {
+		if name != "" && l.Host(name) == nil && !lab.ReservedName(name) && !slices.Contains(free, name) {
 			free = append(free, name)
 		}
 	}

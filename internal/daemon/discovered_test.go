@@ -33,6 +33,7 @@ func TestNames(t *testing.T) {
 		{api.DiscoveredMachine{Serial: "00000000"}, "02-00-00-00-00-01"},
 		{api.DiscoveredMachine{Serial: "Default string"}, "02-00-00-00-00-01"},
 		{api.DiscoveredMachine{Serial: "taken"}, "02-00-00-00-00-01"},
+		{api.DiscoveredMachine{Serial: "WPAD", Name: "localhost"}, "02-00-00-00-00-01"},
 		{api.DiscoveredMachine{Serial: "VMware-56 4d 8e 1c"}, "vmware-56-4d-8e-1c 02-00-00-00-00-01"},
 		{api.DiscoveredMachine{Serial: "ünïcode\x1b[31m"}, "ncode31m 02-00-00-00-00-01"},
 		{api.DiscoveredMachine{Serial: strings.Repeat("a-", 60)}, strings.Repeat("a-", 31) + "a 02-00-00-00-00-01"},

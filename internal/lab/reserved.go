@@ -2,8 +2,11 @@ package lab
 
 import "strings"
 
-// ReservedName reports whether neither a DHCP client nor a dynamic update may have a name unless the lab file says so. The name is in
-// lower case and relative to its zone.
+// ApplianceLabel is the label of the appliance in the lab's domain, if no host of the lab has its address.
+const ApplianceLabel = "bootlab"
+
+// ReservedName reports whether nobody may have a name unless the lab file says so: no DHCP client by its host name, no dynamic update, and
+// no discovered machine that is adopted. The name is in lower case and relative to its zone, or to the lab's domain.
 func ReservedName(relative string) bool {
 	switch label, _, _ := strings.Cut(relative, "."); label {
 	case "isatap", "localhost", "wpad": // programs look them up in whatever domain they are in, and trust the answer
@@ -11,5 +14,11 @@ func ReservedName(relative string) bool {
 	case "*": // would answer for all of them
 		return true
 	}
-	return relative == "bootlab" || relative == "ns" // lead to this daemon: SOA and NS records have them
+	switch relative {
+	case ApplianceLabel, "ns": // lead to this daemon: SOA and NS records have them
+		return true
+	case "api", "api-int": // nodes and users of a cluster send their credentials there
+		return true
+	}
+	return false
 }
