@@ -21,6 +21,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/host/logins"
 	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -295,7 +296,7 @@ func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, wh
 	secure(w.Header())
 	r.Body = http.MaxBytesReader(w, r.Body, bodyLimit(r.URL.Path))
 	switch {
-	case why == byToken && where != areaHealth && !a.addressed(r):
+	case why == byToken && where != areaHealth && !hostheader.Addressed(r, a.deps.Own):
 		a.misdirected(w, r)
 	case a.cross.Check(r) != nil, fromOtherPage(r):
 		a.refuse(w, r, &api.Error{Status: http.StatusForbidden, Message: "this request comes from another site",

@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/plan"
+	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/lbproxy"
@@ -36,8 +37,12 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 		*adminBackend
 		*clusters
 	}{&adminBackend{Daemon: d, servers: s}, d.clusters}
+	own := func(host string, port uint16) bool {
+		l := d.current.Load().Lab
+		return hostheader.Own(l, l.Appliance.Admin, host, port)
+	}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
-		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own, Panics: d.panics.Server(serverAdmin),
+		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: own, Panics: d.panics.Server(serverAdmin),
 	})
 }
 

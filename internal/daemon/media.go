@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
+	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/virt"
@@ -114,7 +115,7 @@ func mediaAddress(l *lab.Lab, at netip.AddrPort) error {
 	case addr.IsLinkLocalUnicast():
 		what = "a link-local address"
 	case slices.ContainsFunc(l.Appliance.Admin, func(a netip.AddrPort) bool {
-		return a.Port() == at.Port() && (a.Addr() == addr || ownAddr(l, addr))
+		return a.Port() == at.Port() && (a.Addr() == addr || hostheader.OwnAddr(l, addr))
 	}):
 		what = "the admin API of the appliance"
 	default:
