@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
+	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -23,9 +24,13 @@ func (d *Daemon) newRedfish(s *servers) (*redfish.Service, error) {
 	contained := d.panics.Server(serverRedfish)
 	inForce := func() *lab.Lab { return d.current.Load().Lab }
 	media := newMediaLoader(s.virt, contained, func(at netip.AddrPort) error { return mediaAddress(inForce(), at) })
+	own := func(host string, port uint16) bool {
+		l := inForce()
+		return hostheader.Own(l, l.Redfish.Listen, host, port)
+	}
 	return redfish.New(redfish.Config{Connections: redfishConnections}, redfish.Deps{
 		Lab: inForce, Machines: &metal{d: d, virt: s.virt, media: media},
-		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Certificate: d.redfishCertificate, Panics: contained,
+		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Own: own, Certificate: d.redfishCertificate, Panics: contained,
 	})
 }
 

@@ -101,7 +101,7 @@ var rules = []rule{
 	{"internal/observe/repeats", nil, "counts what is alike; knows no event"},
 	{"internal/observe/timeline", []string{"internal/host/required", "internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
 
-	{"internal/api/redfish", []string{"internal/host/connlimit", "internal/host/logins", "internal/host/regular", "internal/host/required", "internal/lab", "internal/observe/panics"}, "asks for machines through an interface of its own; knows no hypervisor and no other server"},
+	{"internal/api/redfish", []string{"internal/host/connlimit", "internal/host/hostheader", "internal/host/logins", "internal/host/regular", "internal/host/required", "internal/lab", "internal/observe/panics"}, "asks for machines through an interface of its own; knows no hypervisor and no other server"},
 
 	{"internal/store", nil, "knows none of what it stores"},
 	{"internal/store/backup", []string{"internal/store"}, "a file format; interprets no value"},

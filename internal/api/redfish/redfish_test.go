@@ -110,6 +110,7 @@ func newService(t *testing.T) *service {
 	}
 	h, err := redfish.New(redfish.Config{}, redfish.Deps{
 		Lab: func() *lab.Lab { return s.lab }, Machines: s.machines, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(),
+		Own: func(host string, port uint16) bool { return host == "example.com" && (port == 0 || port == 8443) }, // as httptest's requests have it
 		Now: func() time.Time { return s.now }, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("none") },
 	})
 	if err != nil {
@@ -136,6 +137,9 @@ func (s *service) ask(user, method, path, body string, header ...string) reply {
 	}
 	for _, h := range header {
 		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			r.Host = value
+		}
 		r.Header.Set(name, value)
 	}
 	w := httptest.NewRecorder()
@@ -489,4 +493,29 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("%s %q %q: %d %s", method, path, body, w.Code, w.Body)
 		}
 	})
+}
+
+// TestHostHeader: a page whose name was made to resolve to our address reads nothing, and tries no password, not even a right one.
+func TestHostHeader(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	for host, want := range map[string]int{
+		"example.com": 200, "EXAMPLE.com.:8443": 200, "localhost:9443": 200, "127.0.0.1:8443": 200, "[::1]:8443": 200,
+		"example.com:80": 421, "evil.example": 421, "evil.example:8443": 421, "192.0.2.9:8443": 421,
+	} {
+		for _, path := range []string{"/redfish/v1", "/redfish/v1/Systems"} {
+			if got := s.ask("readonly", "GET", path, "", "Host: "+host); got.status != want {
+				t.Errorf("GET %s, Host: %s: %d, want %d: %s", path, host, got.status, want, got.body)
+			}
+		}
+	}
+	login := func(host string) int {
+		return s.ask("", "POST", "/redfish/v1/SessionService/Sessions", `{"UserName": "operator", "Password": "password of operator"}`, "Host: "+host).status
+	}
+	if got := login("evil.example"); got != 421 {
+		t.Errorf("login by another name: %d", got)
+	}
+	if got := login("example.com"); got != 201 {
+		t.Errorf("login by our name: %d", got)
+	}
 }

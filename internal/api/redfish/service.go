@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/host/logins"
 	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -36,6 +37,8 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
+	// Own reports whether a Host header means this service: a name in lower case, or an address, and a port; 0: none.
+	Own func(host string, port uint16) bool
 	// Certificate returns the certificate of a connection.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Panics      *panics.Server // nil: contained panics are only logged
@@ -175,6 +178,11 @@ func (s *Service) serve(a *answer, r *http.Request) {
 	h.Set("OData-Version", "4.0")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if !hostheader.Addressed(r, s.deps.Own) {
+		a.fail(&Error{Status: http.StatusMisdirectedRequest, ID: "GeneralError", Message: fmt.Sprintf("%.100q is no name or address of this service, or has another port", r.Host),
+			Resolution: "Use an address of the appliance, or add the name to appliance.admin_hosts in the lab file."})
+		return
+	}
 	if v := r.Header.Get("OData-Version"); v != "" && v != "4.0" {
 		a.fail(&Error{Status: http.StatusPreconditionFailed, ID: "GeneralError", Message: "OData-Version: only 4.0 is supported"})
 		return
