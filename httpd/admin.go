@@ -211,7 +211,7 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	limits := cfg.Limits.withDefaults()
 	return &Admin{
 		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps,
-		keys: newKeys(cfg.Token), logins: logins.New(deps.Now), open: &sessions{now: deps.Now, open: map[[sha256.Size]byte]*api.Session{}}, pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
+		keys: newKeys(cfg.Token), logins: logins.New(deps.Now), open: &sessions{now: deps.Now, open: map[[sha256.Size]byte]*session{}}, pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }
@@ -301,8 +301,9 @@ func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, wh
 	case a.cross.Check(r) != nil, fromOtherPage(r):
 		a.refuse(w, r, &api.Error{Status: http.StatusForbidden, Message: "this request comes from another site",
 			Hint: "open the dashboard itself and try again"})
-	case why == bySocket, where.open(), r.URL.Path == "/login", a.open.known(a.keys.session(r)):
+	case why == bySocket, where.open(), r.URL.Path == "/login":
 		mux.ServeHTTP(w, r)
+	case a.admitSession(w, r, mux):
 	case a.admitToken(w, r):
 		mux.ServeHTTP(w, r)
 	case w.code != 0: // limited
@@ -322,6 +323,23 @@ func (a *Admin) misdirected(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.HTTPStatus())
 	_ = json.NewEncoder(w).Encode(e)
+}
+
+// admitSession passes a request with the cookie of a session on to mux; false: it has none. A read ends with the session; what changes
+// something is completed.
+func (a *Admin) admitSession(w *reply, r *http.Request, mux http.Handler) bool {
+	session := a.open.use(a.keys.session(r))
+	if session == nil {
+		return false
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(session.over, cancel)()
+		r = r.WithContext(ctx)
+	}
+	mux.ServeHTTP(w, r)
+	return true
 }
 
 // admitToken reports whether a request shows the token in its header. It answers a wrong one whose source has shown too many.

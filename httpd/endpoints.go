@@ -211,14 +211,15 @@ func stream[T any](a *Admin, w http.ResponseWriter, r *http.Request, lines <-cha
 		case <-r.Context().Done():
 			return
 		case <-alive.C:
+			a.open.known(a.keys.session(r)) // a session with an open stream is in use
 			_, err = io.WriteString(w, "\n")
 		case line, ok := <-lines:
-			if !ok {
+			if !ok || r.Context().Err() != nil {
 				return
 			}
 			err = json.NewEncoder(w).Encode(line)
 		}
-		if cookie := a.keys.session(r); err != nil || cookie != "" && !a.open.known(cookie) { // the session was revoked
+		if err != nil {
 			return
 		}
 	}

@@ -9,6 +9,9 @@ import (
 // Trusted is the admin API as it answers on the Unix socket.
 func (a *Admin) Trusted() http.Handler { return a.handler(bySocket) }
 
+// Public is the admin API as it answers by TCP.
+func (a *Admin) Public() http.Handler { return a.handler(byToken) }
+
 // ParseHost is for fuzzing.
 func ParseHost(s string) (string, error) { return parseHost(s) }
 

@@ -1,13 +1,18 @@
 package httpd_test
 
 import (
+	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/clock"
 )
 
@@ -144,6 +149,75 @@ func TestRevokedSessionFollowsNothing(t *testing.T) {
 	curl(t, "--unix-socket", h.socket, "-X", "POST", "http://bootlab/api/v1/sessions/revoke")
 	if header, _ := curl(t, "-b", jar, h.url+"/api/v1/timeline/master-1?follow=1"); !strings.Contains(header, " 401 ") {
 		t.Errorf("a revoked session follows: %s", header)
+	}
+}
+
+// TestStreamsEndWithTheirSession: an open stream ends at once when its session is revoked or logged out, and writes nothing more. One that
+// was opened with the token goes on.
+func TestStreamsEndWithTheirSession(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	admin := newAdmin(t, h, &logBuffer{}, nil)
+	public, trusted := admin.Public(), admin.Trusted()
+	ask := func(t *testing.T, handler http.Handler, method, path, form string, header ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	for _, tt := range []struct {
+		name string
+		end  func(t *testing.T, cookie string)
+	}{
+		{"revoked", func(t *testing.T, _ string) { ask(t, trusted, "POST", "/api/v1/sessions/revoke", "") }},
+		{"logged out", func(t *testing.T, cookie string) { ask(t, public, "POST", "/logout", "", "Cookie", cookie) }},
+		{"logged out everywhere", func(t *testing.T, _ string) {
+			other, _, _ := strings.Cut(ask(t, public, "POST", "/login", "token="+adminToken).Header().Get("Set-Cookie"), ";")
+			ask(t, public, "POST", "/logout", "all=1", "Cookie", other)
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h.news, h.unfollowed = make(chan event.Event), make(chan string, 2)
+			cookie, _, _ := strings.Cut(ask(t, public, "POST", "/login", "token="+adminToken).Header().Get("Set-Cookie"), ";")
+			follow := func(name, value string) (<-chan string, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(t.Context())
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/api/v1/timeline/a?follow=1", nil)
+				r.Header.Set(name, value)
+				written := make(chan string, 1)
+				go func() {
+					w := httptest.NewRecorder()
+					public.ServeHTTP(w, r)
+					written <- w.Body.String()
+				}()
+				synctest.Wait()
+				return written, cancel
+			}
+			bySession, cancel := follow("Cookie", cookie)
+			defer cancel()
+			byToken, cancelToken := follow("Authorization", "Bearer "+adminToken)
+			defer cancelToken()
+			time.Sleep(time.Second)
+			tt.end(t, cookie)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			select {
+			case text := <-bySession:
+				if text != "" {
+					t.Errorf("%s: the stream got %q", tt.name, text)
+				}
+			default:
+				t.Errorf("%s: the stream is open a second later", tt.name)
+			}
+			select {
+			case text := <-byToken:
+				t.Errorf("%s: the stream of the token ended, with %q", tt.name, text)
+			default:
+			}
+		})
 	}
 }
 

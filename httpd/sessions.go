@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,7 +24,14 @@ type sessions struct {
 	now func() time.Time
 
 	mu   sync.Mutex
-	open map[[sha256.Size]byte]*api.Session
+	open map[[sha256.Size]byte]*session
+}
+
+// A session is one login.
+type session struct {
+	api.Session
+	over context.Context // ends with the session; reads that it admitted end then, too
+	end  context.CancelFunc
 }
 
 // start begins a session and returns its cookie.
@@ -37,7 +45,9 @@ func (s *sessions) start(from netip.Addr) (cookie string) {
 		s.removeOldestLocked()
 	}
 	now := s.now()
-	s.open[sha256.Sum256([]byte(cookie))] = &api.Session{From: from, Since: now, Used: now}
+	o := &session{Session: api.Session{From: from, Since: now, Used: now}}
+	o.over, o.end = context.WithCancel(context.Background())
+	s.open[sha256.Sum256([]byte(cookie))] = o
 	return cookie
 }
 
@@ -49,32 +59,43 @@ func (s *sessions) removeOldestLocked() {
 			oldest, used = id, o.Used
 		}
 	}
-	delete(s.open, oldest)
+	s.removeLocked(oldest)
 }
 
-// known reports whether a cookie is that of a session, and notes that it is used. The comparison is one of hashes, whose timing says
-// nothing about the cookie.
-func (s *sessions) known(cookie string) bool {
+// removeLocked ends the session of that hash, if there is one.
+func (s *sessions) removeLocked(id [sha256.Size]byte) {
+	if o := s.open[id]; o != nil {
+		o.end()
+		delete(s.open, id)
+	}
+}
+
+// known reports whether a cookie is that of a session, and notes that it is used.
+func (s *sessions) known(cookie string) bool { return s.use(cookie) != nil }
+
+// use returns the session whose cookie this is, and notes that it is used; nil: there is none. The comparison is one of hashes, whose timing
+// says nothing about the cookie.
+func (s *sessions) use(cookie string) *session {
 	id, now := sha256.Sum256([]byte(cookie)), s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.open[id]
 	switch {
 	case o == nil:
-		return false
+		return nil
 	case now.Sub(o.Used) > sessionIdle:
-		delete(s.open, id)
-		return false
+		s.removeLocked(id)
+		return nil
 	}
 	o.Used = now
-	return true
+	return o
 }
 
 // end ends one session.
 func (s *sessions) end(cookie string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.open, sha256.Sum256([]byte(cookie)))
+	s.removeLocked(sha256.Sum256([]byte(cookie)))
 }
 
 // revoke ends all sessions and returns how many they were.
@@ -82,7 +103,9 @@ func (s *sessions) revoke() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.open)
-	clear(s.open)
+	for id := range s.open {
+		s.removeLocked(id)
+	}
 	return n
 }
 
@@ -93,7 +116,7 @@ func (s *sessions) list() []api.Session {
 	all := make([]api.Session, 0, len(s.open))
 	for _, o := range s.open {
 		if s.now().Sub(o.Used) <= sessionIdle {
-			all = append(all, *o)
+			all = append(all, o.Session)
 		}
 	}
 	slices.SortFunc(all, func(a, b api.Session) int { return cmp.Or(b.Used.Compare(a.Used), a.From.Compare(b.From)) })
