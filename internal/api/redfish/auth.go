@@ -16,9 +16,9 @@ import (
 // authenticate finds out who sent a request: by its session (X-Auth-Token), or by Basic (DSP0266 section 13.3.4).
 func (s *Service) authenticate(a *answer, r *http.Request) error {
 	if key := r.Header.Get("X-Auth-Token"); key != "" {
-		account := s.account(s.sessions.user(key)) // nil, too, for an account that was removed
-		if account == nil {
-			return &Error{Status: http.StatusUnauthorized, ID: "NoValidSession"}
+		account, err := s.resume(key)
+		if err != nil {
+			return err
 		}
 		a.user, a.role = account.Name, account.Role
 		return nil
@@ -33,6 +33,25 @@ func (s *Service) authenticate(a *answer, r *http.Request) error {
 	}
 	a.user, a.role = account.Name, account.Role
 	return nil
+}
+
+// resume returns the account of a session. One whose account was removed, or has another password now, is none any more.
+func (s *Service) resume(key string) (*lab.RedfishAccount, error) {
+	session, ok := s.sessions.use(key)
+	account := s.account(session.user)
+	if !ok || account == nil {
+		return nil, &Error{Status: http.StatusUnauthorized, ID: "NoValidSession"}
+	}
+	password, err := s.password(account)
+	switch {
+	case err != nil:
+		return nil, &Error{Status: http.StatusServiceUnavailable, ID: "ServiceTemporarilyUnavailable", Args: []string{"5"}, RetryAfter: retryAfter,
+			Message: "the password of the account cannot be read"}
+	case password != session.password:
+		s.sessions.end(session.id)
+		return nil, &Error{Status: http.StatusUnauthorized, ID: "NoValidSession", Message: "the password was changed since the login"}
+	}
+	return account, nil
 }
 
 // login returns the account of a user, if the password is its own. A source that tries too many has to wait.
@@ -66,15 +85,20 @@ func (s *Service) account(user string) *lab.RedfishAccount {
 
 // right reports whether a password is that of an account, which may be nil. An empty password is never right.
 func (s *Service) right(account *lab.RedfishAccount, password string) bool {
-	want := ""
+	want := sha256.Sum256(nil)
 	if account != nil {
-		b, err := regular.Read(account.PasswordFile, regular.Small)
-		if err != nil {
-			s.deps.Log.Warn("redfish: the password of an account cannot be read", "user", account.Name, "err", err)
-		}
-		line, _, _ := strings.Cut(string(b), "\n")
-		want = strings.TrimRight(line, "\r")
+		want, _ = s.password(account) // of nothing, if it cannot be read
 	}
-	x, y := sha256.Sum256([]byte(password)), sha256.Sum256([]byte(want))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && want != ""
+	shown := sha256.Sum256([]byte(password))
+	return subtle.ConstantTimeCompare(shown[:], want[:]) == 1 && password != ""
+}
+
+// password returns the hash of an account's password, as its file has it now. What cannot be read is logged.
+func (s *Service) password(account *lab.RedfishAccount) ([sha256.Size]byte, error) {
+	b, err := regular.Read(account.PasswordFile, regular.Small)
+	if err != nil {
+		s.deps.Log.Warn("redfish: the password of an account cannot be read", "user", account.Name, "err", err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	return sha256.Sum256([]byte(strings.TrimRight(line, "\r"))), err
 }

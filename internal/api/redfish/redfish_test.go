@@ -519,3 +519,35 @@ func TestHostHeader(t *testing.T) {
 		t.Errorf("login by our name: %d", got)
 	}
 }
+
+// TestSessionsEndWithTheirPassword: who changes a password ends the sessions that were opened with the old one, and no other.
+func TestSessionsEndWithTheirPassword(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	session := func(user string) (token string) {
+		t.Helper()
+		a := s.ask("", "POST", "/redfish/v1/SessionService/Sessions", fmt.Sprintf(`{"UserName": %q, "Password": "password of %[1]s"}`, user))
+		return "X-Auth-Token: " + a.header.Get("X-Auth-Token")
+	}
+	operator, reader := session("operator"), session("readonly")
+	if a := s.ask("", "GET", "/redfish/v1/Systems", "", operator); a.status != 200 {
+		t.Fatalf("before: %d %s", a.status, a.body)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(s.dir, "operator"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("another password\n")
+	if a := s.ask("", "GET", "/redfish/v1/Systems", "", operator); a.status != 401 {
+		t.Errorf("the session of the old password: %d %s", a.status, a.body)
+	}
+	write("password of operator\n")
+	if a := s.ask("", "GET", "/redfish/v1/Systems", "", operator); a.status != 401 {
+		t.Errorf("a session that was ended: %d %s", a.status, a.body)
+	}
+	if a := s.ask("", "GET", "/redfish/v1/Systems", "", reader); a.status != 200 {
+		t.Errorf("the session of another account: %d %s", a.status, a.body)
+	}
+}

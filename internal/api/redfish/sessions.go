@@ -32,12 +32,13 @@ type sessions struct {
 // A session is one login.
 type session struct {
 	id, user  string
+	password  [sha256.Size]byte // its hash: that of the login
 	from      string
 	made, use time.Time
 }
 
-// start begins a session and returns its key. It is an error if there are too many.
-func (s *sessions) start(user, from string) (key string, _ session, _ error) {
+// start begins a session of a user with that password and returns its key. It is an error if there are too many.
+func (s *sessions) start(user, password, from string) (key string, _ session, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expireLocked()
@@ -54,7 +55,7 @@ func (s *sessions) start(user, from string) (key string, _ session, _ error) {
 	_, _ = rand.Read(b[:]) // never fails
 	key = hex.EncodeToString(b[:32])
 	now := s.now()
-	o := &session{id: hex.EncodeToString(b[32:]), user: user, from: from, made: now, use: now}
+	o := &session{id: hex.EncodeToString(b[32:]), user: user, password: sha256.Sum256([]byte(password)), from: from, made: now, use: now}
 	s.open[sha256.Sum256([]byte(key))] = o
 	return key, *o, nil
 }
@@ -67,17 +68,17 @@ func (s *sessions) expireLocked() {
 	}
 }
 
-// user returns whose session a key is, and notes that it is used; empty: no user's.
-func (s *sessions) user(key string) string {
+// use returns the session whose key this is, and notes that it is used. It reports false if there is none.
+func (s *sessions) use(key string) (_ session, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expireLocked()
 	o := s.open[sha256.Sum256([]byte(key))]
 	if o == nil {
-		return ""
+		return session{}, false
 	}
 	o.use = s.now()
-	return o.user
+	return *o, true
 }
 
 // list returns the sessions, the oldest first.
@@ -141,7 +142,7 @@ func (s *Service) postSession(a *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, session, err := s.sessions.start(account.Name, r.RemoteAddr)
+	key, session, err := s.sessions.start(account.Name, password, r.RemoteAddr)
 	if err != nil {
 		return err
 	}
