@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bootlab/bootlab/internal/daemon/watchdog"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
@@ -66,8 +67,8 @@ func (d *Daemon) tasks(watch *watcher) tasks {
 		// The last events are saved.
 		{name: "timeline", run: d.timeline.Run},
 	}
-	if w := d.newWatchdog(); w != nil {
-		all = append(all, &task{name: "watchdog", run: w.run}) // until the end: to drain takes longer than it waits
+	if w := watchdog.New(d.selfTests(), d.log); w != nil {
+		all = append(all, &task{name: "watchdog", run: w.Run}) // until the end: to drain takes longer than it waits
 	}
 	return all
 }

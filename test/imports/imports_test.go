@@ -62,6 +62,7 @@ var rules = []rule{
 	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/host/regular", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
+	{"internal/daemon/watchdog", []string{"tftpd"}, "asks servers as clients do; of TFTP only the file that its self-test asks for"},
 
 	{"internal/firmware", nil, "files that are embedded"},
 

@@ -1,4 +1,4 @@
-package daemon
+package watchdog
 
 import (
 	"bytes"
@@ -17,24 +17,25 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/bootlab/bootlab/tftpd"
 )
 
-// A selfTest asks one server for an answer, as a client does.
-type selfTest struct {
-	server string
-	ask    func(context.Context) error // an error means that no answer came until the context ended; it names what was asked
+// A Test asks one server for an answer, as a client does.
+type Test struct {
+	Server string
+	Ask    func(context.Context) error // an error means that no answer came until the context ended; it names what was asked
 }
 
-// A watchdog reports to the service manager that all servers answer, for as long as they do. Then the manager restarts the daemon.
+// A Watchdog reports to the service manager that all servers answer, for as long as they do. Then the manager restarts the daemon.
 //
 // No test touches a disk, a hypervisor, an upstream or a controller: a slow one is no reason for a restart, which would only
 // interrupt the others. A server that ended with an error, an interface that is gone and an address that was lost are not
 // tested: a restart would end connections each time, and cure none of them; bootlab status shows them.
-type watchdog struct {
-	tests []selfTest
+type Watchdog struct {
+	tests []Test
 	every time.Duration // between two tests, and the time that an answer may take
 	alive func()        // passes it on
 	log   *slog.Logger
@@ -43,20 +44,20 @@ type watchdog struct {
 // missedTests is how many tests in a row a server misses before the watchdog stops. The manager waits for four.
 const missedTests = 2
 
-// newWatchdog returns the watchdog that the service manager wants, or nil: it wants none.
-func (d *Daemon) newWatchdog() *watchdog {
+// New returns the watchdog that the service manager wants (sd_watchdog_enabled(3)), or nil: it wants none.
+func New(tests []Test, log *slog.Logger) *Watchdog {
 	within, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || within == 0 {
 		return nil
 	}
-	return &watchdog{
-		tests: d.selfTests(), every: within / (2 * missedTests), log: d.log,
+	return &Watchdog{
+		tests: tests, every: within / (2 * missedTests), log: log,
 		alive: func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) },
 	}
 }
 
-// run tests until ctx ends.
-func (w *watchdog) run(ctx context.Context) error {
+// Run tests until ctx ends.
+func (w *Watchdog) Run(ctx context.Context) error {
 	missed := make([]int, len(w.tests))
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
@@ -77,23 +78,23 @@ func (w *watchdog) run(ctx context.Context) error {
 }
 
 // test asks all servers at once, and returns the error of each.
-func (w *watchdog) test(ctx context.Context) []error {
+func (w *Watchdog) test(ctx context.Context) []error {
 	ctx, cancel := context.WithTimeout(ctx, w.every)
 	defer cancel()
 	errs := make([]error, len(w.tests))
 	var wg sync.WaitGroup
 	for i, t := range w.tests {
-		wg.Go(func() { errs[i] = t.ask(ctx) })
+		wg.Go(func() { errs[i] = t.Ask(ctx) })
 	}
 	wg.Wait()
 	return errs
 }
 
 // evaluate counts which servers missed how many tests, logs when one has missed too many, and reports whether none has.
-func (w *watchdog) evaluate(missed []int, errs []error) bool {
+func (w *Watchdog) evaluate(missed []int, errs []error) bool {
 	well := true
 	for i, err := range errs {
-		server := w.tests[i].server
+		server := w.tests[i].Server
 		switch {
 		case err == nil && missed[i] >= missedTests:
 			w.log.Info("server passes its self-test again", "server", server)
@@ -110,33 +111,26 @@ func (w *watchdog) evaluate(missed []int, errs []error) bool {
 	return well
 }
 
-// selfTests are the tests of all servers. That of balancers makes no connection, which would be one to a backend. Virtual machines
-// and Redfish have none: each request has a goroutine of its own, and may wait for a hypervisor.
-func (d *Daemon) selfTests() []selfTest {
-	admin := d.current.Load().Lab.Appliance.AdminSocket
-	return []selfTest{
-		{serverDHCP, d.dhcp.Alive},
-		{serverLB, func(ctx context.Context) error { return d.unlessEnded(serverLB, d.lb.Alive(ctx)) }},
-		{serverTFTP, d.onSockets(serverTFTP, askTFTP)},
-		{serverDNS, d.onSockets(serverDNS, askDNS)},
-		{serverHTTP, d.onSockets(serverHTTP, func(ctx context.Context, addr string) error { return askHTTP(ctx, "tcp", addr) })},
-		{serverAdmin, func(ctx context.Context) error { return d.unlessEnded(serverAdmin, askHTTP(ctx, "unix", admin)) }},
-	}
+// Servers are what the tests of servers ask of the daemon. All fields are required.
+type Servers struct {
+	Sockets  func(server string) []string // where a server listens: addresses with ports, and paths
+	Serving  func(server string) bool     // false: it has ended
+	Counters prometheus.Gatherer          // those of a server begin with bootlab_ and its name
 }
 
-// onSockets returns a test that asks on each socket of a server whose address this machine has.
-func (d *Daemon) onSockets(server string, ask func(context.Context, string) error) func(context.Context) error {
+// OnSockets returns a test that asks on each socket of a server whose address this machine has.
+func (s Servers) OnSockets(server string, ask func(context.Context, string) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var errs []error
-		for _, socket := range d.health.socketsOf(server) {
+		for _, socket := range s.Sockets(server) {
 			if addr, ok := reachable(socket); ok {
 				if err := ask(ctx, addr); err != nil {
 					errs = append(errs, fmt.Errorf("no answer from %s: %w", addr, err))
 				}
 			}
 		}
-		err := d.unlessEnded(server, errors.Join(errs...))
-		if err != nil && d.progresses(server) {
+		err := s.UnlessEnded(server, errors.Join(errs...))
+		if err != nil && s.progresses(server) {
 			return nil
 		}
 		return err
@@ -148,12 +142,12 @@ const look = 200 * time.Millisecond
 
 // progresses reports whether a server counts anything right now: then it works, on so much that there was no room for the
 // question. A flood must not restart the daemon.
-func (d *Daemon) progresses(server string) bool {
+func (s Servers) progresses(server string) bool {
 	result := make(chan bool, 1)
 	go func() { // it may hang as the server does
-		before := d.counted(server)
+		before := s.counted(server)
 		time.Sleep(look)
-		result <- d.counted(server) > before
+		result <- s.counted(server) > before
 	}()
 	select {
 	case p := <-result:
@@ -164,8 +158,8 @@ func (d *Daemon) progresses(server string) bool {
 }
 
 // counted returns the sum of the counters of a server.
-func (d *Daemon) counted(server string) (sum float64) {
-	families, _ := d.registry.Gather() // what an error leaves out is not counted
+func (s Servers) counted(server string) (sum float64) {
+	families, _ := s.Counters.Gather() // what an error leaves out is not counted
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "bootlab_"+server+"_") {
 			continue
@@ -177,9 +171,9 @@ func (d *Daemon) counted(server string) (sum float64) {
 	return sum
 }
 
-// unlessEnded returns err, unless the server has ended.
-func (d *Daemon) unlessEnded(server string, err error) error {
-	if d.health.server(server, nil).Serving {
+// UnlessEnded returns err, unless the server has ended.
+func (s Servers) UnlessEnded(server string, err error) error {
+	if s.Serving(server) {
 		return err
 	}
 	return nil
@@ -230,13 +224,13 @@ func askDatagram(ctx context.Context, addr string, question []byte, answers func
 	return ctx.Err()
 }
 
-// askTFTP asks for a file that does not exist.
-func askTFTP(ctx context.Context, addr string) error {
+// AskTFTP asks for a file that does not exist.
+func AskTFTP(ctx context.Context, addr string) error {
 	return askDatagram(ctx, addr, []byte(tftpd.SelfTest), func(b []byte) bool { return bytes.HasPrefix(b, []byte{0, 5}) })
 }
 
-// askDNS asks for a name of its own zones, without recursion. Any answer will do.
-func askDNS(ctx context.Context, addr string) error {
+// AskDNS asks for a name of its own zones, without recursion. Any answer will do.
+func AskDNS(ctx context.Context, addr string) error {
 	id := uint16(time.Now().UnixNano())
 	name := dnsmessage.MustNewName("localhost.")
 	question := dnsmessage.Message{
@@ -250,8 +244,8 @@ func askDNS(ctx context.Context, addr string) error {
 	return askDatagram(ctx, addr, b, func(answer []byte) bool { return len(answer) > 2 && answer[0] == b[0] && answer[1] == b[1] })
 }
 
-// askHTTP gets a page that needs nothing. That the server closes the connection, as it does to many under a flood, is an answer.
-func askHTTP(ctx context.Context, network, addr string) error {
+// AskHTTP gets a page that needs nothing. That the server closes the connection, as it does to many under a flood, is an answer.
+func AskHTTP(ctx context.Context, network, addr string) error {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}

@@ -1,20 +1,14 @@
-package daemon
+package watchdog
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/bootlab/bootlab/internal/daemon/snapshot"
-	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestWatchdog: it is served while all servers answer. One that does not is logged first; then it is served no more, until the
@@ -44,8 +38,8 @@ func TestWatchdog(t *testing.T) {
 					<-ctx.Done()
 					return errors.New("no answer from 10.0.0.1:53")
 				}
-				w := &watchdog{
-					tests: []selfTest{{"tftpd", func(context.Context) error { return nil }}, {"dnsd", ask}}, every: time.Second,
+				w := &Watchdog{
+					tests: []Test{{"tftpd", func(context.Context) error { return nil }}, {"dnsd", ask}}, every: time.Second,
 					log: slog.New(slog.NewTextHandler(&log, nil)),
 					alive: func() {
 						pings++
@@ -56,7 +50,7 @@ func TestWatchdog(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second+time.Millisecond)
 				defer cancel()
-				if err := w.run(ctx); err != nil {
+				if err := w.Run(ctx); err != nil {
 					t.Fatal(err)
 				}
 				if pings < tt.wantPings[0] || pings > tt.wantPings[1] || after > 0 {
@@ -71,21 +65,6 @@ func TestWatchdog(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestSelfTests: each server is asked, balancers included.
-func TestSelfTests(t *testing.T) {
-	t.Parallel()
-	d := &Daemon{servers: &servers{}}
-	d.current.Store(&snapshot.Snapshot{Lab: &lab.Lab{}})
-	var got []string
-	for _, test := range d.selfTests() {
-		got = append(got, test.server)
-	}
-	slices.Sort(got)
-	if diff := cmp.Diff([]string{"admin", "dhcpd", "dnsd", "httpd", "lbproxy", "tftpd"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
