@@ -20,6 +20,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // DefaultLab is the lab file of a daemon that is started without --lab.
@@ -256,7 +257,7 @@ func peer(c net.Conn) (pid int) {
 
 // stoppingSince asks the daemon on an admin socket since when it stops; zero: it does not, or does not say.
 func stoppingSince(ctx context.Context, socket string) time.Time {
-	ctx, cancel := context.WithTimeout(ctx, saveWait)
+	ctx, cancel := context.WithTimeout(ctx, records.SaveWait)
 	defer cancel()
 	c, err := api.NewClient(socket, "")
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/records"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
@@ -20,7 +21,7 @@ func drainKey(d lbproxy.Drain) string { return drainPrefix + d.Balancer + "/" + 
 
 // Load implements lbproxy.Drains.
 func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
-	err = readRecords(ctx, s.store, drainPrefix, func(key string, _ time.Time) error {
+	err = records.Read(ctx, s.store, drainPrefix, func(key string, _ time.Time) error {
 		balancer, backend, _ := strings.Cut(key, "/")
 		addr, err := netip.ParseAddrPort(backend)
 		if err == nil {
@@ -62,7 +63,7 @@ func runtimeKey(balancer string, addr netip.AddrPort) string {
 
 // Load implements lbproxy.RuntimeBackends.
 func (s runtimeBackends) Load(ctx context.Context) (all []lbproxy.RuntimeBackend, err error) {
-	err = readRecords(ctx, s.store, runtimePrefix, func(key string, r runtimeRecord) (err error) {
+	err = records.Read(ctx, s.store, runtimePrefix, func(key string, r runtimeRecord) (err error) {
 		balancer, backend, _ := strings.Cut(key, "/")
 		r.Balancer = balancer
 		if r.Addr, err = netip.ParseAddrPort(backend); err == nil {

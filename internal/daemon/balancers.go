@@ -16,13 +16,14 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/records"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
 // A served notes which backends were healthy once: one that never was belongs to a machine that is not installed yet, and is no reason for
 // an alert. It is kept in the store, below "served/".
 type served struct {
-	saver  *saver
+	saver  *records.Saver
 	states func() []lbproxy.BalancerStatus
 
 	mu   sync.Mutex
@@ -73,7 +74,7 @@ func (s *served) look(log *slog.Logger) {
 	if len(changed) == 0 {
 		return
 	}
-	if err := s.saver.save(changed...); err != nil {
+	if err := s.saver.Save(changed...); err != nil {
 		log.Debug("healthy backends not stored", "err", err) // the store's own state says more
 		return
 	}

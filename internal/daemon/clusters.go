@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/records"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -52,7 +53,7 @@ type action struct {
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
 	c := &clusters{Daemon: d, completions: newCompletions(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
-	err := readRecords(ctx, d.store, clusterKey, func(name string, r cluster.Record) error {
+	err := records.Read(ctx, d.store, clusterKey, func(name string, r cluster.Record) error {
 		c.records[name], c.phases.stored[name] = r, r.Phase
 		maps.Copy(c.stages.stored, r.Stages)
 		return nil
@@ -148,9 +149,9 @@ func (c *clusters) update(name string, change func(*cluster.Record)) error {
 	after := before
 	change(&after)
 	err := c.save(name, after)
-	if errors.Is(err, errSaving) {
+	if errors.Is(err, records.ErrSaving) {
 		_ = c.save(name, before) // in place of what would be stored later
-		return errHung
+		return records.ErrHung
 	}
 	if err == nil {
 		c.keep(name, after)
@@ -164,7 +165,7 @@ func (c *clusters) note(name string, change func(*cluster.Record)) error {
 	defer c.updating.Unlock()
 	r := c.record(name)
 	change(&r)
-	if err := c.save(name, r); err != nil && !errors.Is(err, errSaving) {
+	if err := c.save(name, r); err != nil && !errors.Is(err, records.ErrSaving) {
 		return err
 	}
 	c.keep(name, r)
@@ -176,7 +177,7 @@ func (c *clusters) save(name string, r cluster.Record) error {
 	if err != nil {
 		return err
 	}
-	return c.saver.save(store.Op{Key: clusterKey + name, Value: value})
+	return c.saver.Save(store.Op{Key: clusterKey + name, Value: value})
 }
 
 func (c *clusters) keep(name string, r cluster.Record) {

@@ -15,13 +15,14 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store/records"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 func newClusters(t *testing.T) *clusters {
 	t.Helper()
 	mem := storetest.Memory()
-	d := &Daemon{log: slog.New(slog.DiscardHandler), persistentState: &persistentState{store: mem, saver: newSaver(mem)}}
+	d := &Daemon{log: slog.New(slog.DiscardHandler), persistentState: &persistentState{store: mem, saver: records.NewSaver(mem)}}
 	c, err := d.openClusters(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // cookieKey is where the secrets of DNS cookies are in the store.
@@ -14,7 +15,7 @@ const cookieKey = "dnscookie/secrets"
 // cookieSecrets keeps the secrets of DNS cookies. It implements dnsd.Cookies.
 type cookieSecrets struct {
 	store store.Store
-	saver *saver
+	saver *records.Saver
 }
 
 // Load implements dnsd.Cookies. Secrets that cannot be read are as good as none: clients get new cookies.
@@ -34,5 +35,5 @@ func (c cookieSecrets) Keep(_ context.Context, secrets dnsd.CookieSecrets) error
 	if err != nil {
 		return err
 	}
-	return c.saver.save(store.Op{Key: cookieKey, Value: value})
+	return c.saver.Save(store.Op{Key: cookieKey, Value: value})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
+	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // TestCookieSecrets: the secrets of DNS cookies are those of before the restart; what cannot be decoded is as good as none, and a store that
@@ -19,7 +20,7 @@ func TestCookieSecrets(t *testing.T) {
 	open := func() (cookieSecrets, store.Store) {
 		db, _, err := logfile.Open(path)
 		must(t, err)
-		return cookieSecrets{db, newSaver(db)}, db
+		return cookieSecrets{db, records.NewSaver(db)}, db
 	}
 	c, db := open()
 	if got, err := c.Load(t.Context()); err != nil || got != (dnsd.CookieSecrets{}) {

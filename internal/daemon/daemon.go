@@ -224,7 +224,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	if d.persistentState, err = d.openPersistentState(ctx, d.file, d.current.Load().DHCP.Pools()...); err != nil {
 		return err
 	}
-	defer d.saver.flush()
+	defer d.saver.Flush()
 	if d.state, err = d.openState(ctx, appliance.State); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
+	"github.com/bootlab/bootlab/internal/store/records"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -27,8 +28,8 @@ const stateFile = "state.db"
 // persistentState is the state that is kept over restarts.
 type persistentState struct {
 	store      store.Store
-	saver      *saver        // for what no request waits for
-	clock      *leases.Clock // all times of book are its
+	saver      *records.Saver // for what no request waits for
+	clock      *leases.Clock  // all times of book are its
 	book       *leases.Book
 	installs   *install.Machine
 	discovered *discovered.Book
@@ -98,7 +99,7 @@ func (d *Daemon) openPersistentState(ctx context.Context, s store.Store, pools .
 	if err != nil {
 		return nil, err
 	}
-	save := newSaver(s)
+	save := records.NewSaver(s)
 	serials, err := openSerials(ctx, s, save, d.log)
 	return &persistentState{store: s, saver: save, clock: clock, book: book, installs: installs, discovered: found, serials: serials, updates: updates}, err
 }
@@ -120,7 +121,7 @@ func damageOf(s store.Store) *install.Loss {
 // byHost is a virt.Store: one value for each host, as JSON below a prefix.
 type byHost[T comparable] struct {
 	store  store.Store
-	saver  *saver
+	saver  *records.Saver
 	prefix string
 }
 
@@ -146,7 +147,7 @@ func (s seenHypervisors) Load(ctx context.Context) (map[string]virt.Seen, error)
 // Load returns all values, by host.
 func (s byHost[T]) Load(ctx context.Context) (map[string]T, error) {
 	all := map[string]T{}
-	err := readRecords(ctx, s.store, s.prefix, func(host string, v T) error {
+	err := records.Read(ctx, s.store, s.prefix, func(host string, v T) error {
 		all[host] = v
 		return nil
 	})
@@ -162,7 +163,7 @@ func (s byHost[T]) Put(_ context.Context, host string, v T) error {
 			return err
 		}
 	}
-	if err = s.saver.save(op); errors.Is(err, errSaving) {
+	if err = s.saver.Save(op); errors.Is(err, records.ErrSaving) {
 		return virt.ErrLater
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // serialPrefix is below which the serials of zones are in the store, by origin.
@@ -21,15 +22,15 @@ type zoneSerial struct {
 
 // serials gives zones their serials, over restarts. Only one reload at a time uses it.
 type serials struct {
-	saver *saver
+	saver *records.Saver
 	log   *slog.Logger
 	known map[string]zoneSerial
 }
 
 // openSerials reads the serials from the store.
-func openSerials(ctx context.Context, s store.Store, save *saver, log *slog.Logger) (*serials, error) {
+func openSerials(ctx context.Context, s store.Store, save *records.Saver, log *slog.Logger) (*serials, error) {
 	known := map[string]zoneSerial{}
-	err := readRecords(ctx, s, serialPrefix, func(origin string, z zoneSerial) error {
+	err := records.Read(ctx, s, serialPrefix, func(origin string, z zoneSerial) error {
 		known[origin] = z
 		return nil
 	})
@@ -55,7 +56,7 @@ func (s *serials) assign(t *dnsd.Table) *dnsd.Table {
 		}
 	}
 	if len(changed) > 0 {
-		if err := s.saver.save(changed...); err != nil {
+		if err := s.saver.Save(changed...); err != nil {
 			s.log.Warn("serials of DNS zones are not stored: secondaries may miss a change after the next restart", "err", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
+	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // TestSerials: a zone's serial moves when, and only when, its own content does, also twice in one second and over restarts.
@@ -18,7 +19,7 @@ func TestSerials(t *testing.T) {
 	open := func() (*serials, store.Store) {
 		db, _, err := logfile.Open(path)
 		must(t, err)
-		s, err := openSerials(t.Context(), db, newSaver(db), slog.New(slog.DiscardHandler))
+		s, err := openSerials(t.Context(), db, records.NewSaver(db), slog.New(slog.DiscardHandler))
 		must(t, err)
 		return s, db
 	}

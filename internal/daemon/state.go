@@ -27,6 +27,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/identity"
+	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // state is the condition of the state folder.
@@ -91,7 +92,7 @@ func (d *Daemon) reloaded(l *lab.Lab) {
 	if !changed {
 		return
 	}
-	if err := d.saver.save(op); err != nil && !errors.Is(err, errSaving) {
+	if err := d.saver.Save(op); err != nil && !errors.Is(err, records.ErrSaving) {
 		d.log.Error("hosts of the lab not recorded in the state: after a restart they may count as those of another lab", "err", err)
 	}
 }
@@ -143,7 +144,7 @@ func (s *state) problem() error {
 		defer s.mu.Unlock()
 		s.looked = err
 	}()
-	timer := time.NewTimer(saveWait)
+	timer := time.NewTimer(records.SaveWait)
 	defer timer.Stop()
 	select {
 	case <-done:

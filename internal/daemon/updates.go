@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // updatePrefix is below which the RRsets of dynamic updates are in the store, by zone, name and type.
@@ -40,7 +41,7 @@ func openDNSUpdates(ctx context.Context, s store.Store, log *slog.Logger) (*dnsU
 func (u *dnsUpdates) read(ctx context.Context, log *slog.Logger) error {
 	zones, over := map[string][]dnsd.RRSet{}, map[string]int{}
 	room := dnsd.NewUpdateRoom()
-	err := readRecords(ctx, u.store, updatePrefix, func(key string, set dnsd.RRSet) error {
+	err := records.Read(ctx, u.store, updatePrefix, func(key string, set dnsd.RRSet) error {
 		switch err := set.Check(); {
 		case err != nil:
 			return err

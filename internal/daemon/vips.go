@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // openVIPs makes what holds the addresses of clusters and balancers.
@@ -137,14 +138,14 @@ func (d *Daemon) vipStates() []api.Address {
 // vipRecords stores which addresses were added, below "address/". The value is the machine's start.
 type vipRecords struct {
 	store store.Store
-	saver *saver
+	saver *records.Saver
 }
 
 const vipPrefix = "address/"
 
 // Load implements vip.Records.
 func (s vipRecords) Load(ctx context.Context) (all []vip.Record, err error) {
-	err = readRecords(ctx, s.store, vipPrefix, func(key, boot string) error {
+	err = records.Read(ctx, s.store, vipPrefix, func(key, boot string) error {
 		addr, err := netip.ParseAddr(key)
 		if err == nil {
 			all = append(all, vip.Record{Addr: addr, Boot: boot})
@@ -160,12 +161,12 @@ func (s vipRecords) Put(_ context.Context, r vip.Record) error {
 	if err != nil {
 		return err
 	}
-	return s.saver.save(store.Op{Key: vipPrefix + r.Addr.String(), Value: boot})
+	return s.saver.Save(store.Op{Key: vipPrefix + r.Addr.String(), Value: boot})
 }
 
 // Delete implements vip.Records.
 func (s vipRecords) Delete(_ context.Context, a netip.Addr) error {
-	return s.saver.save(store.Op{Key: vipPrefix + a.String(), Delete: true})
+	return s.saver.Save(store.Op{Key: vipPrefix + a.String(), Delete: true})
 }
 
 // MetricAddresses is how many addresses of clusters and balancers are in a state.

@@ -108,6 +108,7 @@ var rules = []rule{
 	{"internal/store/backup", []string{"internal/store"}, "a file format; interprets no value"},
 	{"internal/store/identity", []string{"internal/store"}, "names a store; knows nothing else that it stores"},
 	{"internal/store/logfile", []string{"internal/store"}, "one implementation of it"},
+	{"internal/store/records", []string{"internal/store"}, "JSON below a prefix; knows no record"},
 }
 
 // wireLibraries are the libraries that one package alone may import, so that what they get wrong is worked around in one place.

@@ -1,4 +1,4 @@
-package daemon
+package records
 
 import (
 	"context"
@@ -12,19 +12,19 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// saveWait is how long a save is waited for: a disk that works needs milliseconds, and one that hangs must not hold up what is not lost
+// SaveWait is how long a save is waited for: a disk that works needs milliseconds, and one that hangs must not hold up what is not lost
 // without it.
-const saveWait = time.Second
+const SaveWait = time.Second
 
-// Why a save has not ended in time: errSaving if the value is stored later, errHung if it is not.
+// Why a save has not ended in time: ErrSaving if the value is stored later, ErrHung if it is not.
 var (
-	errHung   = errors.New("the disk does not respond")
-	errSaving = fmt.Errorf("%w: it is stored later", errHung)
+	ErrHung   = errors.New("the disk does not respond")
+	ErrSaving = fmt.Errorf("%w: it is stored later", ErrHung)
 )
 
-// A saver stores values that nobody has to wait for, such as the serials of zones: what comes while a commit is under way is gathered
+// A Saver stores values that nobody has to wait for, such as the serials of zones: what comes while a commit is under way is gathered
 // for the next one. It is safe for concurrent use.
-type saver struct {
+type Saver struct {
 	store store.Store
 
 	mu      sync.Mutex
@@ -40,10 +40,11 @@ type save struct {
 	err  error         // then
 }
 
-func newSaver(s store.Store) *saver { return &saver{store: s} }
+// NewSaver returns a saver into s.
+func NewSaver(s store.Store) *Saver { return &Saver{store: s} }
 
-// save stores ops, and waits for that a moment. The error is that of the store, or errSaving.
-func (s *saver) save(ops ...store.Op) error {
+// Save stores ops, and waits for that a moment. The error is that of the store, or ErrSaving.
+func (s *Saver) Save(ops ...store.Op) error {
 	pending, left := s.begin(ops)
 	timer := time.NewTimer(left)
 	defer timer.Stop()
@@ -51,12 +52,12 @@ func (s *saver) save(ops ...store.Op) error {
 	case <-pending.done:
 		return pending.err
 	case <-timer.C:
-		return errSaving
+		return ErrSaving
 	}
 }
 
 // begin adds ops to the next commit, and returns it and how long to wait for it.
-func (s *saver) begin(ops []store.Op) (*save, time.Duration) {
+func (s *Saver) begin(ops []store.Op) (*save, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.next == nil {
@@ -70,11 +71,11 @@ func (s *saver) begin(ops []store.Op) (*save, time.Duration) {
 		s.running, s.began = true, time.Now()
 		go s.run()
 	}
-	return pending, saveWait - time.Since(s.began)
+	return pending, SaveWait - time.Since(s.began)
 }
 
 // run commits until nothing is gathered.
-func (s *saver) run() {
+func (s *Saver) run() {
 	for {
 		s.mu.Lock()
 		now := s.next
@@ -92,8 +93,8 @@ func (s *saver) run() {
 	}
 }
 
-// flush waits until all is stored, or was tried.
-func (s *saver) flush() {
+// Flush waits until all is stored, or was tried.
+func (s *Saver) Flush() {
 	pending, _ := s.begin(nil)
 	<-pending.done
 }

@@ -1,4 +1,4 @@
-package daemon
+package records
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// readRecords calls take for each record below a prefix of the store, JSON, with its key without the prefix. Those that cannot be decoded,
+// Read calls take for each record below a prefix of the store, JSON, with its key without the prefix. Those that cannot be decoded,
 // and those that take returns an error for, count as lost.
-func readRecords[T any](ctx context.Context, s store.Store, prefix string, take func(key string, record T) error) error {
+func Read[T any](ctx context.Context, s store.Store, prefix string, take func(key string, record T) error) error {
 	var bad store.Undecodable
 	err := s.Scan(ctx, prefix, func(key string, value []byte) error {
 		var record T
