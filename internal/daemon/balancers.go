@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/records"
 	"github.com/bootlab/bootlab/lbproxy"
@@ -141,13 +142,13 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 const MetricBalancerBackends = "bootlab_balancer_backends"
 
 // newBalancerCollector counts backends.
-func newBalancerCollector(s *served) *collector {
+func newBalancerCollector(s *served) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricBalancerBackends, "Backends of a balancer: up, down (healthy once, and not now), new (never healthy), drained.", []string{"balancer", "state"}, nil)
-	return &collector{[]*prometheus.Desc{desc}, func(set gauge) {
+	return metrics.NewGauges(func(set metrics.Gauge) {
 		for _, b := range s.balancers() {
 			for state, n := range map[string]int{"up": b.Up, "down": b.Down, "new": b.New, "drained": b.Drained} {
 				set(desc, float64(n), b.Name, state)
 			}
 		}
-	}}
+	}, desc)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -200,10 +201,10 @@ func (w *diskWatch) conditions() (all []api.Condition) {
 const MetricConditions = "bootlab_conditions"
 
 // newConditionCollector counts conditions.
-func newConditionCollector(conditions func() []api.Condition) *collector {
+func newConditionCollector(conditions func() []api.Condition) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricConditions,
 		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved addresses that others use, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
-	return &collector{[]*prometheus.Desc{desc}, func(set gauge) {
+	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[[2]string]int{}
 		for _, k := range api.ConditionKinds() {
 			n[[2]string{k, "ok"}], n[[2]string{k, "failed"}] = 0, 0
@@ -218,5 +219,5 @@ func newConditionCollector(conditions func() []api.Condition) *collector {
 		for labels, count := range n {
 			set(desc, float64(count), labels[:]...)
 		}
-	}}
+	}, desc)
 }

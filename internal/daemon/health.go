@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
@@ -418,11 +419,11 @@ const MetricServerUp = "bootlab_server_up"
 const MetricServerDescriptors = "bootlab_server_descriptors"
 
 // newServerCollector counts the servers that serve.
-func newServerCollector(states func() []api.Server, shares descriptors.Shares) *collector {
+func newServerCollector(states func() []api.Server, shares descriptors.Shares) *metrics.Gauges {
 	label := []string{"server"}
 	up := prometheus.NewDesc(MetricServerUp, "Whether the server serves all that it should: 1, else 0.", label, nil)
 	files := prometheus.NewDesc(MetricServerDescriptors, "File descriptors that the server may use for connections, transfers and requests. process_max_fds is the limit of all.", label, nil)
-	return &collector{[]*prometheus.Desc{up, files}, func(set gauge) {
+	return metrics.NewGauges(func(set metrics.Gauge) {
 		for server, n := range map[string]int{
 			serverTFTP: shares.TFTP(), serverDNS: shares.DNS(), serverHTTP: shares.HTTP(), serverAdmin: shares.Admin, serverLB: shares.Balancers(),
 		} {
@@ -435,5 +436,5 @@ func newServerCollector(states func() []api.Server, shares descriptors.Shares) *
 			}
 			set(up, serves, s.Name)
 		}
-	}}
+	}, up, files)
 }

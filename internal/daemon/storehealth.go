@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 )
 
@@ -234,14 +235,14 @@ const (
 )
 
 // newStoreCollector reads the state of the store.
-func newStoreCollector(w *storeWatch) *collector {
+func newStoreCollector(w *storeWatch) *metrics.Gauges {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	degraded := desc(MetricStoreDegraded, "1 while /readyz says that the store is degraded, else 0.")
 	synced := desc(MetricStoreSynced, "Time of the last write to the state file that is on disk, in seconds since 1970; 0 before the first.")
 	freeBytes := desc(MetricStoreFreeBytes, "Free space of the state folder's file system.")
 	freeInodes := desc(MetricStoreFreeInodes, "Free inodes of the state folder's file system.")
 	lost := desc(MetricStoreLosses, "Losses of stored changes that no admin has accepted.")
-	return &collector{[]*prometheus.Desc{degraded, synced, freeBytes, freeInodes, lost}, func(set gauge) {
+	return metrics.NewGauges(func(set metrics.Gauge) {
 		s := w.status()
 		set(degraded, float64(min(1, len(s.Causes))))
 		at := 0.0
@@ -255,5 +256,5 @@ func newStoreCollector(w *storeWatch) *collector {
 		losses := len(w.losses)
 		w.mu.Unlock()
 		set(lost, float64(losses))
-	}}
+	}, degraded, synced, freeBytes, freeInodes, lost)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/records"
 )
@@ -173,9 +174,9 @@ func (s vipRecords) Delete(_ context.Context, a netip.Addr) error {
 const MetricAddresses = "bootlab_addresses"
 
 // newVIPCollector counts the addresses.
-func newVIPCollector(h *vip.Holder) *collector {
+func newVIPCollector(h *vip.Holder) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
-	return &collector{[]*prometheus.Desc{desc}, func(set gauge) {
+	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[vip.Phase]int{}
 		for _, s := range h.States() {
 			n[s.Phase]++
@@ -183,5 +184,5 @@ func newVIPCollector(h *vip.Holder) *collector {
 		for _, p := range vip.Phases() {
 			set(desc, float64(n[p]), string(p))
 		}
-	}}
+	}, desc)
 }
