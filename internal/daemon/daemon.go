@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
@@ -132,12 +133,12 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := d.buildServers(ctx); err != nil {
 		return err
 	}
-	watch, err := d.putInForce(ctx, user)
+	watcher, err := d.putInForce(ctx, user)
 	if err != nil {
 		return err
 	}
 	d.reportState(ctx)
-	return d.tasks(watch).run(ctx, d.panics, d.health, d.log, d.ready, d.stopping)
+	return d.tasks(watcher).run(ctx, d.panics, d.health, d.log, d.ready, d.stopping)
 }
 
 // newDaemon returns a daemon with what needs neither a lab nor a file.
@@ -264,7 +265,7 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 }
 
 // putInForce opens the listeners of the servers, drops root, and makes the servers answer from the lab. It returns what watches the lab file from now on.
-func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watcher, error) {
+func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.Watcher, error) {
 	snap := d.current.Load()
 	change, err := d.stage(snap)
 	if err != nil {
@@ -277,14 +278,14 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watcher
 	if d.confined, err = confineTo(snap.Lab, d.cfg, d.log); err != nil {
 		return nil, err
 	}
-	watch, err := newWatcher(d.cfg.Lab, func() []string { return d.current.Load().DNS.Files() }, d.log)
+	watcher, err := watch.New(d.cfg.Lab, func() []string { return d.current.Load().DNS.Files() }, d.log)
 	if err != nil {
 		return nil, err
 	}
 	change.commit()
 	d.handover.closeOthers()
 	d.reloadMetrics.Applied(snap.Gen, len(snap.Lab.Hosts), snap.At)
-	return watch, nil
+	return watcher, nil
 }
 
 // newBus makes the bus that all servers send their events to.

@@ -10,6 +10,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -139,16 +140,16 @@ func (d *Daemon) currentWarnings(s *snapshot.Snapshot) []string {
 }
 
 // watch follows the lab's files, and the interfaces and addresses of this machine, until ctx ends.
-func (d *Daemon) watch(ctx context.Context, w *watcher) error {
+func (d *Daemon) watch(ctx context.Context, w *watch.Watcher) error {
 	changes, err := links.Open()
 	if err != nil {
 		d.log.Warn("no notifications of interfaces: their state is polled", "err", err)
 	}
 	defer changes.Close()
-	return w.run(ctx, d.reloadBecause, d.look, changes.Changed())
+	return w.Run(ctx, d.reloadBecause, d.look, changes.Changed())
 }
 
-// look is called every lookEvery, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces,
+// look is called once a second, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces,
 // logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
 func (d *Daemon) look() bool {
 	d.state.watch(d.log)

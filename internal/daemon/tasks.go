@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/daemon/watchdog"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )
@@ -28,10 +29,10 @@ type task struct {
 type tasks []*task
 
 // tasks lists what runs. It is stopped from the top, and the order has its reasons.
-func (d *Daemon) tasks(watch *watcher) tasks {
+func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 	all := tasks{
 		// No reload any more.
-		{name: "watch", run: func(ctx context.Context) error { return d.watch(ctx, watch) }},
+		{name: "watch", run: func(ctx context.Context) error { return d.watch(ctx, watcher) }},
 		// Client connections drain while everything else still answers.
 		{name: serverLB, server: true, run: d.lb.Serve},
 		// No connection is left that would break.

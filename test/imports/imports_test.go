@@ -63,6 +63,7 @@ var rules = []rule{
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/host/regular", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 	{"internal/daemon/watchdog", []string{"tftpd"}, "asks servers as clients do; of TFTP only the file that its self-test asks for"},
+	{"internal/daemon/watch", []string{"internal/host/inotify", "internal/host/regular"}, "looks at files; reads no lab"},
 
 	{"internal/firmware", nil, "files that are embedded"},
 
@@ -76,6 +77,7 @@ var rules = []rule{
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
 	{"internal/host/freshfile", []string{"internal/host/regular", "internal/lab"}, "reads files again when they change; of the lab only where the key of a certificate is"},
 	{"internal/host/hostheader", []string{"internal/host/links", "internal/lab"}, "looks at a request; of the lab only the names and addresses of the appliance"},
+	{"internal/host/inotify", nil, "asks the operating system alone"},
 	{"internal/host/links", nil, "asks the operating system alone"},
 	{"internal/host/logins", nil, "counts tries; knows no password"},
 	{"internal/host/memory", nil, "asks the operating system alone"},

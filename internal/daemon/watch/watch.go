@@ -1,4 +1,4 @@
-package daemon
+package watch
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bootlab/bootlab/internal/host/inotify"
 	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
@@ -25,12 +26,12 @@ const (
 	maxOpen = 10 * time.Second
 )
 
-// A watcher reports when the lab may have changed: a file was written, or SIGHUP came.
-type watcher struct {
+// A Watcher reports when the lab may have changed: a file was written, or SIGHUP came.
+type Watcher struct {
 	path    string
 	others  func() []string // files that belong to the lab beside the lab file: zone files
 	targets []string        // of those of them that are links: a resolv.conf is often one, and its target is what changes
-	files   *folderWatch
+	files   *inotify.Watch
 	written map[string]time.Time // files that are open and were written, and when last
 	hup     chan os.Signal
 	dirs    map[string]os.FileInfo // what is watched
@@ -38,18 +39,18 @@ type watcher struct {
 	log     *slog.Logger
 }
 
-// newWatcher watches the folder of the lab file, or the lab's folder itself, and the folders of the other files that belong to the
+// New watches the folder of the lab file, or the lab's folder itself, and the folders of the other files that belong to the
 // lab: folders, not files, because editors replace files by renaming.
-func newWatcher(path string, others func() []string, log *slog.Logger) (*watcher, error) {
+func New(path string, others func() []string, log *slog.Logger) (*Watcher, error) {
 	path, err := filepath.Abs(path) // then all notifications have absolute names
 	if err != nil {
 		return nil, fmt.Errorf("watch the lab file: %w", err)
 	}
-	files, err := newFolderWatch()
+	files, err := inotify.Open()
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", path, err)
 	}
-	w := &watcher{path: path, others: others, files: files, written: map[string]time.Time{}, hup: make(chan os.Signal, 1), log: log}
+	w := &Watcher{path: path, others: others, files: files, written: map[string]time.Time{}, hup: make(chan os.Signal, 1), log: log}
 	signal.Notify(w.hup, syscall.SIGHUP)
 	if err := w.watch(); err != nil {
 		w.close()
@@ -60,14 +61,14 @@ func newWatcher(path string, others func() []string, log *slog.Logger) (*watcher
 
 // watch begins to watch the folders that the lab is in now. A folder of other files that cannot be watched is no error: SIGHUP and a
 // change of the lab file read them too.
-func (w *watcher) watch() error {
+func (w *Watcher) watch() error {
 	var labDirs []string
 	labDirs, w.ofLab = where(w.path)
 	w.dirs = map[string]os.FileInfo{}
 	for i, dir := range w.folders(labDirs) {
 		info, err := regular.Stat(dir)
 		if err == nil {
-			err = w.files.add(dir)
+			err = w.files.Add(dir)
 		}
 		w.dirs[dir] = info
 		switch {
@@ -83,7 +84,7 @@ func (w *watcher) watch() error {
 }
 
 // folders adds the folders of other files that exist, and of what those that are links point to.
-func (w *watcher) folders(dirs []string) []string {
+func (w *Watcher) folders(dirs []string) []string {
 	others := w.others()
 	w.targets = w.targets[:0]
 	for _, name := range others {
@@ -101,22 +102,22 @@ func (w *watcher) folders(dirs []string) []string {
 }
 
 // changed reports whether a file belongs to the lab. It asks the kernel nothing: other files of the folder may be written all the time.
-func (w *watcher) changed(name string) bool {
+func (w *Watcher) changed(name string) bool {
 	return w.ofLab(name) || slices.Contains(w.others(), name) || slices.Contains(w.targets, name)
 }
 
 // note takes a notification, and reports whether the lab may have changed. A file that is written is of no use until it is closed;
 // one that was moved here, or linked, is whole.
-func (w *watcher) note(e notification) bool {
+func (w *Watcher) note(e inotify.Event) bool {
 	switch {
-	case e.what&unix.IN_Q_OVERFLOW != 0:
+	case e.What&unix.IN_Q_OVERFLOW != 0:
 		w.log.Warn("notifications of changed files were lost: reading the lab, since it may have changed")
-	case !w.changed(e.name):
+	case !w.changed(e.Name):
 		return false
-	case e.what&unix.IN_MODIFY != 0 || e.what&unix.IN_CREATE != 0 && isNewFile(e.name):
-		w.written[e.name] = time.Now()
+	case e.What&unix.IN_MODIFY != 0 || e.What&unix.IN_CREATE != 0 && isNewFile(e.Name):
+		w.written[e.Name] = time.Now()
 	default:
-		delete(w.written, e.name)
+		delete(w.written, e.Name)
 	}
 	return true
 }
@@ -128,7 +129,7 @@ func isNewFile(name string) bool {
 }
 
 // halfWritten returns for how long a file of the lab may still be half written; 0: none is.
-func (w *watcher) halfWritten() (left time.Duration) {
+func (w *Watcher) halfWritten() (left time.Duration) {
 	for name, at := range w.written {
 		if rest := maxOpen - time.Since(at); rest > 0 {
 			left = max(left, rest)
@@ -179,7 +180,7 @@ func wayTo(path string) (names []string) {
 
 // replaced watches again, and returns true, when a watched folder was replaced by another of the same name. The kernel reports
 // changes of the old one only.
-func (w *watcher) replaced() bool {
+func (w *Watcher) replaced() bool {
 	var dirs []string
 	dirs, w.ofLab = where(w.path)
 	dirs = w.folders(dirs)
@@ -200,18 +201,18 @@ func (w *watcher) replaced() bool {
 	return true
 }
 
-func (w *watcher) close() {
+func (w *Watcher) close() {
 	signal.Stop(w.hup)
-	w.files.close()
+	w.files.Close()
 }
 
 // lookEvery is how often the lab's folders and the interfaces are checked, beside notifications. To look costs a few system calls,
 // and, unlike notifications, misses nothing when the kernel's queue overflows.
 const lookEvery = time.Second
 
-// run calls reload after every change, one at a time, until ctx ends. Only SIGHUP does not wait until what is written was closed. found
+// Run calls reload after every change, one at a time, until ctx ends. Only SIGHUP does not wait until what is written was closed. found
 // reports whether an interface has its address now; it is called every lookEvery, and when changed has a value: interfaces have changed.
-func (w *watcher) run(ctx context.Context, reload func(why string), found func() bool, changed <-chan struct{}) error {
+func (w *Watcher) Run(ctx context.Context, reload func(why string), found func() bool, changed <-chan struct{}) error {
 	defer w.close()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -244,7 +245,7 @@ func (w *watcher) run(ctx context.Context, reload func(why string), found func()
 			if found() {
 				readWhole("an interface has got its address")
 			}
-		case e := <-w.files.events:
+		case e := <-w.files.Events():
 			if w.note(e) {
 				timer.Reset(settle)
 			}

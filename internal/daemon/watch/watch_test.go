@@ -1,4 +1,4 @@
-package daemon
+package watch
 
 import (
 	"context"
@@ -184,13 +184,13 @@ func TestZoneFileChanges(t *testing.T) {
 // watched watches path and other files, and sends for each reload.
 func watched(t *testing.T, path string, others ...string) <-chan string {
 	t.Helper()
-	w, err := newWatcher(path, func() []string { return others }, slog.New(slog.DiscardHandler))
+	w, err := New(path, func() []string { return others }, slog.New(slog.DiscardHandler))
 	must(t, err)
 	reloads, ended := make(chan string), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(ended)
-		_ = w.run(ctx, func(why string) {
+		_ = w.Run(ctx, func(why string) {
 			select {
 			case reloads <- why:
 			case <-ctx.Done():
@@ -244,7 +244,7 @@ func TestOtherFilesOfTheFolder(t *testing.T) {
 	must(t, os.WriteFile(path, nil, 0o644))
 	must(t, os.WriteFile(zone, nil, 0o644))
 	others := []string{zone, filepath.Join(dir, "missing.zone")}
-	w, err := newWatcher(path, func() []string { return others }, slog.New(slog.DiscardHandler))
+	w, err := New(path, func() []string { return others }, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer w.close()
 	for name, want := range map[string]bool{"lab.yaml": true, "a.zone": true, "noise.log": false} {
