@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/daemon/completion"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
@@ -33,7 +34,7 @@ const (
 type clusters struct {
 	*Daemon
 	updating    sync.Mutex // held while a record is changed and stored
-	completions *completions
+	completions *completion.Asker
 
 	mu      sync.Mutex
 	records map[string]cluster.Record
@@ -52,7 +53,7 @@ type action struct {
 
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
-	c := &clusters{Daemon: d, completions: newCompletions(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
+	c := &clusters{Daemon: d, completions: completion.New(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
 	err := records.Read(ctx, d.store, clusterKey, func(name string, r cluster.Record) error {
 		c.records[name], c.phases.stored[name] = r, r.Phase
 		maps.Copy(c.stages.stored, r.Stages)
@@ -120,7 +121,7 @@ func (c *clusters) askBootstrap(ctx context.Context, doing *sync.WaitGroup, cl *
 		}
 	}
 	if needed && len(serving) > 0 {
-		c.completions.ask(ctx, doing, cl, serving)
+		c.completions.Ask(ctx, doing, cl, serving)
 	}
 }
 
@@ -227,7 +228,7 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 			o.Boot.System = fromImage(h) && s.Last.Kind == event.DHCPAck && s.Last.Client == event.ClientOS
 		}
 		if h.Role == lab.RoleBootstrap {
-			o.Reported, o.ReportError = c.completions.of(cl, time.Now())
+			o.Reported, o.ReportError = c.completions.Of(cl, time.Now())
 		}
 		c.mu.Lock()
 		if a := c.actions[h.Name]; a != nil {

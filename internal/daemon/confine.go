@@ -14,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/store/identity"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -170,7 +171,7 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 		add(c.Pos, c.Key, c.Path)
 	}
 	for _, c := range l.Clusters {
-		for _, path := range kubeconfigFiles(c.Kubeconfig) {
+		for _, path := range load.KubeconfigFiles(c.Kubeconfig) {
 			add(c.Pos, "clusters."+c.Name+".kubeconfig", path)
 		}
 	}

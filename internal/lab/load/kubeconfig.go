@@ -217,3 +217,12 @@ func (r *resolver) checkKubeconfigs() {
 		}
 	}
 }
+
+// KubeconfigFiles returns the files that a kubeconfig is made from, itself first: it alone if it cannot be read.
+func KubeconfigFiles(path string) []string {
+	k, err := ReadKubeconfig(path)
+	if err != nil {
+		return []string{path}
+	}
+	return k.Files
+}

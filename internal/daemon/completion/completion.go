@@ -1,4 +1,4 @@
-package daemon
+package completion
 
 import (
 	"context"
@@ -22,76 +22,69 @@ import (
 )
 
 const (
-	completionPath  = "/api/v1/namespaces/kube-system/configmaps/bootstrap" // openshift-install waits for the same one
-	completionEvery = 5 * time.Second
-	completionFor   = 4 * completionEvery // an answer counts: what was said before a reinstallation says nothing about it
-	completionLimit = 10 * time.Second    // for one answer
-	completionDial  = 2 * time.Second     // for one machine
-	completionSize  = 1 << 20             // bytes of an answer
+	configMap   = "/api/v1/namespaces/kube-system/configmaps/bootstrap" // openshift-install waits for the same one
+	askEvery    = 5 * time.Second
+	answerAge   = 4 * askEvery     // an answer counts: what was said before a reinstallation says nothing about it
+	answerLimit = 10 * time.Second // for one answer
+	dialLimit   = 2 * time.Second  // for one machine
+	answerSize  = 1 << 20          // bytes of an answer
 )
 
-// completions are what the API servers of clusters with a kubeconfig say of their bootstrap. They are asked while the bootstrap machine is
+// An Asker has what the API servers of clusters with a kubeconfig say of their bootstrap. They are asked while the bootstrap machine is
 // needed and a machine of the cluster serves its API.
-type completions struct {
+type Asker struct {
 	log   *slog.Logger
 	files *freshfile.Cache[string, *load.Kubeconfig] // by path
 
 	mu      sync.Mutex
-	answers map[string]*completion // by cluster
+	answers map[string]*answer // by cluster
 }
 
-// A completion is the last answer of one cluster.
-type completion struct {
+// An answer is the last one of a cluster.
+type answer struct {
 	busy  bool
 	asked time.Time
 	value cluster.Completion
 	err   string
 }
 
-func newCompletions(log *slog.Logger) *completions {
-	return &completions{log: log, files: freshfile.New(log, kubeconfigFiles, load.ReadKubeconfig), answers: map[string]*completion{}}
+// New returns an asker that has asked nobody yet.
+func New(log *slog.Logger) *Asker {
+	return &Asker{log: log, files: freshfile.New(log, load.KubeconfigFiles, load.ReadKubeconfig), answers: map[string]*answer{}}
 }
 
-// kubeconfigFiles returns the files that a kubeconfig is made from, itself first.
-func kubeconfigFiles(path string) []string {
-	k, err := load.ReadKubeconfig(path)
-	if err != nil {
-		return []string{path}
-	}
-	return k.Files
-}
-
-// of returns what a cluster says of its bootstrap, and why it says nothing.
-func (c *completions) of(cl *lab.Cluster, now time.Time) (cluster.Completion, string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.answers[cl.Name]
-	if cl.Kubeconfig == "" || last == nil || now.Sub(last.asked) > completionFor {
+// Of returns what a cluster says of its bootstrap, and why it says nothing.
+func (a *Asker) Of(cl *lab.Cluster, now time.Time) (cluster.Completion, string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := a.answers[cl.Name]
+	if cl.Kubeconfig == "" || last == nil || now.Sub(last.asked) > answerAge {
 		return cluster.NotReported, ""
 	}
 	return last.value, last.err
 }
 
-// ask asks a cluster through the first of its machines that accepts a connection, if the last answer is old.
-func (c *completions) ask(ctx context.Context, asking *sync.WaitGroup, cl *lab.Cluster, machines []netip.Addr) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.answers[cl.Name]
+// Ask asks a cluster through the first of its machines that accepts a connection, if the last answer is old. It returns at once; asking
+// waits for the answer.
+func (a *Asker) Ask(ctx context.Context, asking *sync.WaitGroup, cl *lab.Cluster, machines []netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := a.answers[cl.Name]
 	if last == nil {
-		last = &completion{}
-		c.answers[cl.Name] = last
+		last = &answer{}
+		a.answers[cl.Name] = last
 	}
-	if last.busy || time.Since(last.asked) < completionEvery {
+	if last.busy || time.Since(last.asked) < askEvery {
 		return
 	}
 	last.busy = true
 	asking.Go(func() {
-		value, err := c.askNow(ctx, cl, machines)
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		value, err := a.askNow(ctx, cl, machines)
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		text := errorText(err)
 		if text != "" && text != last.err {
-			c.log.Warn("bootstrap ConfigMap cannot be read: the bootstrap machine leaves once its own check fails", "cluster", cl.Name, "err", err)
+			a.log.Warn("bootstrap ConfigMap cannot be read: the bootstrap machine leaves once its own check fails", "cluster", cl.Name, "err", err)
 		}
 		last.busy, last.asked, last.value, last.err = false, time.Now(), value, text
 	})
@@ -104,19 +97,19 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-func (c *completions) askNow(ctx context.Context, cl *lab.Cluster, machines []netip.Addr) (cluster.Completion, error) {
-	k, err := c.files.Get(cl.Kubeconfig)
+func (a *Asker) askNow(ctx context.Context, cl *lab.Cluster, machines []netip.Addr) (cluster.Completion, error) {
+	k, err := a.files.Get(cl.Kubeconfig)
 	if err != nil {
 		return cluster.NotReported, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, completionLimit)
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	return askAPIServer(ctx, k, cl, machines)
 }
 
 // askAPIServer reads the ConfigMap kube-system/bootstrap. That there is none is an answer: the bootstrap writes it last.
 func askAPIServer(ctx context.Context, k *load.Kubeconfig, cl *lab.Cluster, machines []netip.Addr) (cluster.Completion, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.Server.JoinPath(completionPath).String(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.Server.JoinPath(configMap).String(), nil)
 	if err != nil {
 		return cluster.NotReported, err
 	}
@@ -153,7 +146,7 @@ func readCompletion(resp *http.Response) (cluster.Completion, error) {
 		Kind, Reason, Message string
 		Data                  map[string]string
 	}
-	err := json.NewDecoder(io.LimitReader(resp.Body, completionSize)).Decode(&object)
+	err := json.NewDecoder(io.LimitReader(resp.Body, answerSize)).Decode(&object)
 	switch {
 	case resp.StatusCode == http.StatusOK && err == nil && object.Kind == "ConfigMap":
 		if object.Data["status"] == "complete" {
@@ -174,7 +167,7 @@ func readCompletion(resp *http.Response) (cluster.Completion, error) {
 // dialMachines connects to the first of the machines that accepts where the name is one of the cluster's own, which this machine need not
 // be able to look up.
 func dialMachines(cl *lab.Cluster, machines []netip.Addr) func(ctx context.Context, network, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: completionDial}
+	d := net.Dialer{Timeout: dialLimit}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		name, port, err := net.SplitHostPort(address)
 		own := strings.EqualFold(name, "api."+cl.Domain) || strings.EqualFold(name, "api-int."+cl.Domain)

@@ -1,4 +1,4 @@
-package daemon
+package completion
 
 import (
 	"encoding/base64"
@@ -81,7 +81,7 @@ func TestCompletion(t *testing.T) {
 	t.Parallel()
 	server := newAPIAnswers(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	c := newCompletions(slog.New(slog.DiscardHandler))
+	c := New(slog.New(slog.DiscardHandler))
 	cl := &lab.Cluster{Name: "prod", Domain: "prod.lab.test", Kubeconfig: path}
 	dead := netip.MustParseAddr("127.0.0.99") // of loopback: refuses
 	machines := []netip.Addr{dead, netip.MustParseAddr("127.0.0.1")}
@@ -132,22 +132,22 @@ func TestCompletionAges(t *testing.T) {
 	server.answer(200, `{"kind":"ConfigMap","data":{"status":"complete"}}`)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	server.kubeconfig(t, path, "secret", true)
-	c := newCompletions(slog.New(slog.DiscardHandler))
+	c := New(slog.New(slog.DiscardHandler))
 	cl := &lab.Cluster{Name: "prod", Domain: "prod.lab.test", Kubeconfig: path}
 	var asking sync.WaitGroup
-	c.ask(t.Context(), &asking, cl, []netip.Addr{netip.MustParseAddr("127.0.0.1")})
+	c.Ask(t.Context(), &asking, cl, []netip.Addr{netip.MustParseAddr("127.0.0.1")})
 	asking.Wait()
 	server.answer(500, "")
-	c.ask(t.Context(), &asking, cl, []netip.Addr{netip.MustParseAddr("127.0.0.1")}) // too early: not asked
+	c.Ask(t.Context(), &asking, cl, []netip.Addr{netip.MustParseAddr("127.0.0.1")}) // too early: not asked
 	asking.Wait()
 	now := time.Now()
-	if got, why := c.of(cl, now); got != cluster.Complete || why != "" {
+	if got, why := c.Of(cl, now); got != cluster.Complete || why != "" {
 		t.Errorf("now: %v, %q", got, why)
 	}
-	if got, _ := c.of(cl, now.Add(completionFor+time.Second)); got != cluster.NotReported {
+	if got, _ := c.Of(cl, now.Add(answerAge+time.Second)); got != cluster.NotReported {
 		t.Errorf("later: %v", got)
 	}
-	if got, _ := c.of(&lab.Cluster{Name: "prod"}, now); got != cluster.NotReported {
+	if got, _ := c.Of(&lab.Cluster{Name: "prod"}, now); got != cluster.NotReported {
 		t.Errorf("without a kubeconfig: %v", got)
 	}
 }
