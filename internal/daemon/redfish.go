@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
+	"github.com/bootlab/bootlab/internal/daemon/media"
 	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/virt"
@@ -23,13 +24,16 @@ const (
 func (d *Daemon) newRedfish(s *servers) (*redfish.Service, error) {
 	contained := d.panics.Server(serverRedfish)
 	inForce := func() *lab.Lab { return d.current.Load().Lab }
-	media := newMediaLoader(s.virt, contained, func(at netip.AddrPort) error { return mediaAddress(inForce(), at) })
+	loader := media.New(s.virt, contained, func(at netip.AddrPort) error {
+		l := inForce()
+		return media.CheckAddress(l.Appliance.Admin, func(a netip.Addr) bool { return hostheader.OwnAddr(l, a) }, at)
+	})
 	own := func(host string, port uint16) bool {
 		l := inForce()
 		return hostheader.Own(l, l.Redfish.Listen, host, port)
 	}
 	return redfish.New(redfish.Config{Connections: redfishConnections}, redfish.Deps{
-		Lab: inForce, Machines: &metal{d: d, virt: s.virt, media: media},
+		Lab: inForce, Machines: &metal{d: d, virt: s.virt, media: loader},
 		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Own: own, Certificate: d.redfishCertificate, Panics: contained,
 	})
 }
@@ -38,7 +42,7 @@ func (d *Daemon) newRedfish(s *servers) (*redfish.Service, error) {
 type metal struct {
 	d     *Daemon
 	virt  *virt.Server
-	media *mediaLoader
+	media *media.Loader
 }
 
 // List implements redfish.Machines.
@@ -150,14 +154,14 @@ func (m *metal) SetBoot(ctx context.Context, name string, b redfish.Boot) error 
 
 // Insert implements redfish.Machines.
 func (m *metal) Insert(ctx context.Context, name string, i redfish.Image) error {
-	return forRedfish(m.media.insert(ctx, name, i, m.d.current.Load().Lab.Redfish.MaxMedia))
+	return forRedfish(m.media.Insert(ctx, name, i, m.d.current.Load().Lab.Redfish.MaxMedia))
 }
 
 // Eject implements redfish.Machines.
 func (m *metal) Eject(ctx context.Context, name string) error {
 	err := m.virt.EjectMedia(context.WithoutCancel(ctx), name)
 	if err == nil {
-		m.media.forgetEnded(name)
+		m.media.ForgetEnded(name)
 	}
 	return forRedfish(err)
 }

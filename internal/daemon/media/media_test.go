@@ -1,4 +1,4 @@
-package daemon
+package media
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func TestMediaRefused(t *testing.T) {
 		}
 	}))
 	defer files.Close()
-	m := newMediaLoader(nil, nil, func(netip.AddrPort) error { return nil })
+	m := New(nil, nil, func(netip.AddrPort) error { return nil })
 	for url, want := range map[string]string{
 		files.URL + "/to-file": "unsupported protocol scheme",
 		files.URL + "/loop":    "more than 5 redirects",
@@ -58,7 +58,7 @@ func TestMediaAddressRefused(t *testing.T) {
 	defer open.Close()
 	at := netip.MustParseAddrPort(closed.Listener.Addr().String())
 	errClosed := errors.New("refused by the test")
-	m := newMediaLoader(nil, nil, func(a netip.AddrPort) error {
+	m := New(nil, nil, func(a netip.AddrPort) error {
 		if a.Port() == at.Port() {
 			return errClosed
 		}
@@ -77,15 +77,15 @@ func TestMediaAddressRefused(t *testing.T) {
 // TestMediaAddress: media come neither from this machine itself nor from the links that it is on, except from bootlab's own HTTP server.
 func TestMediaAddress(t *testing.T) {
 	t.Parallel()
-	l := &lab.Lab{Networks: []*lab.Network{{Address: netip.MustParseAddr("192.0.2.1")}}}
-	l.Appliance.Admin = lab.Listen{netip.AddrPortFrom(netip.Addr{}, 9680), netip.MustParseAddrPort("198.51.100.1:9681")}
+	admin := lab.Listen{netip.AddrPortFrom(netip.Addr{}, 9680), netip.MustParseAddrPort("198.51.100.1:9681")}
+	own := func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.1") }
 	for text, allowed := range map[string]bool{
 		"127.0.0.1:80": false, "127.1.2.3:8080": false, "[::1]:8080": false, "[::ffff:127.0.0.1]:80": false, "0.0.0.0:80": false, "[::]:80": false,
 		"169.254.169.254:80": false, "[fe80::1]:80": false, "[fe80::1%eth0]:80": false, "[::ffff:169.254.1.1]:80": false,
 		"192.0.2.1:9680": false, "[::ffff:192.0.2.1]:9680": false, "198.51.100.1:9681": false,
 		"192.0.2.1:8080": true, "192.0.2.2:9680": true, "198.51.100.1:80": true, "[2001:db8::1]:443": true,
 	} {
-		err := mediaAddress(l, netip.MustParseAddrPort(text))
+		err := CheckAddress(admin, own, netip.MustParseAddrPort(text))
 		if (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "may not be downloaded from") {
 			t.Errorf("%s: %v, allowed: want %t", text, err, allowed)
 		}

@@ -1,4 +1,4 @@
-package daemon
+package media
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
-	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/virt"
@@ -23,14 +22,14 @@ import (
 
 // Limits of the download of a virtual medium.
 const (
-	mediaStall     = time.Minute // without a byte
-	mediaTime      = 30 * time.Minute
-	mediaRedirects = 5
-	mediaKnown     = 5 * time.Minute // that a result is kept for a client that did not wait for it
+	stallLimit   = time.Minute // without a byte
+	timeLimit    = 30 * time.Minute
+	maxRedirects = 5
+	knownFor     = 5 * time.Minute // that a result is kept for a client that did not wait for it
 )
 
-// A mediaLoader downloads virtual media, straight into the storage pools of their hypervisors.
-type mediaLoader struct {
+// A Loader downloads virtual media, straight into the storage pools of their hypervisors.
+type Loader struct {
 	virt *virt.Server
 	http *http.Client
 
@@ -54,33 +53,33 @@ type insertion struct {
 func (i *insertion) outdated() bool {
 	select {
 	case <-i.done:
-		return time.Since(i.ended) > mediaKnown
+		return time.Since(i.ended) > knownFor
 	default:
 		return false
 	}
 }
 
-// newMediaLoader returns a loader that connects to no address for which allowed returns an error.
-func newMediaLoader(v *virt.Server, p *panics.Server, allowed func(netip.AddrPort) error) *mediaLoader {
-	return &mediaLoader{virt: v, panics: p, flying: map[string]*insertion{}, http: &http.Client{
-		Transport: newMediaTransport(allowed),
+// New returns a loader that connects to no address for which allowed returns an error.
+func New(v *virt.Server, p *panics.Server, allowed func(netip.AddrPort) error) *Loader {
+	return &Loader{virt: v, panics: p, flying: map[string]*insertion{}, http: &http.Client{
+		Transport: newTransport(allowed),
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
-			if len(via) > mediaRedirects {
-				return fmt.Errorf("more than %d redirects", mediaRedirects)
+			if len(via) > maxRedirects {
+				return fmt.Errorf("more than %d redirects", maxRedirects)
 			}
 			return nil
 		},
 	}}
 }
 
-// A mediaTransport sends requests to servers themselves, whose addresses it checks, or to the proxy of the environment, whose address
+// A transport sends requests to servers themselves, whose addresses it checks, or to the proxy of the environment, whose address
 // may be any.
-type mediaTransport struct{ direct, proxied *http.Transport }
+type transport struct{ direct, proxied *http.Transport }
 
-func newMediaTransport(allowed func(netip.AddrPort) error) *mediaTransport {
+func newTransport(allowed func(netip.AddrPort) error) *transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	proxied := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: mediaStall,
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: stallLimit,
 		DisableKeepAlives: true, DisableCompression: true,
 	}
 	checked := *dialer
@@ -93,20 +92,20 @@ func newMediaTransport(allowed func(netip.AddrPort) error) *mediaTransport {
 	}
 	direct := proxied.Clone()
 	direct.Proxy, direct.DialContext = nil, checked.DialContext
-	return &mediaTransport{direct: direct, proxied: proxied}
+	return &transport{direct: direct, proxied: proxied}
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t *mediaTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if proxy, err := t.proxied.Proxy(r); err != nil || proxy != nil {
 		return t.proxied.RoundTrip(r)
 	}
 	return t.direct.RoundTrip(r)
 }
 
-// mediaAddress returns why media may not be downloaded from an address: who may insert them shall not reach what only this machine, or its
-// neighbours, may.
-func mediaAddress(l *lab.Lab, at netip.AddrPort) error {
+// CheckAddress returns why media may not be downloaded from an address: who may insert them shall not reach what only this machine, or its
+// neighbours, may. admin is where the admin API listens, and own reports whether an address is this machine's.
+func CheckAddress(admin lab.Listen, own func(netip.Addr) bool, at netip.AddrPort) error {
 	addr := at.Addr().Unmap().WithZone("")
 	what := ""
 	switch {
@@ -114,8 +113,8 @@ func mediaAddress(l *lab.Lab, at netip.AddrPort) error {
 		what = "loopback"
 	case addr.IsLinkLocalUnicast():
 		what = "a link-local address"
-	case slices.ContainsFunc(l.Appliance.Admin, func(a netip.AddrPort) bool {
-		return a.Port() == at.Port() && (a.Addr() == addr || hostheader.OwnAddr(l, addr))
+	case slices.ContainsFunc(admin, func(a netip.AddrPort) bool {
+		return a.Port() == at.Port() && (a.Addr() == addr || own(addr))
 	}):
 		what = "the admin API of the appliance"
 	default:
@@ -124,9 +123,9 @@ func mediaAddress(l *lab.Lab, at netip.AddrPort) error {
 	return fmt.Errorf("media may not be downloaded from %s (%s)", what, at)
 }
 
-// insert downloads an image into the CD drive of a host. It goes on when the client does not wait any longer, and a client that asks
+// Insert downloads an image into the CD drive of a host. It goes on when the client does not wait any longer, and a client that asks
 // for the same again gets the result.
-func (m *mediaLoader) insert(ctx context.Context, host string, i redfish.Image, most lab.Size) error {
+func (m *Loader) Insert(ctx context.Context, host string, i redfish.Image, most lab.Size) error {
 	m.mu.Lock()
 	now := m.flying[host]
 	if now == nil || now.outdated() {
@@ -143,7 +142,7 @@ func (m *mediaLoader) insert(ctx context.Context, host string, i redfish.Image, 
 		select {
 		case <-now.done:
 			m.forget(host, now)
-			return m.insert(ctx, host, i, most)
+			return m.Insert(ctx, host, i, most)
 		default:
 			return fmt.Errorf("insert %s: another image is being downloaded for %s: %w", redacted(i.URL), host, virt.ErrBusy)
 		}
@@ -157,7 +156,7 @@ func (m *mediaLoader) insert(ctx context.Context, host string, i redfish.Image, 
 	}
 }
 
-func (m *mediaLoader) forget(host string, i *insertion) {
+func (m *Loader) forget(host string, i *insertion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.flying[host] == i {
@@ -165,8 +164,8 @@ func (m *mediaLoader) forget(host string, i *insertion) {
 	}
 }
 
-// forgetEnded forgets the result of an insertion that was not asked for: its image was ejected since.
-func (m *mediaLoader) forgetEnded(host string) {
+// ForgetEnded forgets the result of an insertion that was not asked for: its image was ejected since.
+func (m *Loader) ForgetEnded(host string) {
 	m.mu.Lock()
 	i := m.flying[host]
 	m.mu.Unlock()
@@ -181,8 +180,8 @@ func (m *mediaLoader) forgetEnded(host string) {
 }
 
 // load downloads an image of at most most bytes.
-func (m *mediaLoader) load(ctx context.Context, host string, i redfish.Image, most lab.Size) error {
-	ctx, cancel := context.WithTimeout(ctx, mediaTime)
+func (m *Loader) load(ctx context.Context, host string, i redfish.Image, most lab.Size) error {
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL, nil)
 	if err != nil {
@@ -208,7 +207,7 @@ func (m *mediaLoader) load(ctx context.Context, host string, i redfish.Image, mo
 	case resp.ContentLength > int64(most):
 		return fmt.Errorf("download %s: it has %d bytes, more than redfish.max_media (%d)", redacted(i.URL), resp.ContentLength, most)
 	}
-	stall := time.AfterFunc(mediaStall, cancel)
+	stall := time.AfterFunc(stallLimit, cancel)
 	defer stall.Stop()
 	return m.virt.InsertMedia(ctx, host, redacted(i.URL), &stalling{resp.Body, stall}, uint64(resp.ContentLength))
 }
@@ -232,7 +231,7 @@ type stalling struct {
 func (s *stalling) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
 	if n > 0 {
-		s.timer.Reset(mediaStall)
+		s.timer.Reset(stallLimit)
 	}
 	return n, err
 }
