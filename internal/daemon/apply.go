@@ -16,6 +16,7 @@ import (
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/daemon/confinement"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
@@ -30,9 +31,9 @@ import (
 func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confinement, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
 	l, err := load.Lab(path, load.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
 	if err != nil {
-		return nil, explainOutside(confined, err)
+		return nil, confinement.Explain(confined, err)
 	}
-	if err := outside(confined, l); err != nil {
+	if err := confinement.Outside(confined, l); err != nil {
 		return nil, err
 	}
 	l.Warnings = slices.Concat(l.Warnings, networkWarnings(l), unreadable(l, open))

@@ -21,6 +21,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/daemon/confinement"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/confine"
@@ -275,7 +276,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.W
 	if err := dropPrivileges(user, snap.Lab); err != nil {
 		return nil, err
 	}
-	if d.confined, err = confineTo(snap.Lab, d.cfg, d.log); err != nil {
+	if d.confined, err = confinement.Apply(snap.Lab, d.cfg.Lab, d.cfg.Firmware, d.log); err != nil {
 		return nil, err
 	}
 	watcher, err := watch.New(d.cfg.Lab, func() []string { return d.current.Load().DNS.Files() }, d.log)

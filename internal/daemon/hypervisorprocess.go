@@ -4,10 +4,24 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/bootlab/bootlab/internal/daemon/confinement"
+	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/importer"
 	"github.com/bootlab/bootlab/virt"
 )
+
+// HypervisorProcess makes this process the one of a hypervisor, if a daemon has started it for that, and does not return then.
+// The program that Config.Program names calls it first of all.
+func HypervisorProcess() { virt.HypervisorProcess() }
+
+// hypervisorPaths returns what the process of a hypervisor may open; nil: no limit.
+func (d *Daemon) hypervisorPaths(uri string) *confine.Paths {
+	if d.confined == nil || !d.current.Load().Lab.Appliance.Confine {
+		return nil
+	}
+	return confinement.Hypervisor(uri)
+}
 
 // ReadMachines reads the domains, networks and volumes of the hypervisor at a libvirt URI, without a daemon. program calls
 // HypervisorProcess first of all.

@@ -1,4 +1,4 @@
-package daemon
+package confinement
 
 import (
 	"errors"
@@ -16,17 +16,16 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/store/identity"
-	"github.com/bootlab/bootlab/virt"
 )
 
-// confineTo confines the process to what a daemon with this lab opens and does, unless the lab says otherwise. Everything that
-// needs more was done before.
-func confineTo(l *lab.Lab, cfg Config, log *slog.Logger) (*confine.Confinement, error) {
+// Apply confines the process to what a daemon with this lab opens and does, unless the lab says otherwise. Everything that needs more was
+// done before. labPath is the lab file, and firmware the folder of network boot programs; empty: none.
+func Apply(l *lab.Lab, labPath, firmware string, log *slog.Logger) (*confine.Confinement, error) {
 	if !l.Appliance.Confine {
 		log.Warn("appliance.confine is off: the process may open every file of its user and make every system call")
 		return confine.Off("appliance.confine is off"), nil
 	}
-	c, err := confine.Apply(confinePaths(l, cfg))
+	c, err := confine.Apply(paths(l, labPath, firmware))
 	if err != nil {
 		return nil, fmt.Errorf("%w: set appliance.confine to off to start without", err)
 	}
@@ -34,22 +33,22 @@ func confineTo(l *lab.Lab, cfg Config, log *slog.Logger) (*confine.Confinement, 
 	return c, nil
 }
 
-// confinePaths returns what a daemon with this lab opens after its start. They are folders where they can be: a file that is
+// paths returns what a daemon with this lab opens after its start. They are folders where they can be: a file that is
 // replaced by another of its name, as resolv.conf is, is a new file for the kernel.
-func confinePaths(l *lab.Lab, cfg Config) confine.Paths {
+func paths(l *lab.Lab, labPath, firmware string) confine.Paths {
 	a := l.Appliance
 	p := confine.Paths{
 		Execute: append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"}, filepath.SplitList(os.Getenv("PATH"))...), // ssh, ipmitool, libvirt
-		Read:    slices.Concat(systemFolders(), homeFolders(os.Getenv("HOME")), around(cfg.Lab), around(a.Files)),
-		Write:   []string{a.State, identity.BesideLab(cfg.Lab)},
+		Read:    slices.Concat(systemFolders(), homeFolders(os.Getenv("HOME")), around(labPath), around(a.Files)),
+		Write:   []string{a.State, identity.BesideLab(labPath)},
 		Remove:  []string{filepath.Dir(a.AdminSocket)}, // it is removed at the end
 		Devices: []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"},
 	}
 	if self, err := os.Executable(); err == nil {
 		p.Execute = append(p.Execute, self)
 	}
-	if cfg.Firmware != "" {
-		p.Read = append(p.Read, cfg.Firmware)
+	if firmware != "" {
+		p.Read = append(p.Read, firmware)
 	}
 	for _, f := range namedFiles(l) {
 		p.Read = append(p.Read, filepath.Dir(f.path))
@@ -62,16 +61,9 @@ func confinePaths(l *lab.Lab, cfg Config) confine.Paths {
 	return p
 }
 
-// HypervisorProcess makes this process the one of a hypervisor, if a daemon has started it for that, and does not return then.
-// The program that Config.Program names calls it first of all.
-func HypervisorProcess() { virt.HypervisorProcess() }
-
-// hypervisorPaths returns what the process of a hypervisor opens: programs such as ssh, and the keys of the daemon's user. Not the
-// lab, its files and the state.
-func (d *Daemon) hypervisorPaths(uri string) *confine.Paths {
-	if d.confined == nil || !d.current.Load().Lab.Appliance.Confine {
-		return nil
-	}
+// Hypervisor returns what the process of a hypervisor opens: programs such as ssh, and the keys of the daemon's user. Not the lab, its files
+// and the state.
+func Hypervisor(uri string) *confine.Paths {
 	p := &confine.Paths{
 		Execute: append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"}, filepath.SplitList(os.Getenv("PATH"))...),
 		Read:    slices.Concat(systemFolders(), homeFolders(os.Getenv("HOME"))),
@@ -211,8 +203,8 @@ func filesOfURI(uri string) []string {
 // whatToDo ends the errors about files that the running daemon cannot open.
 const whatToDo = "is outside the folders that the running daemon is confined to: restart it to open this one too (systemctl restart bootlab), or move it below a folder of the lab"
 
-// outside returns an error if l names files that the running daemon cannot open. c may be nil: no limit.
-func outside(c *confine.Confinement, l *lab.Lab) error {
+// Outside returns an error if l names files that the running daemon cannot open. c may be nil: no limit.
+func Outside(c *confine.Confinement, l *lab.Lab) error {
 	if c == nil {
 		return nil
 	}
@@ -225,8 +217,8 @@ func outside(c *confine.Confinement, l *lab.Lab) error {
 	return problems.Err()
 }
 
-// explainOutside adds to an error of reading the lab what to do where the confinement caused it. c may be nil: no limit.
-func explainOutside(c *confine.Confinement, err error) error {
+// Explain adds to an error of reading the lab what to do where the confinement caused it. c may be nil: no limit.
+func Explain(c *confine.Confinement, err error) error {
 	var at *fs.PathError
 	if c == nil || !errors.Is(err, fs.ErrPermission) || !errors.As(err, &at) || !c.Outside(at.Path) {
 		return err
