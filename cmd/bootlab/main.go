@@ -140,6 +140,8 @@ func root() *cobra.Command {
 		dnsCommand(o),
 	)
 	sayUsage(cmd)
+	completeArguments(cmd, o)
+	_ = cmd.MarkPersistentFlagFilename("lab", "yaml", "yml") // it is there
 	cmd.InitDefaultHelpCmd()
 	helps, _, _ := cmd.Find([]string{"help"}) // it is there
 	helps.RunE = helpOf

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,17 +115,24 @@ func oneByOne[T, D any](cmd *cobra.Command, o *options, all []T, do func(T) (D, 
 
 func hostsCommand(o *options) *cobra.Command {
 	var unknown bool
-	known := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Host, error) {
-		return c.Hosts(cmd.Context())
+	known := ask(o, func(cmd *cobra.Command, c *api.Client, args []string) ([]api.Host, error) {
+		hosts, err := c.Hosts(cmd.Context())
+		if err != nil || len(args) == 0 {
+			return hosts, err
+		}
+		return hostsNamed(hosts, args)
 	}, hostsText)
 	discovered := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.DiscoveredMachine, error) {
 		return c.Discovered(cmd.Context())
 	}, unknownText)
 	cmd := &cobra.Command{
-		Use:   "hosts",
+		Use:   "hosts [HOST|CLUSTER...]",
 		Short: "Show the boot and install state of hosts, or unknown machines",
-		Args:  cobra.NoArgs,
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if unknown && len(args) > 0 {
+				return errors.New("--unknown takes no host: bootlab timeline MAC shows one unknown machine")
+			}
 			if unknown {
 				return discovered(cmd, args)
 			}
@@ -133,6 +141,44 @@ func hostsCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&unknown, "unknown", false, "show machines that are not in the lab file; bootlab adopt prints lab-file lines for one")
 	return cmd
+}
+
+// hostsNamed returns the hosts of these names (host, FQDN, MAC, address or cluster), each once, in the lab's order.
+func hostsNamed(hosts []api.Host, names []string) ([]api.Host, error) {
+	wanted := map[string]bool{}
+	for _, name := range names {
+		found := false
+		for _, h := range hosts {
+			if isNamed(&h, name) {
+				wanted[h.Name], found = true, true
+			}
+		}
+		if found {
+			continue
+		}
+		known := make([]string, len(hosts))
+		for i, h := range hosts {
+			known[i] = h.Name
+		}
+		hint := "bootlab hosts lists them"
+		if near := lab.Nearest(name, known); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return nil, fmt.Errorf("no host or cluster %q in the lab; %s", name, hint)
+	}
+	return slices.DeleteFunc(hosts, func(h api.Host) bool { return !wanted[h.Name] }), nil
+}
+
+func isNamed(h *api.Host, name string) bool {
+	name = strings.ToLower(name)
+	if name == strings.ToLower(h.Name) || name == strings.TrimSuffix(strings.ToLower(h.FQDN), ".") || name == strings.ToLower(h.Cluster) && name != "" {
+		return true
+	}
+	if mac, err := lab.ParseMAC(name); err == nil {
+		return slices.Contains(h.MACs, mac) || slices.ContainsFunc(h.NICs, func(n api.NIC) bool { return n.MAC == mac })
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && (h.IP == ip || slices.ContainsFunc(h.NICs, func(n api.NIC) bool { return n.IP == ip }))
 }
 
 func unknownText(cmd *cobra.Command, ms []api.DiscoveredMachine) error {
