@@ -43,6 +43,8 @@ func TestUsage(t *testing.T) {
 		{args: "vm list a", err: "1 argument is too many; usage: bootlab vm list"},
 		{args: "plan a b", err: "2 arguments are too many; usage: bootlab plan [HOST|ZONE]"},
 		{args: "plan --zones nope.example --lab " + contract, err: `no zone "nope.example" in lab telco; zones are 0.0.0.0.0.0.0.0.6.1.0.0.0.0.d.f.ip6.arpa., 16.168.192.in-addr.arpa.`},
+		{args: "check --strcit", err: "unknown flag: --strcit; did you mean --strict?"},
+		{args: "plan --sever x", err: "unknown flag: --sever; did you mean --server?"},
 		{args: "plan --nope", err: "unknown flag: --nope; see bootlab plan --help"},
 		{args: "plan --lab", err: "flag needs an argument: --lab; see bootlab plan --help"},
 		{args: "install", err: "HOST or CLUSTER is missing; usage: bootlab install HOST|CLUSTER..."},

@@ -184,7 +184,19 @@ func flagError(cmd *cobra.Command, err error) error {
 		f := invalid.GetFlag()
 		err = fmt.Errorf("--%s %q %s", f.Name, invalid.GetValue(), invalidValue(f, invalid))
 	}
+	if ok {
+		if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+	}
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+}
+
+// nearestFlag returns the flag of a command that name probably means; empty: none.
+func nearestFlag(cmd *cobra.Command, name string) string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return lab.Nearest(name, names)
 }
 
 // invalidValue says what is wrong with the value of a flag.
