@@ -105,7 +105,6 @@ func (h *http2) close() {
 
 // http2 reports whether a client begins with HTTP/2, as one that negotiated it or knows it of its own does.
 func (c *httpConn) http2() bool {
-	c.deadline.set(c.timeouts().Request)
 	for n := 1; n <= len(preface); n++ {
 		got, err := c.in.Peek(n)
 		if err != nil || string(got) != preface[:n] {
@@ -115,16 +114,16 @@ func (c *httpConn) http2() bool {
 	return true
 }
 
-// serveHTTP2 serves the requests of an HTTP/2 connection until it ends.
+// serveHTTP2 lets net/http serve the requests of an HTTP/2 connection, which it closes.
 func (c *httpConn) serveHTTP2() {
+	h := newHTTP2Conn(c)
 	if !c.busy.CompareAndSwap(false, true) {
+		_ = h.Close()
 		return
 	}
-	h := newHTTP2Conn(c)
 	h.use(0)
 	select {
 	case c.proxy.h2.accepted.conns <- h:
-		<-h.closed
 	case <-c.proxy.h2.accepted.done: // draining
 		_ = h.Close()
 	}

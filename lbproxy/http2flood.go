@@ -136,7 +136,6 @@ type http2Conn struct {
 	net.Conn
 	c      *httpConn
 	budget *controlBudget
-	closed chan struct{}
 	once   sync.Once
 	in     frameScanner // of what net/http reads, on one goroutine
 
@@ -163,13 +162,13 @@ func (h *http2Conn) use(requests int) {
 
 func newHTTP2Conn(c *httpConn) *http2Conn {
 	return &http2Conn{
-		Conn: c.conn, c: c, budget: c.proxy.h2.control.open(c.x.src.Addr()), closed: make(chan struct{}), away: make(chan struct{}), in: frameScanner{left: len(preface)},
+		Conn: c.conn, c: c, budget: c.proxy.h2.control.open(c.x.src.Addr()), away: make(chan struct{}), in: frameScanner{left: len(preface)},
 	}
 }
 
 // Read implements net.Conn.
 func (h *http2Conn) Read(b []byte) (int, error) {
-	n, err := h.c.in.Read(b)
+	n, err := h.read(b)
 	control, content := 0, 0
 	h.in.scan(b[:n], func(kind, flags byte, length int) {
 		if kind == frameHeaders {
@@ -195,6 +194,18 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 		h.mu.Unlock()
 	}
 	return n, err
+}
+
+// read reads what was read ahead, and then without a buffer of ours: net/http has its own.
+func (h *http2Conn) read(b []byte) (int, error) {
+	c := h.c
+	if c.in != nil && c.in.Buffered() == 0 {
+		c.giveBack()
+	}
+	if c.in != nil {
+		return c.in.Read(b)
+	}
+	return reading{c}.Read(b)
 }
 
 // goAway sends GOAWAY to a client that floods.
@@ -249,7 +260,7 @@ func (h *http2Conn) Write(b []byte) (int, error) {
 func (h *http2Conn) Close() error {
 	h.once.Do(func() {
 		h.c.proxy.h2.control.close(h.c.x.src.Addr())
-		close(h.closed)
+		h.c.close()
 	})
-	return h.Conn.Close()
+	return nil
 }

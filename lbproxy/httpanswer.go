@@ -82,7 +82,7 @@ func (c *httpConn) linger(octets int64) {
 	}
 	c.timeout = 0
 	c.deadline.set(lingerTime)
-	_, _ = io.CopyN(io.Discard, c.in, octets)
+	_, _ = io.CopyN(io.Discard, reading{c}, octets)
 }
 
 // fail answers a request that got no response, or breaks a response off.

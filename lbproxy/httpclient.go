@@ -19,8 +19,11 @@ type httpConn struct {
 	client   *clientConn
 	listener *activeListener // of the table when the connection came
 	session  *session
-	in       *bufio.Reader
-	out      []byte // not yet sent
+	first    [firstBytes]byte
+	ahead    []byte        // what was read and is not in in
+	memory   *httpMemory   // nil: it is between two requests
+	in       *bufio.Reader // of memory
+	out      []byte        // not yet sent
 	x        exchange
 	deadline deadline
 	timeout  time.Duration            // of each read; 0: none
@@ -31,15 +34,27 @@ type httpConn struct {
 	sent     atomic.Int64
 }
 
-// serve reads and answers requests until the connection ends.
+// firstBytes is how much of a request is read before the connection has memory for it: most requests are no longer.
+const firstBytes = 1 << 10
+
+// serve reads and answers requests until the connection ends, or is HTTP/2.
 func (c *httpConn) serve() {
-	defer c.close()
+	isHTTP2 := false
+	defer func() {
+		if !isHTTP2 {
+			c.close()
+		}
+	}()
 	defer c.proxy.contain(c.abort)
 	if c.listener.endsTLS && !c.handshake() {
 		return
 	}
-	memory := c.borrow()
-	if c.http2() {
+	c.ahead = c.client.prefix
+	c.received.Add(int64(len(c.ahead)))
+	if !c.await(true) {
+		return
+	}
+	if isHTTP2 = c.http2(); isHTTP2 {
 		c.serveHTTP2()
 		return
 	}
@@ -47,19 +62,15 @@ func (c *httpConn) serve() {
 		return // RFC 9113 section 3.4
 	}
 	c.serveHTTP1()
-	if c.x.stream == nil { // else a body may still be read from the connection
-		c.giveBack(memory)
-	}
+	c.giveBack()
 }
 
+// serveHTTP1 is serve, after the first bytes have come.
 func (c *httpConn) serveHTTP1() {
-	for first := true; c.await(first); first = false {
-		if !c.request() {
-			return
-		}
+	for c.busy.CompareAndSwap(false, true) && c.request() {
 		c.served.Store(true)
 		c.busy.Store(false)
-		if c.proxy.isDraining() {
+		if c.proxy.isDraining() || !c.await(false) {
 			return
 		}
 	}
@@ -73,7 +84,7 @@ func (c *httpConn) timeouts() lab.Timeouts {
 	return defaultTimeouts
 }
 
-// await waits for the first byte of the next request.
+// await waits for the first byte of the next request. The connection has no memory meanwhile.
 func (c *httpConn) await(first bool) bool {
 	limit := c.timeouts().KeepAlive
 	if first {
@@ -81,8 +92,21 @@ func (c *httpConn) await(first bool) bool {
 	}
 	c.timeout = 0
 	c.deadline.set(limit)
-	_, err := c.in.Peek(1)
-	return err == nil && c.busy.CompareAndSwap(false, true)
+	if c.in != nil && c.in.Buffered() == 0 {
+		c.giveBack()
+	}
+	if c.in != nil {
+		_, err := c.in.Peek(1)
+		return err == nil
+	}
+	if len(c.ahead) == 0 {
+		n, _ := reading{c}.Read(c.first[:])
+		if c.ahead = c.first[:n]; n == 0 {
+			return false
+		}
+	}
+	c.borrow()
+	return true
 }
 
 // request reads and answers one request. It reports whether another may follow.
@@ -192,16 +216,15 @@ func (c *httpConn) close() {
 // abort resets the connection, and with it what its request has at a backend. Its goroutine ends.
 func (c *httpConn) abort() { c.session.abort(nil) }
 
-// reading reads from a client: first the bytes that were read to route the connection.
+// reading reads from a client: first what was read ahead.
 type reading struct{ c *httpConn }
 
 // Read implements io.Reader.
 func (r reading) Read(b []byte) (int, error) {
 	c := r.c
-	if prefix := c.client.prefix; len(prefix) > 0 {
-		n := copy(b, prefix)
-		c.client.prefix = prefix[n:]
-		c.received.Add(int64(n))
+	if len(c.ahead) > 0 {
+		n := copy(b, c.ahead)
+		c.ahead = c.ahead[n:]
 		return n, nil
 	}
 	if c.timeout > 0 {
@@ -282,8 +305,8 @@ func (c *httpConn) stopReading(stop bool) {
 	_ = c.conn.SetReadDeadline(at)
 }
 
-// An httpMemory is what a connection in HTTP/1 needs for its requests. A later connection uses it again: it is most of what a short
-// connection would leave to the garbage collector.
+// An httpMemory is what a connection in HTTP/1 needs for a request. Others use it while it has none: it is most of what an idle
+// connection would keep, and a short one would leave to the garbage collector.
 type httpMemory struct {
 	in        *bufio.Reader
 	req, resp h1.Head
@@ -292,22 +315,27 @@ type httpMemory struct {
 }
 
 // borrow gives the connection memory, in which nothing of another connection can be seen.
-func (c *httpConn) borrow() *httpMemory {
+func (c *httpConn) borrow() {
 	m, ok := c.proxy.memory.Get().(*httpMemory)
 	if !ok {
 		m = &httpMemory{in: bufio.NewReaderSize(nil, clientBuffer)}
 	}
 	m.in.Reset(reading{c})
-	c.in, c.out, c.x.out, c.x.req, c.x.resp = m.in, m.toClient, m.toBackend, m.req, m.resp
-	return m
+	c.memory, c.in, c.out, c.x.out, c.x.req, c.x.resp = m, m.in, m.toClient, m.toBackend, m.req, m.resp
 }
 
-// giveBack takes the memory of a connection that has ended, unless a large head has made it large.
-func (c *httpConn) giveBack(m *httpMemory) {
-	m.toClient, m.toBackend, m.req, m.resp = c.out[:0], c.x.out[:0], c.x.req, c.x.resp
-	if cap(m.toClient)+cap(m.toBackend)+m.req.Size()+m.resp.Size() > 2*copyBuffer {
+// giveBack takes the memory of a connection that has no request, unless a large head has made it large.
+func (c *httpConn) giveBack() {
+	m := c.memory
+	if m == nil || c.x.stream != nil { // a body may still be read from the connection
 		return
 	}
+	m.toClient, m.toBackend, m.req, m.resp = c.out[:0], c.x.out[:0], c.x.req, c.x.resp
+	if cap(m.toClient)+cap(m.toBackend)+m.req.Size()+m.resp.Size() > 2*copyBuffer {
+		m.toClient, m.toBackend, m.req, m.resp = nil, nil, h1.Head{}, h1.Head{}
+	}
+	c.memory, c.in, c.out, c.x.out, c.x.req, c.x.resp = nil, nil, nil, nil, h1.Head{}, h1.Head{}
+	c.x.reqBody.Reset(nil, h1.NoBody, 0)
 	m.in.Reset(nil)
 	m.req.Reset()
 	m.resp.Reset()

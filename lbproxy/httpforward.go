@@ -270,6 +270,7 @@ func (x *exchange) tunnel() error {
 		return errClientGone
 	}
 	buffered, _ = c.in.Peek(c.in.Buffered())
+	buffered = append(buffered[:len(buffered):len(buffered)], c.ahead...)
 	if _, err := to.Write(buffered); err != nil {
 		return x.backendError(err)
 	}
