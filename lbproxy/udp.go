@@ -231,7 +231,10 @@ func (p *udpProxy) answer(ses *udpSession) {
 	case err != nil && err != errWouldBlock:
 		p.refused(ses, err, nil)
 		return
-	case err != nil || ses.oneWay():
+	case err != nil:
+		drainErrors(int(ses.fd)) // one that a send has reported
+		return
+	case ses.oneWay():
 		return
 	}
 	bytes := 0
@@ -245,6 +248,7 @@ func (p *udpProxy) answer(ses *udpSession) {
 	f.state.metrics.out.Add(float64(bytes))
 	f.state.metrics.datagramsOut.Add(float64(n))
 	ses.answered += n
+	ses.waits = p.now
 	ses.touch(p.now)
 	if ses.backend.state.succeeded() && ses.backend.state.mayReturn(p.s.deps.Now()) {
 		p.s.reinstate(ses.backend.health, ses.backend.state)
@@ -263,9 +267,8 @@ func (p *udpProxy) expire() {
 			continue
 		}
 		idle := p.now.Sub(ses.used)
-		if ses.awaits() && idle >= udpSilence && !ses.silent {
-			ses.silent = true
-			p.s.connectFailed(ses.backend, os.ErrDeadlineExceeded)
+		if ses.awaits() && p.now.Sub(ses.waits) >= udpSilence {
+			p.unanswered(ses)
 		}
 		if idle >= ses.frontend.Timeouts.Idle {
 			p.end(ses)
@@ -362,11 +365,23 @@ func connectUDP(to netip.AddrPort) (fileDescriptor, error) {
 	if err != nil {
 		return 0, err
 	}
+	// Without this, the kernel reports of ICMP only that a port is not open, and nothing of a machine that ARP does not find.
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+	if to.Addr().Unmap().Is6() {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+	}
 	if err := connectSocket(fd, to); err != nil {
 		_ = closeSocket(fd)
 		return 0, err
 	}
 	return fileDescriptor(fd), nil
+}
+
+// drainErrors drops the copies of errors that the kernel keeps (IP_RECVERR): with them, the socket is never idle for epoll(7).
+func drainErrors(fd int) {
+	for err := error(nil); err == nil; {
+		_, _, _, _, err = unix.Recvmsg(fd, nil, nil, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	}
 }
 
 // errWouldBlock says that a socket has nothing to receive, or no room to send.

@@ -202,6 +202,52 @@ func TestUDPSilent(t *testing.T) {
 	}
 }
 
+// TestUDPNoAnswers: a backend that answers none of several clients is ejected, also if they ask again after a second, as resolvers do, and
+// so reach another.
+func TestUDPNoAnswers(t *testing.T) {
+	t.Parallel()
+	mute, alive := serveUDP(t, "mute"), serveUDP(t, "alive")
+	mute.mute.Store(true)
+	b := udpBalancer(t, 1, mute, alive)
+	r := newTestServer(t, Config{Ejection: time.Hour}, b)
+	var clients []*net.UDPConn
+	for range 4 * ejectSilent {
+		clients = append(clients, udpClient(t, listenOf(b)))
+	}
+	start := time.Now()
+	for round := 0; len(r.recorder.of(event.BackendDown)) == 0; round++ {
+		if round == 100 {
+			t.Fatal("the backend that answers nothing is not ejected")
+		}
+		for _, c := range clients {
+			_, _ = c.Write([]byte("x"))
+		}
+		for end := time.Now().Add(udpRetry + 100*time.Millisecond); time.Now().Before(end) && len(r.recorder.of(event.BackendDown)) == 0; {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	t.Logf("ejected after %s", time.Since(start))
+}
+
+// TestUDPUnreachable: a machine that is cut off from its segment is noticed when ARP finds it no more, without checks or expected answers.
+func TestUDPUnreachable(t *testing.T) {
+	segment := netns.NewSegment(t, "10.150.0.1/24")
+	netns.Run(t, "sysctl", "-qw", "net.ipv4.neigh."+segment.Bridge+".retrans_time_ms=50")
+	alive := serveUDP(t, "alive")
+	b := udpBalancer(t, lab.AnyResponses, alive)
+	gone := netip.MustParseAddrPort("10.150.0.9:8000")
+	b.Backends = append(b.Backends, lab.Backend{Name: "gone", Addr: gone})
+	r := newTestServer(t, Config{Ejection: time.Hour}, b)
+	for range 4 {
+		if got := sendUDP(t, udpClient(t, listenOf(b)), "x", 20*time.Second); got != "alive x" {
+			t.Errorf("answered %q", got)
+		}
+	}
+	if down := r.recorder.of(event.BackendDown); len(down) == 0 || !strings.Contains(down[0].Err, "no route to host") {
+		t.Errorf("events of the machine that is gone: %v", down)
+	}
+}
+
 // TestUDPSource: answers leave from the address that the client has sent to, on a socket of all addresses, and with the client's port
 // where backends have none.
 func TestUDPSource(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -14,8 +15,9 @@ import (
 const (
 	// udpRetry is how long the first answer may take before a client's next datagram goes to another backend.
 	udpRetry = time.Second
-	// udpSilence is how long an answer may take until its absence counts against the backend.
-	udpSilence = 3 * time.Second
+	// udpSilence is how long an answer may take until its absence counts against the backend, or a client asks again: with ejectSilence, a
+	// backend that is cut off is ejected within three seconds.
+	udpSilence = 1500 * time.Millisecond
 	// udpKept is the size of a datagram that is kept until its answer, to be sent to another backend if the first refuses it.
 	udpKept = 2048
 )
@@ -30,7 +32,7 @@ type udpKey struct {
 }
 
 // A udpSession is what a client exchanges with one backend. It has a connected socket, so that no other datagrams reach the
-// client, and the kernel reports a backend that does not listen (ICMP port unreachable).
+// client, and the kernel reports a backend that does not listen (ICMP port unreachable), or whose machine is not found.
 type udpSession struct {
 	key      udpKey
 	fd       fileDescriptor
@@ -39,6 +41,7 @@ type udpSession struct {
 	backend  *backend
 	limit    *connlimit.Conn
 	used     time.Time // the last datagram
+	waits    time.Time // since when an answer is missing, where awaits is true
 	asked    int       // datagrams of the client
 	answered int
 	silent   bool       // was counted against the backend
@@ -96,6 +99,9 @@ func (p *udpProxy) forward(t *activeTable, f *frontend, sock *udpSocket, m datag
 	if ses == nil {
 		return
 	}
+	if !ses.awaits() {
+		ses.waits = p.now
+	}
 	ses.asked++
 	ses.touch(p.now)
 	if ses.asked == 1 && !ses.oneWay() && len(m.Data) <= udpKept {
@@ -115,9 +121,10 @@ func (p *udpProxy) keep(t *activeTable, f *frontend, ses *udpSession, client net
 	}
 	b := ses.backend
 	var tried []*backend
-	switch waits := f.Responses > 0 && ses.answered == 0 && ses.asked > 0 && p.now.Sub(ses.used) >= udpRetry; {
+	switch waits := ses.awaits() && ses.answered == 0 && p.now.Sub(ses.waits) >= udpRetry; {
 	case waits:
 		tried = slices.Concat(ses.tried, []*backend{b})
+		p.unanswered(ses)
 	case !b.health.down.Load() && !b.state.ejected.Load():
 		return ses
 	}
@@ -131,6 +138,14 @@ func (p *udpProxy) keep(t *activeTable, f *frontend, ses *udpSession, client net
 	}
 	p.end(ses)
 	return p.begin(t, f, ses.key, client, tried)
+}
+
+// unanswered counts the absence of an answer against the backend of a session, once.
+func (p *udpProxy) unanswered(ses *udpSession) {
+	if !ses.silent {
+		ses.silent = true
+		p.s.connectFailed(ses.backend, os.ErrDeadlineExceeded)
+	}
 }
 
 // oneWay returns the session, shared by all clients, of the backend whose turn it is and that is not in tried; nil: there is none.
@@ -264,6 +279,7 @@ func (p *udpProxy) flush() {
 // first datagram as long as it has no answer, go to another backend.
 func (p *udpProxy) refused(ses *udpSession, err error, unsent [][]byte) {
 	if p.s.countFault(err, ses.backend.Addr) {
+		drainErrors(int(ses.fd))
 		return
 	}
 	if ses.answered == 0 && len(ses.first) > 0 && ses.asked > len(unsent) {
@@ -284,7 +300,7 @@ func (p *udpProxy) refused(ses *udpSession, err error, unsent [][]byte) {
 	if next == nil {
 		return
 	}
-	next.asked, next.first, next.tried = len(unsent), ses.first, tried
+	next.asked, next.first, next.tried, next.waits = len(unsent), ses.first, tried, p.now
 	ses.frontend.state.metrics.retries.Inc()
 	for _, data := range unsent {
 		p.queue(next, data)
