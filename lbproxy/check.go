@@ -57,11 +57,7 @@ const checkDials = 3
 func (s *Server) dialCheck(ctx context.Context, target netip.AddrPort, pause time.Duration) (net.Conn, time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	results := make(chan dialResult, checkDials)
-	dial := func() {
-		start := time.Now()
-		conn, err := s.deps.Dial(ctx, target)
-		results <- dialResult{conn: conn, took: time.Since(start), err: err}
-	}
+	dial := func() { results <- s.dial(ctx, nil, target) }
 	go dial()
 	again := time.NewTicker(max(pause, time.Millisecond))
 	defer again.Stop()

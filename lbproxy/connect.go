@@ -79,14 +79,13 @@ func (s *Server) connectFrom(ctx context.Context, f *frontend, b *backend, d dia
 
 // connectFirst connects to b if that answers within its hedgeDelay. An error is for connectAfter.
 func (s *Server) connectFirst(ctx context.Context, f *frontend, b *backend, port uint16) (net.Conn, error) {
-	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, min(b.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
 	defer cancel()
-	conn, err := s.deps.Dial(ctx, b.at(port))
-	if err == nil {
-		s.dialed(b, time.Since(start))
+	result := s.dial(ctx, b, b.at(port))
+	if result.err == nil {
+		s.dialed(b, result.took)
 	}
-	return conn, err
+	return result.conn, result.err
 }
 
 // connectAfter goes on after the first connect to b, at start, ended with an error.
@@ -122,6 +121,13 @@ type dialResult struct {
 	conn    net.Conn
 	took    time.Duration
 	err     error
+}
+
+// dial connects to b, or for a check to no backend, at an address.
+func (s *Server) dial(ctx context.Context, b *backend, to netip.AddrPort) dialResult {
+	start := time.Now()
+	conn, err := s.deps.Dial(ctx, to)
+	return dialResult{b, conn, time.Since(start), err}
 }
 
 // A race dials backends for one client, each a hedgeDelay after the one before, until one answers.
@@ -203,9 +209,7 @@ func (r *race) dial(ctx context.Context, b *backend) {
 	r.dials++
 	go func() {
 		defer cancel()
-		start := time.Now()
-		conn, err := r.s.deps.Dial(ctx, b.at(r.port))
-		r.results <- dialResult{b, conn, time.Since(start), err}
+		r.results <- r.s.dial(ctx, b, b.at(r.port))
 	}()
 }
 
