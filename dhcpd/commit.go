@@ -275,22 +275,23 @@ const storeErrorEvery = time.Minute
 
 // storeErrors sums up changes that were not stored. The committer owns it.
 type storeErrors struct {
-	failed   int // since the last log line
-	total    int // since the store failed first
+	failed   int  // since the last log line of an error
+	total    int  // since the log last said that leases are stored
+	open     bool // the log says that they are not
 	loggedAt time.Time
 }
 
-// report takes the outcome of a batch and logs that the store fails, at most once a minute, and that it works again.
+// report takes the outcome of a batch and logs that the store fails, at most once a minute, and then that it works again. A disk that is
+// almost full does both in turn.
 func (e *storeErrors) report(log *slog.Logger, stored, failed int, why error, now time.Time) {
 	e.failed, e.total = e.failed+failed, e.total+failed
 	switch {
-	case e.total == 0:
-	case failed > 0 && (e.total == failed || now.Sub(e.loggedAt) >= storeErrorEvery):
+	case failed > 0 && now.Sub(e.loggedAt) >= storeErrorEvery:
 		log.Error("leases are not stored: new machines get no reply; reservations and renewals are answered", "changes", e.failed, keyErr, why)
-		e.failed, e.loggedAt = 0, now
-	case failed == 0 && stored > 0:
+		e.failed, e.open, e.loggedAt = 0, true, now
+	case failed == 0 && stored > 0 && e.open:
 		log.Info("leases are stored again", "not_stored", e.total)
-		*e = storeErrors{}
+		e.total, e.open = 0, false
 	}
 }
 

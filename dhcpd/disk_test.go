@@ -175,3 +175,31 @@ func TestKnownHostsAreAnsweredOnABrokenDisk(t *testing.T) {
 		})
 	}
 }
+
+// TestFlappingStoreIsLoggedOnceAMinute: a disk that is almost full fails and works in turn, every second. The log has an error and its end
+// once a minute, counts what was not stored in between, and ends with the truth.
+func TestFlappingStoreIsLoggedOnceAMinute(t *testing.T) {
+	t.Parallel()
+	var text bytes.Buffer
+	log, e, now := slog.New(slog.NewTextHandler(&text, nil)), storeErrors{}, time.Unix(1_000_000_000, 0)
+	for i := range 600 {
+		stored, failed, why := 3, 0, error(nil)
+		if i%2 == 0 {
+			stored, failed, why = 1, 2, syscall.ENOSPC
+		}
+		e.report(log, stored, failed, why, now)
+		now = now.Add(time.Second)
+	}
+	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+	if len(lines) != 20 {
+		t.Fatalf("%d lines in 10 minutes, want 20:\n%s", len(lines), text.String())
+	}
+	for i, want := range []string{`msg="leases are not stored`, `msg="leases are stored again" not_stored=2`, `changes=60 err="no space left on device"`, `msg="leases are stored again" not_stored=60`} {
+		if !strings.Contains(lines[i], want) {
+			t.Errorf("line %d: %s, want %s", i, lines[i], want)
+		}
+	}
+	if last := lines[len(lines)-1]; !strings.Contains(last, "stored again") {
+		t.Errorf("the disk works, and the log ends with %s", last)
+	}
+}

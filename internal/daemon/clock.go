@@ -21,13 +21,14 @@ func (l *persistentState) onWall(lease *leases.Lease) {
 
 // watchClock records when the wall clock was set.
 func (d *Daemon) watchClock(ctx context.Context) error {
-	failed := false
+	failed, warned := false, time.Time{}
 	for {
 		j, err := d.clock.Check(ctx, d.book.LastEnd)
 		if j.By != 0 {
 			d.bus.Record(event.Event{Kind: event.ClockJumped, Err: jumpText(d.clock, j)})
 		}
-		if err != nil && !failed && ctx.Err() == nil {
+		if err != nil && !failed && ctx.Err() == nil && time.Since(warned) >= reportEvery {
+			warned = time.Now()
 			d.log.Warn("the clock of leases is not stored: a jump of the system clock over a restart will not be noticed", "err", err)
 		}
 		failed = err != nil

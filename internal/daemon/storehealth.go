@@ -24,6 +24,8 @@ const (
 	slowSync = time.Second
 	// slowLasts is how long one slow write is reported.
 	slowLasts = time.Minute
+	// reportEvery is how often the log has the begin of one problem, if it comes and goes.
+	reportEvery = time.Minute
 	// minFreeBytes and minFreeInodes are what the file system of the state folder should have free: a compaction needs space for
 	// a second state file.
 	minFreeBytes  = 64 << 20
@@ -51,7 +53,7 @@ type storeWatch struct {
 	disk     diskState
 	losses   []logfile.Loss
 	began    time.Time // of the look in progress; zero: there is none
-	reported []storeProblem
+	reported []*loggedProblem
 }
 
 // A diskState is what a file system says of itself.
@@ -68,6 +70,15 @@ type storeProblem struct {
 	cause string    // a few words without names: /readyz is open to anyone
 	since time.Time // zero: not known
 	text  string    // for people: what happened, where, what to do
+}
+
+// A loggedProblem is one that the log has, or had less than a minute ago.
+type loggedProblem struct {
+	storeProblem
+	at    time.Time // of the line that it began
+	open  bool      // no line says that it ended
+	lasts bool
+	times int // that it began since that line
 }
 
 // newStoreWatch makes the watch, with a first look.
@@ -92,7 +103,7 @@ func (w *storeWatch) run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		go w.look() // not waited for: a system call on a disk that hangs cannot be ended
-		w.report()
+		w.report(time.Now(), w.problems())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -188,25 +199,46 @@ func (w *storeWatch) advice(err error) string {
 	}
 }
 
-// report logs problems that are new, and those that ended. It logs nothing while they stay the same.
-func (w *storeWatch) report() {
-	now := w.problems()
-	same := func(p storeProblem) func(storeProblem) bool {
-		return func(o storeProblem) bool {
-			return o.cause == p.cause && (p.cause != causeLost || o.since.Equal(p.since))
+// report logs problems that are new, and those that ended, each at most once a minute: a disk that is almost full fails and works in turn. It
+// logs nothing while they stay the same.
+func (w *storeWatch) report(now time.Time, ps []storeProblem) {
+	for _, p := range ps {
+		l := w.logged(p)
+		if !l.lasts {
+			l.lasts = true
+			l.times++
 		}
-	}
-	for _, p := range now {
-		if !slices.ContainsFunc(w.reported, same(p)) {
-			w.log.Error("state store is degraded", "cause", p.cause, "detail", p.text)
+		if l.open || now.Sub(l.at) < reportEvery {
+			continue
 		}
+		w.log.Error("state store is degraded", "cause", p.cause, "detail", p.text, "times", l.times)
+		l.open, l.at, l.times = true, now, 0
 	}
-	for _, p := range w.reported {
-		if !slices.ContainsFunc(now, same(p)) {
-			w.log.Info("state store: a problem has ended", "cause", p.cause)
+	w.reported = slices.DeleteFunc(w.reported, func(l *loggedProblem) bool {
+		if slices.ContainsFunc(ps, l.same) {
+			return false
 		}
+		if l.open {
+			w.log.Info("state store: a problem has ended", "cause", l.cause)
+		}
+		l.lasts, l.open = false, false
+		return now.Sub(l.at) >= reportEvery
+	})
+}
+
+// logged returns what the log has of a problem.
+func (w *storeWatch) logged(p storeProblem) *loggedProblem {
+	i := slices.IndexFunc(w.reported, func(l *loggedProblem) bool { return l.same(p) })
+	if i < 0 {
+		i = len(w.reported)
+		w.reported = append(w.reported, &loggedProblem{storeProblem: p})
 	}
-	w.reported = now
+	return w.reported[i]
+}
+
+// same reports whether two are one problem. Each loss is one of its own.
+func (p storeProblem) same(o storeProblem) bool {
+	return o.cause == p.cause && (p.cause != causeLost || o.since.Equal(p.since))
 }
 
 // status returns the state of the store for people.
