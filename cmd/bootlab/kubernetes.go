@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/content/clusterconfig"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -63,7 +63,7 @@ func (v *prepared) kubeadmFiles(l *lab.Lab, c *lab.Cluster, set *clusterconfig.K
 		}
 		for _, document := range paths[1:] {
 			runtime := set.Runtime(path.Base(document))
-			text, err := os.ReadFile(filepath.Join(l.Appliance.Files, filepath.FromSlash(paths[0])))
+			text, err := regular.Read(filepath.Join(l.Appliance.Files, filepath.FromSlash(paths[0])), regular.Small)
 			if runtime != "" && err == nil && !bytes.Contains(text, []byte(runtime)) {
 				warned[paths[0]] = true
 				v.warn("%s, which installs %s, does not mention %s, whose socket %s names", paths[0], h.Name, runtime, path.Base(document))

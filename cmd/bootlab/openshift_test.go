@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -159,6 +161,32 @@ func TestPrepareStream(t *testing.T) {
 	}
 	a := run(t.Context(), "openshift", "prepare", "--no-images", "--stream", elsewhere, installFolder(t, time.Now().Add(20*time.Hour), installConfig), "--lab", labOf(t, profile, byStream))
 	step{args: "--stream", out: []string{"4.18.json: put in place "}}.check(t, a)
+}
+
+// TestPrepareReadsFilesAlone: what is no file, or is larger than any document, ends the command with an error; it waits for no writer of a
+// FIFO and reads no file of any size into memory.
+func TestPrepareReadsFilesAlone(t *testing.T) {
+	t.Parallel()
+	large := filepath.Join(t.TempDir(), "4.18.json")
+	if err := errors.Join(os.WriteFile(large, nil, 0o600), os.Truncate(large, 16<<20)); err != nil {
+		t.Fatal(err)
+	}
+	const byStream = "images: {images/rhcos: {stream: rhcos.json}}\nprofiles: {rhcos: {os: coreos, kernel: images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs, "
+	path, dir := labOf(t, "profiles: {rhcos: {os: coreos, kernel: k, initrd: [i], rootfs: r, ", byStream), installFolder(t, time.Now().Add(20*time.Hour), installConfig)
+	step{args: "--stream", err: "nothing was copied", out: []string{"4.18.json", "more than"}}.check(t, run(t.Context(), "openshift", "prepare", "--no-images", "--stream", large, dir, "--lab", path))
+
+	at := filepath.Join(filepath.Dir(path), "files", "ignition", "bootstrap.ign")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), syscall.Mkfifo(at, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan answer, 1)
+	go func() { ended <- run(t.Context(), "openshift", "prepare", "--no-images", dir, "--lab", path) }()
+	select {
+	case a := <-ended:
+		step{args: "a FIFO in place", err: "is no regular file"}.check(t, a)
+	case <-time.After(30 * time.Second):
+		t.Error("the command waits for a writer of a FIFO")
+	}
 }
 
 // TestPreparePulls: the images of the release's stream are pulled into the lab's files.

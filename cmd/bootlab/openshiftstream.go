@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/content/images"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -34,7 +35,7 @@ func (v *prepared) stream(l *lab.Lab, c *lab.Cluster, name, dir string) {
 		}
 		return
 	}
-	text, err := os.ReadFile(name)
+	text, err := regular.Read(name, regular.Small)
 	if err != nil {
 		v.fail("%v", err)
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/bootlab/bootlab/internal/content/clusterconfig"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -131,7 +132,7 @@ func (p *prepare) put(cmd *cobra.Command, v *prepared) error {
 	var others []string
 	for i := range v.Copies {
 		c := &v.Copies[i]
-		have, err := os.ReadFile(c.To)
+		have, err := regular.Read(c.To, max(int64(len(c.text)), regular.Small))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			c.State = "new"

@@ -25,7 +25,7 @@ const anything = "*"
 
 // rules are in the order of the folders.
 var rules = []rule{
-	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/clusterconfig", "internal/content/images", "internal/daemon", "internal/daemon/doctor", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/clusterconfig", "internal/content/images", "internal/daemon", "internal/daemon/doctor", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/host/regular", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/links", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
@@ -50,7 +50,7 @@ var rules = []rule{
 	{"internal/boot/recipe", []string{"internal/boot/install", "internal/boot/syntax", "internal/lab"}, "renders scripts and documents; of install only the completion signals"},
 	{"internal/boot/syntax", []string{"internal/lab/load"}, "validates documents; of the loader only its reader of YAML"},
 
-	{"internal/content/images", []string{"internal/host/pause", "internal/lab"}, "downloads files; of the lab only what an image is"},
+	{"internal/content/images", []string{"internal/host/pause", "internal/host/regular", "internal/lab"}, "downloads files; of the lab only what an image is"},
 	{"internal/content/iso", nil, "writes images; knows no server"},
 	{"internal/content/clusterconfig", []string{"internal/host/regular", "internal/lab", "internal/lab/load"}, "compares the installers' files with a lab; of the loader only its reader of YAML"},
 	{"internal/content/mirror", []string{"internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/host/regular"
 
 	"golang.org/x/sys/unix"
 )
@@ -132,7 +133,7 @@ func makeFolder(dir string) error {
 
 // known reports whether the part is of this item, and from where.
 func (d *download) known() bool {
-	b, err := os.ReadFile(partOf(d.name) + ".json")
+	b, err := regular.Read(partOf(d.name)+".json", regular.Small)
 	return err == nil && json.Unmarshal(b, &d.origin) == nil && d.origin.SHA256 == d.item.SHA256 && d.origin.Validator != ""
 }
 

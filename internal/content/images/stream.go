@@ -11,13 +11,13 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -45,7 +45,7 @@ var ErrNotPulled = errors.New("not pulled yet")
 
 // Saved reads the documents that the last pull left beside the files: it makes no request.
 func Saved(_ context.Context, dir string, i *lab.Image) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(i.Path), streamName))
+	b, err := regular.Read(filepath.Join(dir, filepath.FromSlash(i.Path), streamName), maxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNotPulled
 	}
@@ -56,7 +56,7 @@ func Saved(_ context.Context, dir string, i *lab.Image) ([]byte, error) {
 func Fetch(client *http.Client) Source {
 	return func(ctx context.Context, _ string, i *lab.Image) ([]byte, error) {
 		if filepath.IsAbs(i.Stream) {
-			return os.ReadFile(i.Stream)
+			return regular.Read(i.Stream, maxDocument)
 		}
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, i.Stream, nil)
 		if err != nil {

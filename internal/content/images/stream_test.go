@@ -1,8 +1,11 @@
 package images
 
 import (
+	"errors"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,6 +34,26 @@ func TestStreamRefuses(t *testing.T) {
 	} {
 		if _, err := parseStream([]byte(text), coreos()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestStreamFilesAreBounded: a stream metadata document on disk is a regular file of a size like that of others.
+func TestStreamFilesAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	saved := filepath.Join(dir, "images/fcos", streamName)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(saved), 0o755), os.WriteFile(saved, nil, 0o600), os.Truncate(saved, maxDocument+1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Saved(t.Context(), dir, coreos()); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("Saved: %v", err)
+	}
+	given := coreos()
+	for at, want := range map[string]string{saved: "more than", os.DevNull: "is no regular file"} {
+		given.Stream = at
+		if _, err := Fetch(nil)(t.Context(), dir, given); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Fetch %s: %v, want %s", at, err, want)
 		}
 	}
 }
