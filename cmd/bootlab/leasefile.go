@@ -61,7 +61,7 @@ func exportLeases(cmd *cobra.Command, o *options, format leasefile.Format, subne
 	}
 	for i, l := range leases {
 		if l.Expires.Unix() >= never {
-			leases[i].Expires = time.Time{}
+			leases[i].Expires, leases[i].Never = time.Time{}, true
 		}
 		if format == leasefile.Kea && ids[l.Network] == 0 {
 			return fmt.Errorf("network %s has no subnet id: name the ids of Kea's configuration, --subnet-id %s=1", l.Network, l.Network)

@@ -53,6 +53,7 @@ func TestLeaseFiles(t *testing.T) {
 		step{args: "leases import " + write("odd", "hello"), err: "it is in no format that bootlab knows; --format names one of"},
 		step{args: "leases import --format kea " + from, err: "line 1: there is no column address; nothing was imported"},
 		step{args: "leases import " + write("cut", "1795359845 52:54:00:00:09:08 10.88.0.108 x *\n1795"), err: "line 2: 1 words, want 5"},
+		step{args: "leases import " + write("endless", "ip,mac,expires\n10.88.0.108,52:54:00:00:09:08,\n"), err: "endless: line 2: there is no expires: want a time such as 2026-11-22T15:04:05Z, or never; nothing was imported"},
 		step{args: "leases", not: []string{"10.88.0.108"}},
 	)
 	list := func() string { return h.run("leases", "export", "--format", "dnsmasq").out }

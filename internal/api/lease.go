@@ -24,6 +24,7 @@ type Lease struct {
 	State       LeaseState `json:"state,omitempty"` // empty: active
 	Since       time.Time  `json:"since,omitzero"`  // leased, or last renewed durably
 	Expires     time.Time  `json:"expires,omitzero"`
+	Never       bool       `json:"never,omitempty"`        // an active lease that does not end: it has no Expires
 	VendorClass string     `json:"vendor_class,omitempty"` // option 60
 	ClientID    string     `json:"client_id,omitempty"`    // option 61 in hexadecimal, with colons
 	RelayPort   string     `json:"relay_port,omitempty"`   // of the relay agent (option 82) that forwards for the client; empty: same segment

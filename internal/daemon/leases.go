@@ -101,6 +101,7 @@ func (f *firstLeases) cut() (page []api.Lease, next netip.Addr) {
 // whose range holds it.
 func leaseOf(l *lab.Lab, lease *leases.Lease, now time.Time) api.Lease {
 	a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, State: leaseState(lease, now), Since: lease.Start, Expires: lease.Expiry, VendorClass: lease.Vendor, RelayPort: lease.RelayPort}
+	a.Never = a.State == api.LeaseActive && a.Expires.IsZero()
 	h := l.HostByMAC(lease.MAC)
 	if h != nil {
 		a.Host = h.Name
@@ -154,6 +155,8 @@ func (c *adminBackend) Import(ctx context.Context, all []api.Lease, o api.Overwr
 			skipped.Kind, skipped.Reason = api.SkipExpired, "its state is expired"
 		case err != nil:
 			return done, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("client id %.60q of %s is not hexadecimal", l.ClientID, l.IP)}
+		case l.Never != l.Expires.IsZero():
+			return done, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the lease of %s has no expires and no \"never\": true, or both", l.IP), Hint: "want one of them"}
 		default:
 			imports = append(imports, &dhcpd.Import{Lease: leases.Lease{Addr: l.IP, MAC: l.MAC, Start: l.Since, Expiry: l.Expires, Hostname: l.Name, ClientID: id, Vendor: l.VendorClass, RelayPort: l.RelayPort}})
 			continue

@@ -22,7 +22,7 @@ func writeCSV(w io.Writer, leases []api.Lease) error {
 		return err
 	}
 	for _, l := range leases {
-		row := []string{l.IP.String(), l.MAC.String(), l.Name, string(l.State), timeText(l.Since), timeText(l.Expires), l.ClientID, l.VendorClass, l.RelayPort,
+		row := []string{l.IP.String(), l.MAC.String(), l.Name, string(l.State), timeText(l.Since), endText(l), l.ClientID, l.VendorClass, l.RelayPort,
 			l.Host, l.Network, l.Pool}
 		for i := range row {
 			row[i] = guard(row[i])
@@ -33,6 +33,16 @@ func writeCSV(w io.Writer, leases []api.Lease) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// never is the end of a lease that does not end.
+const never = "never"
+
+func endText(l api.Lease) string {
+	if l.Never {
+		return never
+	}
+	return timeText(l.Expires)
 }
 
 func timeText(t time.Time) string {
@@ -159,12 +169,16 @@ func csvLease(r *rows) (l api.Lease, notOurs *api.SkippedLease, err error) {
 	}
 	for name, t := range map[string]*time.Time{"since": &l.Since, "expires": &l.Expires} {
 		text := cell(name)
-		if text == "" {
+		switch {
+		case text == "":
+			continue
+		case text == never && name == "expires":
+			l.Never = true
 			continue
 		}
 		if *t, err = time.Parse(time.RFC3339, text); err != nil {
 			return l, nil, fmt.Errorf("%s %.60q is not a time such as 2026-11-22T15:04:05Z", name, text)
 		}
 	}
-	return l, nil, normalize(&l)
+	return l, nil, normalize(&l, "a time such as 2026-11-22T15:04:05Z, or never")
 }

@@ -56,7 +56,7 @@ func dnsmasqLease(fields []string) (l api.Lease, notOurs *api.SkippedLease, err 
 	if l.IP, l.MAC, notOurs, err = endpoints(fields[2], fields[1]); err != nil || notOurs != nil {
 		return l, notOurs, err
 	}
-	l.State, l.Expires = api.LeaseActive, unix(expires)
+	l.State, l.Expires, l.Never = api.LeaseActive, unix(expires), expires == 0
 	if fields[3] != "*" {
 		l.Name = label(fields[3])
 	}

@@ -108,7 +108,7 @@ func keaLease(r *rows) (l api.Lease, deleted bool, notOurs *api.SkippedLease, er
 	}
 	l.State = keaStates[state]
 	l.Name = label(strings.TrimSuffix(r.col("hostname"), "."))
-	if lifetime != keaInfinite {
+	if l.Never = lifetime == keaInfinite; !l.Never {
 		if expire > maxTime {
 			return l, false, nil, fmt.Errorf("expire %d is no time between 1970 and 2106", expire)
 		}

@@ -34,7 +34,7 @@ const MaxSize = 256 << 20
 
 // A File is what a lease file holds.
 type File struct {
-	Leases []api.Lease // by their order in the file; a zero Expires is never
+	Leases []api.Lease // by their order in the file; an active one has Expires or Never
 	// Skipped are lines that are no lease of an IPv4 address and an Ethernet MAC.
 	Skipped []api.SkippedLease
 }
@@ -163,35 +163,47 @@ func unix(seconds int64) time.Time {
 const maxTime = 1<<32 - 1
 
 func parseJSON(data []byte) (*File, error) {
-	f := &File{}
-	d := json.NewDecoder(bytes.NewReader(data))
-	if err := d.Decode(&f.Leases); err != nil {
-		return nil, fmt.Errorf("not a list of leases: %w", err)
+	f, d := &File{}, json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return nil, errors.New("not a list of leases")
+	}
+	for d.More() {
+		at := d.InputOffset()
+		var l api.Lease
+		if err := d.Decode(&l); err != nil {
+			return nil, fmt.Errorf("line %d: not a list of leases: %w", lineOf(data, at), err)
+		}
+		_, _, notOurs, err := endpoints(l.IP.String(), l.MAC.String())
+		if err == nil && notOurs == nil {
+			err = normalize(&l, `a time such as "2026-11-22T15:04:05Z", or "never": true`)
+		}
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", lineOf(data, at), err)
+		case notOurs != nil:
+			f.Skipped = append(f.Skipped, *notOurs)
+		default:
+			f.Leases = append(f.Leases, l)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, fmt.Errorf("line %d: not a list of leases: %w", lineOf(data, d.InputOffset()), err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the list of leases")
 	}
-	kept := f.Leases[:0]
-	for i, l := range f.Leases {
-		if err := normalize(&l); err != nil {
-			return nil, fmt.Errorf("lease %d: %w", i+1, err)
-		}
-		_, _, notOurs, err := endpoints(l.IP.String(), l.MAC.String())
-		if err != nil {
-			return nil, fmt.Errorf("lease %d: %w", i+1, err)
-		}
-		if notOurs != nil {
-			f.Skipped = append(f.Skipped, *notOurs)
-			continue
-		}
-		kept = append(kept, l)
-	}
-	f.Leases = kept
 	return f, nil
 }
 
-// normalize gives a lease of a file of ours the spelling that Write has.
-func normalize(l *api.Lease) (err error) {
+// lineOf returns the number of the line in which the next value of JSON stands.
+func lineOf(data []byte, at int64) int {
+	next := len(data) - len(bytes.TrimLeft(data[at:], " \t\r\n,"))
+	return 1 + bytes.Count(data[:next], []byte("\n"))
+}
+
+// normalize gives a lease of a file of ours the spelling that Write has. An active one has an end, or says that it has none: ends is what it
+// may say.
+func normalize(l *api.Lease, ends string) (err error) {
 	l.IP = l.IP.Unmap()
 	if l.ClientID, err = clientID(l.ClientID); err != nil {
 		return err
@@ -207,6 +219,12 @@ func normalize(l *api.Lease) (err error) {
 		if *t = t.UTC().Truncate(time.Second); t.Unix() < 0 || t.Unix() > maxTime {
 			return fmt.Errorf("%s is no time between 1970 and 2106", t.Format(time.RFC3339))
 		}
+	}
+	switch {
+	case l.Never && !l.Expires.IsZero():
+		return errors.New("there are expires and never: want one of them")
+	case l.Status() == api.LeaseActive && !l.Never && l.Expires.IsZero():
+		return errors.New("there is no expires: want " + ends)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestParse(t *testing.T) {
 			"192.168.16.2,52:54:00:2c:01:02,,3600,1795359845,1,0,0,gone\n" +
 			"192.168.16.2,52:54:00:2c:01:02,,0,1795359845,1,0,0,gone\n" +
 			"192.168.16.1,52:54:00:2c:01:03,,4294967295,6090327140,1,0,0,new\n", Kea,
-			[]api.Lease{{IP: ip(1), MAC: mac(3), Name: "new", State: api.LeaseActive, Since: end}}, nil},
+			[]api.Lease{{IP: ip(1), MAC: mac(3), Name: "new", State: api.LeaseActive, Since: end, Never: true}}, nil},
 		{"Kea 3.0, more columns; no MAC, token ring", strings.TrimSpace(keaHeader) + ",pool_id\n" +
 			"192.168.16.1,52:54:00:2c:01:01,,3600,1795359845,1,0,0,,0,,7\n" +
 			"192.168.16.2,,,3600,1795359845,1,0,0,,1,,0\n" +
@@ -55,13 +55,15 @@ func TestParse(t *testing.T) {
 			"1795359845 06-52:54:00:2c:01:02 192.168.16.3 * *\nduid 00:01:00:01:2e\n1795359845 4711 fd00::1 host 00:01:00:01\n", Dnsmasq,
 			[]api.Lease{
 				{IP: ip(1), MAC: mac(1), Name: "host", ClientID: "01:52:54:00:2c:01:01", State: api.LeaseActive, Expires: end},
-				{IP: ip(2), MAC: mac(2), State: api.LeaseActive},
+				{IP: ip(2), MAC: mac(2), State: api.LeaseActive, Never: true},
 			}, []string{"192.168.16.3 hardware address 06-52:54:00:2c:01:02 is not of Ethernet", "fd00::1 not an IPv4 address"}},
-		{"CSV by hand", "ip,mac,expires,notes\n192.168.16.1,52-54-00-2C-01-01,2026-11-22T17:04:05+02:00,\"the printer, upstairs\"\n192.168.16.2,52:54:00:2c:01:02\n", CSV,
-			[]api.Lease{{IP: ip(1), MAC: mac(1), Expires: end}, {IP: ip(2), MAC: mac(2)}}, nil},
+		{"CSV by hand", "ip,mac,expires,notes\n192.168.16.1,52-54-00-2C-01-01,2026-11-22T17:04:05+02:00,\"the printer, upstairs\"\n192.168.16.2,52:54:00:2c:01:02,never\n", CSV,
+			[]api.Lease{{IP: ip(1), MAC: mac(1), Expires: end}, {IP: ip(2), MAC: mac(2), Never: true}}, nil},
 		{"JSON of bootlab leases --json", `[{"ip":"192.168.16.1","mac":"52:54:00:2c:01:01","state":"active","expires":"2026-11-22T16:04:05.123+01:00"},
+			{"ip":"192.168.16.2","mac":"52:54:00:2c:01:02","never":true}, {"ip":"192.168.16.3","mac":"52:54:00:2c:01:03","state":"released"},
 			{"ip":"192.168.16.9","mac":"00:00:00:00:00:00","state":"conflict"}]`, JSON,
-			[]api.Lease{{IP: ip(1), MAC: mac(1), State: api.LeaseActive, Expires: end}}, []string{"192.168.16.9 no MAC"}},
+			[]api.Lease{{IP: ip(1), MAC: mac(1), State: api.LeaseActive, Expires: end}, {IP: ip(2), MAC: mac(2), Never: true}, {IP: ip(3), MAC: mac(3), State: api.LeaseReleased}},
+			[]string{"192.168.16.9 no MAC"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -107,9 +109,14 @@ func TestParseErrors(t *testing.T) {
 		{CSV, "ip,mac\n", "line 1: there is no column expires"},
 		{CSV, "ip,mac,expires\n192.168.16.1,52:54:00:2c:01:01,tomorrow\n", `line 2: expires "tomorrow" is not a time such as`},
 		{CSV, "ip,mac,expires,state\n192.168.16.1,52:54:00:2c:01:01,,gone\n", `line 2: "gone" is not the state of a lease`},
+		{CSV, "ip,mac,expires\n192.168.16.1,52:54:00:2c:01:01,never\n192.168.16.2,52:54:00:2c:01:02\n", `line 3: there is no expires: want a time such as 2026-11-22T15:04:05Z, or never`},
+		{CSV, "ip,mac,expires\n192.168.16.1,52:54:00:2c:01:01,\n", `line 2: there is no expires: want`},
+		{JSON, "[{\"ip\":\"192.168.16.1\",\"mac\":\"52:54:00:2c:01:01\",\"never\":true},\n\n {\"ip\":\"192.168.16.2\",\n  \"mac\":\"52:54:00:2c:01:02\"}]", `line 3: there is no expires: want a time such as "2026-11-22T15:04:05Z", or "never": true`},
+		{JSON, `[{"ip":"192.168.16.1","mac":"52:54:00:2c:01:01","expires":"2026-11-22T15:04:05Z","never":true}]`, "line 1: there are expires and never: want one of them"},
+		{JSON, `[{"ip":"192.168.16.1","mac":"52:54:00:2c:01:01"`, "line 1: not a list of leases"},
 		{JSON, "{}", "not a list of leases"},
 		{JSON, "[] []", "something follows the list of leases"},
-		{JSON, `[{"ip":"192.168.16.1","mac":"52:54:00:2c:01:01","expires":"1815-01-01T00:00:00Z"}]`, "lease 1: 1815-01-01T00:00:00Z is no time between"},
+		{JSON, `[{"ip":"192.168.16.1","mac":"52:54:00:2c:01:01","expires":"1815-01-01T00:00:00Z"}]`, "line 1: 1815-01-01T00:00:00Z is no time between"},
 		{"isc", "", `"isc" is not a format of lease files`},
 	} {
 		if tt.err == "" {
@@ -131,7 +138,7 @@ func TestFormula(t *testing.T) {
 	t.Parallel()
 	for _, vendor := range []string{"=1+2", "+1", "-1", "@x", "'", "'=x", "\tx", "x=1"} {
 		var b bytes.Buffer
-		l := []api.Lease{{IP: ip(1), MAC: mac(1), VendorClass: vendor}}
+		l := []api.Lease{{IP: ip(1), MAC: mac(1), VendorClass: vendor, Never: true}}
 		if err := Write(&b, CSV, l, Options{}); err != nil {
 			t.Fatal(err)
 		}
@@ -152,6 +159,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(1, keaHeader+"192.168.16.1,52:54:00:2c:01:01,01:52,3600,1795359845,1,0,0,host,0,\n192.168.16.2,,,4294967295,0,1,1,1,h&#x2c,1,x\n")
 	f.Add(2, "1795359845 52:54:00:2c:01:01 192.168.16.1 host 01:52\n0 06-52 192.168.16.2 * *\nduid 00\n1 1 fd00::1 * *\n")
 	f.Add(0, "ip,mac,expires,state,vendor_class\n192.168.16.1,52:54:00:2c:01:01,2026-11-22T15:04:05Z,active,\"=a\"\"b\"\n")
+	f.Add(0, "ip,mac,expires,state\n192.168.16.1,52:54:00:2c:01:01,never,active\n192.168.16.2,52:54:00:2c:01:01,,released\n")
 	f.Add(3, `[{"ip":"::ffff:192.168.16.1","mac":"52:54:00:2c:01:01","hostname":"ü","since":"2026-11-22T15:04:05.5+01:00"}]`)
 	formats := []Format{CSV, Kea, Dnsmasq, JSON}
 	f.Fuzz(func(t *testing.T, n int, text string) {
@@ -187,7 +195,7 @@ func TestWrite(t *testing.T) {
 	end := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC) // 4102444800
 	leases := []api.Lease{
 		{IP: ip(1), MAC: mac(1), ClientID: "01:52", Name: "host", State: api.LeaseActive, Since: end.Add(-2 * time.Hour), Expires: end, Network: "lan"},
-		{IP: ip(2), MAC: mac(2), State: api.LeaseActive, Since: time.Unix(1000, 0), Network: "lan"},
+		{IP: ip(2), MAC: mac(2), State: api.LeaseActive, Since: time.Unix(1000, 0), Never: true, Network: "lan"},
 		{IP: ip(3), MAC: mac(3), Name: "a b", State: api.LeaseActive, Expires: end, Network: "lan"},
 		{IP: ip(4), MAC: mac(4), State: api.LeaseDeclined, Expires: time.Unix(0, 0), Network: "lan"},
 	}
