@@ -12,6 +12,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
@@ -142,7 +143,7 @@ func confirmUpdates(cmd *cobra.Command, o *options, c *api.Client, name, rtype s
 
 // deleteStoredUpdates deletes from the state of a daemon that does not run.
 func deleteStoredUpdates(ctx context.Context, o *options, name, rtype string) (api.DNSUpdatesDeleted, error) {
-	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr})
+	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: interfaces.AddrIn})
 	if err != nil {
 		return api.DNSUpdatesDeleted{}, whichLab(err)
 	}

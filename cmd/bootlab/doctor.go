@@ -14,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -106,7 +107,7 @@ func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
 			add(doctor.Fail, "daemon", c.Kind+" "+c.Name, c.Problem)
 		}
 	}
-	addresses := daemon.AddressWarnings(l) // which interfaces and Unheld report
+	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
 	for _, w := range s.Warnings {
 		if !slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return strings.HasSuffix(w, p.Key+": "+p.Message) }) {
 			add(doctor.Warn, "daemon", "warning", w)

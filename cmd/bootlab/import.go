@@ -11,6 +11,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/importer"
 	"github.com/bootlab/bootlab/internal/lab/load"
@@ -121,7 +122,7 @@ func (o *options) printImport(cmd *cobra.Command, r *importer.Result) error {
 
 // importProblems returns what keeps a lab from being served: errors of the loader, and of the servers' tables.
 func importProblems(name string, text []byte) lab.Problems {
-	l, err := load.Parse(name, text, load.Options{InterfaceAddr: daemon.InterfaceAddr})
+	l, err := load.Parse(name, text, load.Options{InterfaceAddr: interfaces.AddrIn})
 	if err == nil {
 		_, err = daemon.CompileUpdated(l, nil)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/plan"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -41,8 +42,8 @@ type checkResult struct {
 
 func check(cmd *cobra.Command, o *options, strict, live bool) error {
 	l, found, err := daemon.Check(o.lab, daemon.Strictness(strict))
-	if err == nil && (live || daemon.HasInterface(l)) {
-		found.Warnings = append(found.Warnings, daemon.InterfaceWarnings(l)...)
+	if err == nil && (live || interfaces.AnyExists(l)) {
+		found.Warnings = append(found.Warnings, interfaces.Warnings(l)...)
 	}
 	lacking := 0
 	if live && err == nil {
@@ -179,7 +180,7 @@ func planZones(cmd *cobra.Command, o *options, zone string) error {
 
 // load reads the lab file.
 func (o *options) load() (*lab.Lab, error) {
-	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr})
+	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: interfaces.AddrIn})
 	if err != nil {
 		return nil, whichLab(err)
 	}

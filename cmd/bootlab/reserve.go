@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -99,7 +99,7 @@ func newTrial(ctx context.Context, c *api.Client, path string) (*trial, error) {
 }
 
 func (t *trial) load(text string) (*lab.Lab, error) {
-	return load.LabWith(t.lab, "reservations", []byte(text), load.Options{InterfaceAddr: daemon.InterfaceAddr})
+	return load.LabWith(t.lab, "reservations", []byte(text), load.Options{InterfaceAddr: interfaces.AddrIn})
 }
 
 func (t *trial) add(l api.Lease) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/store/backup"
@@ -91,7 +92,7 @@ func (r *restoring) load(ctx context.Context, o *options, path string) error {
 	if r.backup, err = backup.Read(f); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if r.lab, err = load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr}); err != nil {
+	if r.lab, err = load.Lab(o.lab, load.Options{InterfaceAddr: interfaces.AddrIn}); err != nil {
 		return fmt.Errorf("a restore needs the lab file, to know which hosts the next boot would install: %w", whichLab(err))
 	}
 	c, err := o.client()

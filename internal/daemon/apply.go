@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/daemon/confinement"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
@@ -29,14 +30,14 @@ import (
 // loadSnapshot reads and compiles a lab, and what dynamic updates have made of its zones. inForce is the appliance that the daemon was
 // started with, which a reload does not change, and confined what limits the daemon; both are nil at the start.
 func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confinement, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
-	l, err := load.Lab(path, load.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
+	l, err := load.Lab(path, load.Options{InterfaceAddr: interfaces.AddrIn, Appliance: inForce})
 	if err != nil {
 		return nil, confinement.Explain(confined, err)
 	}
 	if err := confinement.Outside(confined, l); err != nil {
 		return nil, err
 	}
-	l.Warnings = slices.Concat(l.Warnings, networkWarnings(l), unreadable(l, open))
+	l.Warnings = slices.Concat(l.Warnings, interfaces.NetworkWarnings(l), unreadable(l, open))
 	return compile(l, updates)
 }
 
@@ -77,7 +78,7 @@ func (f *Findings) add(p *lab.Problem, s Strictness) {
 // Check finds what a start of the daemon, or a reload, would find. The error is why the lab would be refused; the lab is nil if it cannot be
 // read.
 func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
-	l, warnings, err := load.Check(path, load.Options{InterfaceAddr: InterfaceAddr})
+	l, warnings, err := load.Check(path, load.Options{InterfaceAddr: interfaces.AddrIn})
 	var found Findings
 	for _, p := range warnings {
 		found.add(p, strict && p.Path != "")
@@ -85,7 +86,7 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 	if err != nil {
 		return nil, found, withZones(l, err)
 	}
-	found.Warnings = append(found.Warnings, AddressWarnings(l)...)
+	found.Warnings = append(found.Warnings, interfaces.AddressWarnings(l)...)
 	var refused []error
 	if len(l.Appliance.Store.Etcd) > 0 {
 		refused = append(refused, lab.Problems{{Pos: l.StoreAt, Key: "appliance.store.etcd", Message: noEtcd(l.Appliance)}})
@@ -139,7 +140,7 @@ type change struct {
 
 // stage opens the listeners that s needs and that are not open yet: all of them, or none.
 func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
-	own, err := d.sockets.stage(context.Background(), endpoints(s.Lab, ownAddresses(s.Lab))) // nothing waits
+	own, err := d.sockets.stage(context.Background(), endpoints(s.Lab, interfaces.OwnAddresses(s.Lab))) // nothing waits
 	if err != nil {
 		return nil, err
 	}

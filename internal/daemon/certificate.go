@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -131,7 +132,7 @@ func makeCertificate(path string, l *lab.Lab) error {
 			t.DNSNames = append(t.DNSNames, h.FQDN)
 		}
 	}
-	for _, a := range l.Redfish.Listen.Addrs(ownAddresses(l)) {
+	for _, a := range l.Redfish.Listen.Addrs(interfaces.OwnAddresses(l)) {
 		if !a.Addr().IsUnspecified() {
 			t.IPAddresses = append(t.IPAddresses, a.Addr().AsSlice())
 		}

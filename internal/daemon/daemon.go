@@ -247,7 +247,7 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if d.clusters, err = d.openClusters(ctx); err != nil {
 		return err
 	}
-	if d.vips, err = d.openVIPs(ctx, holds(d.current.Load().Lab.Appliance)); err != nil {
+	if d.vips, err = d.openVIPs(ctx, d.current.Load().Lab.Appliance.HoldsAddresses()); err != nil {
 		return err
 	}
 	if d.servers, err = d.build(); err != nil {

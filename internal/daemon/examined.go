@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -24,13 +25,13 @@ func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine
 	m.Start, m.Unread = rehearse(l, labPath)
 	add := func(key string, e endpoint) {
 		addr := e.addr.Addr()
-		here := addr.IsUnspecified() || addr.IsLoopback() || onMachine(addr)
-		later := !here && holds(l.Appliance) && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
+		here := addr.IsUnspecified() || addr.IsLoopback() || interfaces.OnMachine(addr)
+		later := !here && l.Appliance.HoldsAddresses() && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
 		if !later && !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.network && o.Addr == e.addr }) {
 			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: key, Network: e.network, Addr: e.addr, Here: here, Open: e.open})
 		}
 	}
-	for _, e := range endpoints(l, ownAddresses(l)) {
+	for _, e := range endpoints(l, interfaces.OwnAddresses(l)) {
 		add(e.key(), e)
 	}
 	for _, b := range l.Balancers {

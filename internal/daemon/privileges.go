@@ -45,7 +45,7 @@ const keepsRoot = "appliance.user is not set: keeping root"
 // the three.
 func kept(a lab.Appliance) []privilege.Capability {
 	keep := []privilege.Capability{privilege.NetBindService, privilege.NetRaw}
-	if holds(a) {
+	if a.HoldsAddresses() {
 		keep = append(keep, privilege.NetAdmin)
 	}
 	return keep

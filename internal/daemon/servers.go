@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/content/unpack"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
@@ -103,7 +104,7 @@ func (d *Daemon) newDNS() (*dnsd.Server, error) {
 	return dnsd.New(dnsd.Config{MaxTCP: d.shares.DNSConnections, MaxForwards: d.shares.DNSForwards}, dnsd.Deps{
 		Panics:    d.panics.Server(serverDNS),
 		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
-		OnSegment: (&segments{lab: func() *lab.Lab { return d.current.Load().Lab }}).contains,
+		OnSegment: (&interfaces.Segments{Lab: func() *lab.Lab { return d.current.Load().Lab }}).Contains,
 		Leases:    leaseNames{d}, Updates: updater{d}, Cookies: cookieSecrets{d.store, d.saver}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
 	})
 }
@@ -154,7 +155,7 @@ const dhcpSockets = 7
 // divide divides the process's file descriptors among the servers.
 func (d *Daemon) divide() descriptors.Shares {
 	s := d.current.Load()
-	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab, ownAddresses(s.Lab)))
+	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab, interfaces.OwnAddresses(s.Lab)))
 	for _, b := range s.Lab.Balancers {
 		sockets += b.Listen.Ports()
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -303,7 +304,7 @@ func openSockets(ctx context.Context, h *health, l *lab.Lab, path string) (*sock
 	if s.unix, refused = listenUnix(ctx, l.Appliance.AdminSocket); refused != nil && !refused.stopping.IsZero() {
 		return nil, listenErrors([]*listenError{refused}, path) // the ports that are free by now are not opened to be closed again
 	}
-	st, errs := s.openAll(ctx, endpoints(l, ownAddresses(l)))
+	st, errs := s.openAll(ctx, endpoints(l, interfaces.OwnAddresses(l)))
 	if refused != nil {
 		errs = append(errs, refused)
 	}

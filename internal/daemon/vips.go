@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -35,30 +35,12 @@ func (d *Daemon) leaseOfVIP(a netip.Addr) (lab.MAC, bool) {
 	return l.MAC, ok
 }
 
-// holds reports whether the daemon adds addresses to interfaces.
-func holds(a lab.Appliance) bool { return a.Addresses != lab.AddressOff }
-
 // wantedVIPs returns the addresses of l that this machine has to have.
 func wantedVIPs(l *lab.Lab) (wanted []vip.Wanted) {
 	for _, s := range l.ServiceAddresses() {
-		wanted = append(wanted, vip.Wanted{Addr: s.Addr, Interface: interfaceFor(l, s), For: s.For})
+		wanted = append(wanted, vip.Wanted{Addr: s.Addr, Interface: interfaces.Of(l, s), For: s.For})
 	}
 	return wanted
-}
-
-// interfaceFor returns the interface of the network that an address is in; empty: none. Where the lab file does not
-// say which IPv6 prefix a network has (subnet6), its interface does.
-func interfaceFor(l *lab.Lab, s lab.ServiceAddress) string {
-	if s.Network != nil {
-		return s.Network.Interface
-	}
-	for _, n := range l.Networks {
-		prefixes, _ := links.Prefixes(n.Interface) // none: it is not there
-		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() < p.Addr().BitLen() && p.Contains(s.Addr) }) {
-			return n.Interface
-		}
-	}
-	return ""
 }
 
 // followVIPs makes the holder follow the interfaces of IPv6 prefixes, which come and go while the lab stays.
@@ -96,7 +78,7 @@ func (d *Daemon) vipProblem(s vip.State) string {
 			who += " (" + lease.Hostname + ")"
 		}
 	}
-	hold := holds(d.current.Load().Lab.Appliance)
+	hold := d.current.Load().Lab.Appliance.HoldsAddresses()
 	switch s.Phase {
 	case vip.Looking:
 		return "other machines are asked whether they use it"

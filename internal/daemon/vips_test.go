@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -178,11 +178,11 @@ func TestAddressesOff(t *testing.T) {
 	r := newRig(t, "10.59.0.1")
 	r.write(strings.Replace(r.read(), "appliance: {", "appliance: {addresses: off, ", 1) + "balancers: {web: {listen: \"10.59.0.10:80\", backends: [a:80]}}\n")
 	command := fmt.Sprintf("ip addr add 10.59.0.10/32 dev %s", r.bridge())
-	l, err := load.Lab(r.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr})
+	l, err := load.Lab(r.lab, load.Options{InterfaceAddr: interfaces.AddrIn})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := daemon.AddressWarnings(l); len(w) != 1 || !strings.Contains(w[0].Error(), "balancers.web.listen: no interface of this machine has 10.59.0.10, at which clients reach balancer web") || !strings.HasSuffix(w[0].Error(), command) {
+	if w := interfaces.AddressWarnings(l); len(w) != 1 || !strings.Contains(w[0].Error(), "balancers.web.listen: no interface of this machine has 10.59.0.10, at which clients reach balancer web") || !strings.HasSuffix(w[0].Error(), command) {
 		t.Errorf("check warns %v", w)
 	}
 	r.start()

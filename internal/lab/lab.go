@@ -77,6 +77,9 @@ const (
 	AddressOff  AddressMode = "off"  // an admin, keepalived, a router
 )
 
+// HoldsAddresses reports whether the daemon adds the addresses of clusters and balancers to interfaces.
+func (a Appliance) HoldsAddresses() bool { return a.Addresses != AddressOff }
+
 // The roles that have a meaning: the host that is this daemon itself, and the members of clusters that names and balancers
 // follow from.
 const (

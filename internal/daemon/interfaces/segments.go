@@ -1,4 +1,4 @@
-package daemon
+package interfaces
 
 import (
 	"net"
@@ -15,10 +15,11 @@ import (
 // segmentsAge is after how long the addresses of the lab's interfaces are read again. They change when the network is renumbered.
 const segmentsAge = 5 * time.Second
 
-// segments knows which IPv6 addresses are on the lab's own segments, which the lab file does not say: link-local ones of its
+// Segments knows which IPv6 addresses are on the lab's own segments, which the lab file does not say: link-local ones of its
 // interfaces, and those of prefixes that its interfaces are in.
-type segments struct {
-	lab    func() *lab.Lab
+type Segments struct {
+	Lab func() *lab.Lab // the lab that is in force; required
+
 	cached atomic.Pointer[segmentList]
 }
 
@@ -30,9 +31,9 @@ type segmentList struct {
 	prefixes []netip.Prefix
 }
 
-// contains reports whether an IPv6 address is on a segment of the lab.
-func (s *segments) contains(a netip.Addr) bool {
-	l, list := s.lab(), s.cached.Load()
+// Contains reports whether an IPv6 address is on a segment of the lab.
+func (s *Segments) Contains(a netip.Addr) bool {
+	l, list := s.Lab(), s.cached.Load()
 	if list == nil || list.lab != l || time.Since(list.at) > segmentsAge {
 		list = readSegments(l)
 		s.cached.Store(list)

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/watch"
+	"github.com/bootlab/bootlab/internal/host/links"
+)
+
+// currentWarnings returns the warnings that hold now: those of the load, of certificates as they are now, and addresses lost since.
+func (d *Daemon) currentWarnings(s *snapshot.Snapshot) []string {
+	ws, _ := d.problems(s)
+	for _, p := range interfaces.NetworkWarnings(s.Lab) {
+		if text := p.Error(); !slices.Contains(ws, text) {
+			ws = append(ws, text)
+		}
+	}
+	return ws
+}
+
+// watch follows the lab's files, and the interfaces and addresses of this machine, until ctx ends.
+func (d *Daemon) watch(ctx context.Context, w *watch.Watcher) error {
+	changes, err := links.Open()
+	if err != nil {
+		d.log.Warn("no notifications of interfaces: their state is polled", "err", err)
+	}
+	defer changes.Close()
+	return w.Run(ctx, d.reloadBecause, d.look, changes.Changed())
+}
+
+// look is called once a second, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces,
+// logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
+func (d *Daemon) look() bool {
+	d.state.watch(d.log)
+	d.health.look(thisMachine()) // since when something is gone
+	d.followMemory()
+	d.followAddresses()
+	d.followVIPs()
+	d.lookAtDisks()
+	d.files.look(d.current.Load().Lab)
+	d.served.look(d.serverLog)
+	d.warnNew(d.current.Load())
+	return interfaces.AddressFound(d.current.Load().Lab)
+}
+
+// followAddresses opens and closes sockets as the interfaces of the lab's networks get and lose IPv6 addresses. Those of IPv4 are
+// in the lab, and stay open while they are lost.
+func (d *Daemon) followAddresses() {
+	d.reloads.running.Lock()
+	defer d.reloads.running.Unlock()
+	l := d.current.Load().Lab
+	st, err := d.sockets.stage(context.Background(), endpoints(l, interfaces.OwnAddresses(l))) // nothing waits
+	if err == nil {
+		st.commit()
+	}
+	if d.sockets.changed(err) {
+		if err != nil {
+			d.log.Warn("addresses of an interface are not listened on", "err", err)
+			return
+		}
+		d.log.Info("addresses of interfaces are listened on again")
+	}
+}
+
+// lookAtDisks measures the free space of the folders that images, mirrors and the state are in.
+func (d *Daemon) lookAtDisks() {
+	a := d.current.Load().Lab.Appliance
+	d.disks.look(a.State, a.Files)
+}

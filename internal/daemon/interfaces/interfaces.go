@@ -1,0 +1,156 @@
+package interfaces
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/vip"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// AddrIn returns the address that the interface has inside subnet, the default of a network's address.
+func AddrIn(name string, subnet netip.Prefix) (netip.Addr, bool) {
+	held := vip.Marked(name)
+	addrs := slices.DeleteFunc(addrsOf(name), func(a netip.Addr) bool { return slices.Contains(held, a) })
+	i := slices.IndexFunc(addrs, subnet.Contains)
+	if i < 0 {
+		return netip.Addr{}, false
+	}
+	return addrs[i], true
+}
+
+// OwnAddresses returns the addresses that servers listen on by default: those of the lab, and the IPv6 addresses that the
+// interfaces of its networks have now.
+func OwnAddresses(l *lab.Lab) []netip.Addr {
+	own, services := l.OwnAddresses(), []netip.Addr{} // those are the balancers'
+	for _, s := range l.ServiceAddresses() {
+		services = append(services, s.Addr)
+	}
+	for _, n := range l.Networks {
+		if n.Interface == "" {
+			continue
+		}
+		for _, a := range addrsOf(n.Interface) {
+			if a.Is6() && a.IsGlobalUnicast() && !slices.Contains(own, a) && !slices.Contains(services, a) {
+				own = append(own, a)
+			}
+		}
+	}
+	return own
+}
+
+// addrsOf returns the addresses of an interface, none where it does not exist.
+func addrsOf(name string) (addrs []netip.Addr) {
+	prefixes, _ := links.Prefixes(name)
+	for _, p := range prefixes {
+		addrs = append(addrs, p.Addr())
+	}
+	return addrs
+}
+
+// AddressWarnings warns of addresses that no interface of this machine has, though the interface of their network exists: those of
+// networks, and those of clusters and balancers that the daemon will not add; and of networks whose interface was forgotten.
+func AddressWarnings(l *lab.Lab) lab.Problems {
+	return append(NetworkWarnings(l), serviceWarnings(l)...)
+}
+
+// serviceWarnings warns of addresses of clusters and balancers that will not be added. A daemon reports their state instead.
+func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
+	for _, s := range l.ServiceAddresses() {
+		on := Of(l, s)
+		_, err := net.InterfaceByName(on)
+		switch {
+		case OnMachine(s.Addr):
+		case on == "" && slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Interface != "" }):
+			warnings.Addf(s.Pos, s.Key, "no network with an interface holds %s, so bootlab cannot add it: clients reach %s only if something else adds it, such as a router that forwards to this machine", s.Addr, s.For)
+		case on != "" && err == nil && !l.Appliance.HoldsAddresses():
+			warnings.Addf(s.Pos, s.Key, "no interface of this machine has %s, at which clients reach %s, and appliance.addresses is off: run %s", s.Addr, s.For, vip.AddCommand(s.Addr, on))
+		}
+	}
+	return warnings
+}
+
+// NetworkWarnings warns of networks whose interface exists while no interface of this machine has their address: machines would
+// be sent there for everything they boot. It also warns of those without interface whose address an interface has.
+func NetworkWarnings(l *lab.Lab) (warnings lab.Problems) {
+	for _, n := range l.Networks {
+		if problem, fix := doctor.ForgottenInterface(n); problem != "" {
+			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "%s: want %s", problem, fix)
+		}
+		if !addressMissing(n) {
+			continue
+		}
+		warnings.Addf(n.Pos, "networks."+n.Name+".address", "no interface of this machine has %s, from which machines boot: run %s, or set the address that it has", n.Address, n.AddCommand(n.Address))
+	}
+	return warnings
+}
+
+// AnyExists reports whether one of the interfaces of a lab's networks exists here: the lab is probably that of this machine.
+func AnyExists(l *lab.Lab) bool { return slices.ContainsFunc(l.Networks, interfaceExists) }
+
+func interfaceExists(n *lab.Network) bool {
+	_, err := net.InterfaceByName(n.Interface)
+	return n.Interface != "" && err == nil
+}
+
+// Warnings warns of interfaces of networks that do not exist here.
+func Warnings(l *lab.Lab) (warnings lab.Problems) {
+	for _, n := range l.Networks {
+		if n.Interface != "" && !interfaceExists(n) {
+			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "%s does not exist on this machine: its machines are not served until it does", n.Interface)
+		}
+	}
+	return warnings
+}
+
+// addressMissing reports whether this machine has the interface of n, but not its address.
+func addressMissing(n *lab.Network) bool {
+	if n.Interface == "" || !n.Address.IsValid() || n.DHCP == lab.DHCPOff {
+		return false
+	}
+	if _, err := net.InterfaceByName(n.Interface); err != nil {
+		return false // the lab of another machine, or a bridge that is made later
+	}
+	return !OnMachine(n.Address)
+}
+
+// OnMachine reports whether an interface of this machine has an address, as far as the kernel answers.
+func OnMachine(addr netip.Addr) bool {
+	addrs, err := links.Addrs()
+	return err != nil || slices.Contains(addrs, addr)
+}
+
+// AddressFound reports whether an interface has an address now that its network lacked at the load of l.
+func AddressFound(l *lab.Lab) bool {
+	for _, n := range l.Networks {
+		warned := slices.ContainsFunc(l.Warnings, func(w *lab.Problem) bool { return w.Pos == n.Pos && w.Key == "networks."+n.Name+".address" })
+		if warned && n.Address.IsValid() && !addressMissing(n) {
+			return true
+		}
+		if n.Interface == "" || n.Address.IsValid() {
+			continue
+		}
+		if _, ok := AddrIn(n.Interface, n.Subnet); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// Of returns the interface of the network that an address is in; empty: none. Where the lab file does not
+// say which IPv6 prefix a network has (subnet6), its interface does.
+func Of(l *lab.Lab, s lab.ServiceAddress) string {
+	if s.Network != nil {
+		return s.Network.Interface
+	}
+	for _, n := range l.Networks {
+		prefixes, _ := links.Prefixes(n.Interface) // none: it is not there
+		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() < p.Addr().BitLen() && p.Contains(s.Addr) }) {
+			return n.Interface
+		}
+	}
+	return ""
+}
