@@ -168,7 +168,7 @@ func (c *change) commit() {
 	c.lb.Commit()
 	c.own.commit()
 	c.dhcp.Commit()
-	c.d.vips.Want(wantedVIPs(c.snap.Lab))
+	c.d.addresses.Want(c.snap.Lab)
 	c.d.loops.ReleaseAll() // what they boot may be fixed now
 	c.d.warnUnsigned(c.snap.Lab)
 	if c.followed != nil {

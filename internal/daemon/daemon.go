@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/confinement"
+	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/confine"
@@ -30,7 +31,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/host/privilege"
-	"github.com/bootlab/bootlab/internal/host/vip"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/logs"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
@@ -79,7 +80,7 @@ type Daemon struct {
 	boot          *boot.Service
 	panics        *panics.All
 	neighbours    *neighbour.Resolver
-	vips          *vip.Holder
+	addresses     *serviceaddr.Addresses
 	file          *logfile.Store // of persistentState
 	served        *served
 	installWatch  *installWatch
@@ -247,7 +248,10 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if d.clusters, err = d.openClusters(ctx); err != nil {
 		return err
 	}
-	if d.vips, err = d.openVIPs(ctx, d.current.Load().Lab.Appliance.HoldsAddresses()); err != nil {
+	if d.addresses, err = serviceaddr.Open(ctx, serviceaddr.Deps{
+		Lab:  func() *lab.Lab { return d.current.Load().Lab },
+		Book: d.book, Store: d.store, Saver: d.saver, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
+	}); err != nil {
 		return err
 	}
 	if d.servers, err = d.build(); err != nil {

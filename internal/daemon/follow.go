@@ -38,7 +38,7 @@ func (d *Daemon) look() bool {
 	d.health.look(thisMachine()) // since when something is gone
 	d.followMemory()
 	d.followAddresses()
-	d.followVIPs()
+	d.addresses.Follow()
 	d.lookAtDisks()
 	d.files.look(d.current.Load().Lab)
 	d.served.look(d.serverLog)

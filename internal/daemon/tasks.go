@@ -36,7 +36,7 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		// Client connections drain while everything else still answers.
 		{name: serverLB, server: true, run: d.lb.Serve},
 		// No connection is left that would break.
-		{name: "addresses", run: d.vips.Run},
+		{name: "addresses", run: d.addresses.Run},
 		{name: "install", run: func(ctx context.Context) error { return d.installWatch.run(ctx, d) }},
 		{name: "clusters", run: d.clusters.run},
 		// No client asks for virtual machines any more.

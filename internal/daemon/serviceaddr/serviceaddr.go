@@ -1,0 +1,192 @@
+package serviceaddr
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/host/vip"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/records"
+)
+
+// Deps are what Open needs. All fields are required.
+type Deps struct {
+	Lab        func() *lab.Lab // the one in force
+	Book       *leases.Book
+	Store      store.Store
+	Saver      *records.Saver
+	Events     *event.Bus
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Addresses are those of clusters and balancers. They are safe for concurrent use.
+type Addresses struct {
+	*vip.Holder
+	deps Deps
+}
+
+// Open makes what holds the addresses, if the lab in force says so, and reads which were added before.
+func Open(ctx context.Context, deps Deps) (a *Addresses, err error) {
+	a = &Addresses{deps: deps}
+	a.Holder, err = vip.Open(ctx, vip.Config{Hold: deps.Lab().Appliance.HoldsAddresses()}, vip.Deps{Records: added{deps.Store, deps.Saver}, Log: deps.Log, Lease: a.leaseOf, Report: a.report})
+	if err != nil {
+		return nil, err
+	}
+	return a, deps.Registerer.Register(newCollector(a.Holder))
+}
+
+// leaseOf returns the machine that has a lease of an address. A pool that had an address gives it to nobody from when the lab file has a
+// cluster or balancer there, but its leases run on.
+func (a *Addresses) leaseOf(addr netip.Addr) (lab.MAC, bool) {
+	l, ok := a.deps.Book.ByAddr(addr)
+	return l.MAC, ok
+}
+
+// wanted returns the addresses of l that this machine has to have.
+func wanted(l *lab.Lab) (all []vip.Wanted) {
+	for _, s := range l.ServiceAddresses() {
+		all = append(all, vip.Wanted{Addr: s.Addr, Interface: interfaces.Of(l, s), For: s.For})
+	}
+	return all
+}
+
+// Want makes the holder hold the addresses of l.
+func (a *Addresses) Want(l *lab.Lab) { a.Holder.Want(wanted(l)) }
+
+// Follow makes the holder follow the interfaces of IPv6 prefixes, which come and go while the lab stays.
+func (a *Addresses) Follow() {
+	if now := wanted(a.deps.Lab()); !slices.Equal(now, a.Wanted()) {
+		a.Holder.Want(now)
+	}
+}
+
+// report records that an address came, went, or is another machine's too.
+func (a *Addresses) report(s vip.State) {
+	e := event.Event{Kind: event.ServiceAddressUp, Addr: s.Addr, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
+	switch s.Phase {
+	case vip.Held:
+	case vip.Present:
+		e.Detail = fmt.Sprintf("%s of %s, which bootlab did not add", s.Addr, s.For)
+	case vip.Taken, vip.Conflict, vip.Leased:
+		e.Kind, e.Detail, e.Err = event.ServiceAddressTaken, fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
+	default:
+		e.Kind, e.Detail, e.Err = event.ServiceAddressMissing, fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
+	}
+	a.deps.Events.Record(e)
+}
+
+// problem says why clients do not reach this machine at an address, and what to do; empty: they do.
+func (a *Addresses) problem(s vip.State) string {
+	who := "another machine"
+	if !s.MAC.IsZero() {
+		who = "the machine with MAC " + s.MAC.String()
+		lease, _ := a.deps.Book.ByMAC(s.MAC)
+		if h := a.deps.Lab().HostByMAC(s.MAC); h != nil {
+			who += " (" + h.Name + ")"
+		} else if lease.Hostname != "" {
+			who += " (" + lease.Hostname + ")"
+		}
+	}
+	hold := a.deps.Lab().Appliance.HoldsAddresses()
+	switch s.Phase {
+	case vip.Looking:
+		return "other machines are asked whether they use it"
+	case vip.Taken:
+		if hold {
+			return who + " uses it: remove it there, or change it here; bootlab adds it once it is free"
+		}
+		return who + " has it (appliance.addresses is off)"
+	case vip.Conflict:
+		return who + " uses it, too: clients reach one or the other; remove it there"
+	case vip.Leased:
+		return who + " has a lease of it and is silent: it gets another address when it starts again or its lease ends, and may use this one until then; " +
+			"if it is gone for good: bootlab leases release " + s.Addr.String()
+	case vip.Missing:
+		problem := s.Err
+		if !hold || s.Interface == "" {
+			problem = "on no interface of this machine: " + problem
+		}
+		if command := s.Command(); command != "" && !hold {
+			problem += ": run " + command
+		}
+		return problem
+	}
+	return s.Err
+}
+
+// Status returns the addresses for people.
+func (a *Addresses) Status() []api.Address {
+	out := []api.Address{}
+	for _, s := range a.States() {
+		one := api.Address{Addr: s.Addr, Interface: s.Interface, For: s.For, State: string(s.Phase), OK: s.OK(), MAC: s.MAC, Since: s.Since, Problem: a.problem(s), Command: s.Command()}
+		if h := a.deps.Lab().HostByMAC(s.MAC); h != nil && !s.MAC.IsZero() {
+			one.Host = h.Name
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// added stores which addresses were added, below "address/". The value is the machine's start.
+type added struct {
+	store store.Store
+	saver *records.Saver
+}
+
+const addedPrefix = "address/"
+
+// Load implements vip.Records.
+func (s added) Load(ctx context.Context) (all []vip.Record, err error) {
+	err = records.Read(ctx, s.store, addedPrefix, func(key, boot string) error {
+		addr, err := netip.ParseAddr(key)
+		if err == nil {
+			all = append(all, vip.Record{Addr: addr, Boot: boot})
+		}
+		return err
+	})
+	return all, err
+}
+
+// Put implements vip.Records.
+func (s added) Put(_ context.Context, r vip.Record) error {
+	boot, err := json.Marshal(r.Boot)
+	if err != nil {
+		return err
+	}
+	return s.saver.Save(store.Op{Key: addedPrefix + r.Addr.String(), Value: boot})
+}
+
+// Delete implements vip.Records.
+func (s added) Delete(_ context.Context, a netip.Addr) error {
+	return s.saver.Save(store.Op{Key: addedPrefix + a.String(), Delete: true})
+}
+
+// MetricAddresses is how many addresses of clusters and balancers are in a state.
+const MetricAddresses = "bootlab_addresses"
+
+// newCollector counts the addresses.
+func newCollector(h *vip.Holder) *metrics.Gauges {
+	desc := prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
+	return metrics.NewGauges(func(set metrics.Gauge) {
+		n := map[vip.Phase]int{}
+		for _, s := range h.States() {
+			n[s.Phase]++
+		}
+		for _, p := range vip.Phases() {
+			set(desc, float64(n[p]), string(p))
+		}
+	}, desc)
+}
