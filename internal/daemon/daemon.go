@@ -28,6 +28,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
+	"github.com/bootlab/bootlab/internal/host/handover"
 	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/host/privilege"
@@ -69,7 +70,7 @@ type Daemon struct {
 	*servers
 	sockets       *sockets
 	health        *health
-	handover      *handover
+	handover      *handover.Handover
 	storeWatch    *storeWatch
 	disks         diskWatch
 	files         fileWatch
@@ -147,7 +148,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
 		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: newInstallWatch(), health: newHealth(),
-		handover: newHandover(cfg.Log),
+		handover: handover.New(cfg.Log),
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")),
 	}
 	d.serverLog = slog.New(d.summaries)
@@ -288,7 +289,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.W
 		return nil, err
 	}
 	change.commit()
-	d.handover.closeOthers()
+	d.handover.CloseOthers()
 	d.reloadMetrics.Applied(snap.Gen, len(snap.Lab.Hosts), snap.At)
 	return watcher, nil
 }
@@ -354,7 +355,7 @@ func dashboardURL(listen netip.AddrPort) string {
 
 // stopping is called once, before the first server is stopped.
 func (d *Daemon) stopping() {
-	d.handover.stop()
+	d.handover.Stop()
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	d.bus.Flush()
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})

@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
+	"github.com/bootlab/bootlab/internal/host/handover"
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
@@ -245,7 +246,7 @@ func (d *Daemon) serverStates() []api.Server {
 	lb := &states[len(states)-1]
 	lb.Warnings = have.missing(lb.Addrs, reportsAddress(s.Lab))
 	lb.Addrs = withRanges(lb.Addrs, s.Lab)
-	if !d.handover.stops().IsZero() && lb.Serving {
+	if !d.handover.Stops().IsZero() && lb.Serving {
 		lb.Serving, lb.Cause, lb.Err = false, "draining", "draining: the daemon stops when connections have ended, after 10 seconds at most"
 	}
 	if note := clockNote(d.clock); note != "" {
@@ -334,32 +335,32 @@ const balancerKey = "the listen of the balancer"
 
 // listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.
 func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
-	l := d.handover.take(addr)
+	l := d.handover.Take(addr)
 	if l == nil {
 		var err error
 		if l, err = lbproxy.ListenFree(ctx, addr); err != nil {
 			return nil, portowner.Explain(err, "tcp", addr.String(), balancerKey)
 		}
-		d.handover.keepListener(addr, l)
+		d.handover.KeepListener(addr, l)
 	}
 	d.health.opened(serverLB, addr.String(), nil)
-	return &observedListener{Listener: l, health: d.health, addr: addr.String(), closed: func() { d.handover.closed(tcpSocketName, addr) }}, nil
+	return &observedListener{Listener: l, health: d.health, addr: addr.String(), closed: func() { d.handover.Closed(handover.TCP, addr) }}, nil
 }
 
 // listenPacketBalancer is lbproxy.ListenPacketFree; the error of a taken port names who holds it.
 func (d *Daemon) listenPacketBalancer(ctx context.Context, addr netip.AddrPort) (lbproxy.PacketConn, error) {
-	conn := d.handover.takePacket(addr)
+	conn := d.handover.TakePacket(addr)
 	if conn == nil {
 		var err error
 		if conn, err = lbproxy.ListenPacketFree(ctx, addr); err != nil {
 			return nil, portowner.Explain(err, "udp", addr.String(), balancerKey)
 		}
-		d.handover.keep(udpSocketName, addr, conn)
+		d.handover.Keep(handover.UDP, addr, conn)
 	}
 	d.health.opened(serverLB, addr.String()+udpSuffix, nil)
 	return &observedPacketConn{conn, func() {
 		d.health.closed(serverLB, addr.String()+udpSuffix)
-		d.handover.closed(udpSocketName, addr)
+		d.handover.Closed(handover.UDP, addr)
 	}}, nil
 }
 

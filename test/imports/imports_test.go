@@ -81,6 +81,7 @@ var rules = []rule{
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/nd", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
 	{"internal/host/freshfile", []string{"internal/host/regular", "internal/lab"}, "reads files again when they change; of the lab only where the key of a certificate is"},
+	{"internal/host/handover", nil, "asks systemd alone"},
 	{"internal/host/hostheader", []string{"internal/host/links", "internal/lab"}, "looks at a request; of the lab only the names and addresses of the appliance"},
 	{"internal/host/inotify", nil, "asks the operating system alone"},
 	{"internal/host/links", nil, "asks the operating system alone"},

@@ -1,4 +1,4 @@
-package daemon
+package handover
 
 import (
 	"encoding/binary"
@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A handover keeps the listening sockets of balancers across a restart. systemd holds a copy of each (FDSTORE of
+// A Handover keeps the listening sockets of balancers across a restart. systemd holds a copy of each (FDSTORE of
 // sd_notify(3)) and gives it to the next process (sd_listen_fds(3)): connections in between wait in the kernel instead of
 // being refused. Without systemd it does nothing.
-type handover struct {
+type Handover struct {
 	log *slog.Logger
 
 	mu        sync.Mutex
@@ -28,9 +28,9 @@ type handover struct {
 	stopping  time.Time                           // since when the process stops; zero: it does not
 }
 
-// newHandover takes the sockets that this process was started with.
-func newHandover(log *slog.Logger) *handover {
-	h := &handover{log: log, inherited: make(map[netip.AddrPort]*net.TCPListener), packets: make(map[netip.AddrPort]*net.UDPConn)}
+// New takes the sockets that this process was started with.
+func New(log *slog.Logger) *Handover {
+	h := &Handover{log: log, inherited: make(map[netip.AddrPort]*net.TCPListener), packets: make(map[netip.AddrPort]*net.UDPConn)}
 	for _, f := range activation.Files(true) {
 		if conn, err := net.FilePacketConn(f); err == nil {
 			_ = f.Close()
@@ -62,8 +62,8 @@ func listenAddr(l *net.TCPListener) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 }
 
-// take returns the inherited socket of addr; nil: there is none.
-func (h *handover) take(addr netip.AddrPort) net.Listener {
+// Take returns the inherited socket of addr; nil: there is none.
+func (h *Handover) Take(addr netip.AddrPort) net.Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.inherited[addr]
@@ -74,8 +74,8 @@ func (h *handover) take(addr netip.AddrPort) net.Listener {
 	return l
 }
 
-// takePacket returns the inherited UDP socket of addr; nil: there is none.
-func (h *handover) takePacket(addr netip.AddrPort) *net.UDPConn {
+// TakePacket returns the inherited UDP socket of addr; nil: there is none.
+func (h *Handover) TakePacket(addr netip.AddrPort) *net.UDPConn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	conn := h.packets[addr]
@@ -83,31 +83,31 @@ func (h *handover) takePacket(addr netip.AddrPort) *net.UDPConn {
 	return conn
 }
 
-// closeOthers closes the sockets that were not taken.
-func (h *handover) closeOthers() {
+// CloseOthers closes the sockets that were not taken.
+func (h *Handover) CloseOthers() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for addr, l := range h.inherited {
-		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(tcpSocketName, addr))
+		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(TCP, addr))
 		_ = l.Close()
 	}
 	for addr, conn := range h.packets {
-		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(udpSocketName, addr))
+		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(UDP, addr))
 		_ = conn.Close()
 	}
 	clear(h.inherited)
 	clear(h.packets)
 }
 
-// keepListener is keep for a listener of TCP.
-func (h *handover) keepListener(addr netip.AddrPort, l net.Listener) {
+// KeepListener is Keep for a listener of TCP.
+func (h *Handover) KeepListener(addr netip.AddrPort, l net.Listener) {
 	if tcp, ok := l.(*net.TCPListener); ok {
-		h.keep(tcpSocketName, addr, tcp)
+		h.Keep(TCP, addr, tcp)
 	}
 }
 
-// keep gives systemd a copy of a socket.
-func (h *handover) keep(name string, addr netip.AddrPort, socket syscall.Conn) {
+// Keep gives systemd a copy of a socket.
+func (h *Handover) Keep(name string, addr netip.AddrPort, socket syscall.Conn) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return // closed
@@ -115,22 +115,22 @@ func (h *handover) keep(name string, addr netip.AddrPort, socket syscall.Conn) {
 	_ = raw.Control(func(fd uintptr) { h.notify("FDSTORE=1\nFDNAME="+storedName(name, addr), int(fd)) })
 }
 
-// stop makes closed keep the sockets for the next process.
-func (h *handover) stop() {
+// Stop makes Closed keep the sockets for the next process.
+func (h *Handover) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopping = time.Now()
 }
 
-// stops returns since when the process stops; zero: it does not.
-func (h *handover) stops() time.Time {
+// Stops returns since when the process stops; zero: it does not.
+func (h *Handover) Stops() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stopping
 }
 
-// closed has systemd drop its copy of a socket, unless the process stops.
-func (h *handover) closed(name string, addr netip.AddrPort) {
+// Closed has systemd drop its copy of a socket, unless the process stops.
+func (h *Handover) Closed(name string, addr netip.AddrPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopping.IsZero() {
@@ -140,8 +140,8 @@ func (h *handover) closed(name string, addr netip.AddrPort) {
 
 // What names of sockets begin with.
 const (
-	tcpSocketName = "lb-"
-	udpSocketName = "lu-"
+	TCP = "lb-"
+	UDP = "lu-"
 )
 
 // storedName returns the FDNAME of a socket. It is short: the names of all are in one environment variable of the next process
@@ -156,7 +156,7 @@ func storedName(name string, addr netip.AddrPort) string {
 }
 
 // notify is sd_notify with file descriptors.
-func (h *handover) notify(state string, fds ...int) {
+func (h *Handover) notify(state string, fds ...int) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
 		return
