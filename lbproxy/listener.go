@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/freebind"
 	"github.com/bootlab/bootlab/internal/host/pause"
 
 	"golang.org/x/sys/unix"
@@ -27,29 +28,17 @@ func ListenFree(ctx context.Context, addr netip.AddrPort) (net.Listener, error) 
 		// Accepted sockets inherit keep-alive from the listening socket; set on each, it would cost four system calls.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: false},
 		KeepAlive:       -1,
-		Control: func(network, _ string, c syscall.RawConn) error {
+		Control: func(network, addr string, c syscall.RawConn) error {
 			var err error
-			if cerr := c.Control(func(fd uintptr) { err = listenOptions(int(fd), network) }); cerr != nil {
+			if cerr := c.Control(func(fd uintptr) { err = keepAlive(int(fd)) }); cerr != nil {
 				return cerr
 			}
-			return err
+			return errors.Join(freebind.Control(network, addr, c), err)
 		},
 	}
 	// Multipath TCP sockets support neither splice nor TCP_INFO.
 	lc.SetMultipathTCP(false)
 	return lc.Listen(ctx, "tcp", addr.String())
-}
-
-func listenOptions(fd int, network string) error {
-	return errors.Join(freeBind(fd, network == "tcp6"), keepAlive(fd))
-}
-
-// freeBind lets a socket bind to an address that no interface has.
-func freeBind(fd int, ipv6 bool) error {
-	if ipv6 {
-		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
-	}
-	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
 }
 
 func keepAlive(fd int) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/freebind"
 )
 
 const (
@@ -325,13 +326,7 @@ type udpSocket struct {
 
 // ListenPacketFree opens a UDP socket at an address that no interface needs to have yet, as ListenFree does for TCP.
 func ListenPacketFree(ctx context.Context, addr netip.AddrPort) (*net.UDPConn, error) {
-	lc := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) error {
-		var err error
-		if cerr := c.Control(func(fd uintptr) { err = freeBind(int(fd), network == "udp6") }); cerr != nil {
-			return cerr
-		}
-		return err
-	}}
+	lc := net.ListenConfig{Control: freebind.Control}
 	conn, err := lc.ListenPacket(ctx, "udp", addr.String())
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/host/freebind"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -232,12 +232,7 @@ func (s *sockets) close() {
 // listen opens a socket. No interface needs to have the address (IP_FREEBIND): it may come after the daemon, or be lost for a
 // while, and the socket works again as soon as it is back.
 func (e endpoint) listen(ctx context.Context) (*socket, error) {
-	lc := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) (err error) {
-		if closed := c.Control(func(fd uintptr) { err = freeBind(int(fd), network) }); closed != nil {
-			return closed
-		}
-		return err
-	}}
+	lc := net.ListenConfig{Control: freebind.Control}
 	// Multipath TCP sockets do not support TCP_INFO.
 	lc.SetMultipathTCP(false)
 	var opened io.Closer
@@ -254,13 +249,6 @@ func (e endpoint) listen(ctx context.Context) (*socket, error) {
 	s.tcp, _ = opened.(*net.TCPListener)
 	s.udp, _ = opened.(*net.UDPConn)
 	return s, nil
-}
-
-func freeBind(fd int, network string) error {
-	if strings.HasSuffix(network, "6") {
-		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
-	}
-	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
 }
 
 // withoutIPv6 reports whether err only says that this machine has no IPv6, whose loopback is not missed then.

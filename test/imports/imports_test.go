@@ -34,7 +34,7 @@ var rules = []rule{
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/hostheader", "internal/host/logins", "internal/host/required", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
-	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freshfile", "internal/host/pause", "internal/host/regular", "internal/host/required", "internal/host/sockaddr", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
+	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freebind", "internal/host/freshfile", "internal/host/pause", "internal/host/regular", "internal/host/required", "internal/host/sockaddr", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
 	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init"},
 
@@ -80,6 +80,7 @@ var rules = []rule{
 	{"internal/host/nd", []string{"internal/lab"}, "packets; of the lab only what a MAC is"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/nd", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
+	{"internal/host/freebind", nil, "asks the operating system alone"},
 	{"internal/host/freshfile", []string{"internal/host/regular", "internal/lab"}, "reads files again when they change; of the lab only where the key of a certificate is"},
 	{"internal/host/handover", nil, "asks systemd alone"},
 	{"internal/host/hostheader", []string{"internal/host/links", "internal/lab"}, "looks at a request; of the lab only the names and addresses of the appliance"},
