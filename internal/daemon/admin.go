@@ -58,7 +58,7 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	last := c.reloads.state()
 	warnings := c.currentWarnings(s)
 	warnings = append(warnings, c.stateWarnings()...)
-	if err := c.sockets.failed(); err != "" {
+	if err := c.ports.Failed(); err != "" {
 		warnings = append(warnings, err)
 	}
 	warnings = append(warnings, c.panicWarnings()...)

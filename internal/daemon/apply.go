@@ -18,6 +18,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/daemon/confinement"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
@@ -131,7 +132,7 @@ func withZones(l *lab.Lab, err error) error {
 type change struct {
 	d    *Daemon
 	snap *snapshot.Snapshot
-	own  *stagedSockets
+	own  *ports.Staged
 	lb   *lbproxy.Staged
 	dhcp *dhcpd.Staged
 
@@ -140,18 +141,18 @@ type change struct {
 
 // stage opens the listeners that s needs and that are not open yet: all of them, or none.
 func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
-	own, err := d.sockets.stage(context.Background(), endpoints(s.Lab, interfaces.OwnAddresses(s.Lab))) // nothing waits
+	own, err := d.ports.Stage(context.Background(), endpoints(s.Lab)) // nothing waits
 	if err != nil {
 		return nil, err
 	}
 	lb, err := d.lb.Stage(s.LB)
 	if err != nil {
-		own.discard()
+		own.Discard()
 		return nil, err
 	}
 	dhcp, err := d.dhcp.Stage(s.DHCP)
 	if err != nil {
-		own.discard()
+		own.Discard()
 		lb.Discard()
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func (c *change) commit() {
 	c.snap = &snap
 	c.d.current.Store(c.snap)
 	c.lb.Commit()
-	c.own.commit()
+	c.own.Commit()
 	c.dhcp.Commit()
 	c.d.addresses.Want(c.snap.Lab)
 	c.d.loops.ReleaseAll() // what they boot may be fixed now
@@ -178,7 +179,7 @@ func (c *change) commit() {
 
 // discard closes the new listeners.
 func (c *change) discard() {
-	c.own.discard()
+	c.own.Discard()
 	c.lb.Discard()
 	c.dhcp.Discard()
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/confinement"
+	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
@@ -41,6 +42,9 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 )
+
+// DefaultLab is the lab file of a daemon that is started without --lab.
+const DefaultLab = ports.DefaultLab
 
 // A Config is what Run needs to start.
 type Config struct {
@@ -68,7 +72,7 @@ type Daemon struct {
 
 	*persistentState
 	*servers
-	sockets       *sockets
+	ports         *ports.Ports
 	health        *health
 	handover      *handover.Handover
 	storeWatch    *storeWatch
@@ -172,8 +176,8 @@ func (d *Daemon) close() (err error) {
 	if d.file != nil {
 		err = d.file.Close()
 	}
-	if d.sockets != nil {
-		d.sockets.close()
+	if d.ports != nil {
+		d.ports.Close()
 	}
 	d.summaries.Flush()
 	return err
@@ -207,7 +211,7 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 	if err := makeFolders(l.Appliance); err != nil {
 		return nil, err
 	}
-	if d.sockets, err = d.openAfterStop(ctx, l); err == nil && user != nil {
+	if d.ports, err = d.openPorts(ctx, l); err == nil && user != nil {
 		err = user.Bound(kept(l.Appliance)...) // before the store is read, on every processor
 	}
 	return user, err

@@ -1,14 +1,13 @@
 package daemon
 
 import (
-	"context"
-	"io"
 	"net/netip"
 	"os"
 	"slices"
 
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -23,16 +22,16 @@ func Namespace() string {
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
 	m := &doctor.Machine{Lab: l, Warnings: warnings, NoSpace: minFreeBytes}
 	m.Start, m.Unread = rehearse(l, labPath)
-	add := func(key string, e endpoint) {
-		addr := e.addr.Addr()
+	add := func(e ports.Endpoint) {
+		addr := e.Addr.Addr()
 		here := addr.IsUnspecified() || addr.IsLoopback() || interfaces.OnMachine(addr)
 		later := !here && l.Appliance.HoldsAddresses() && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
-		if !later && !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.network && o.Addr == e.addr }) {
-			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: key, Network: e.network, Addr: e.addr, Here: here, Open: e.open})
+		if !later && !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.Network && o.Addr == e.Addr }) {
+			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: e.Key, Network: e.Network, Addr: e.Addr, Here: here, Open: e.Open})
 		}
 	}
-	for _, e := range endpoints(l, interfaces.OwnAddresses(l)) {
-		add(e.key(), e)
+	for _, e := range endpoints(l) {
+		add(e)
 	}
 	for _, b := range l.Balancers {
 		network := "tcp"
@@ -40,20 +39,8 @@ func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine
 			network = "udp"
 		}
 		for _, bind := range b.Listen { // of a range the first port
-			add("balancers."+b.Name+".listen", endpoint{network: network, addr: netip.AddrPortFrom(bind.Addr, bind.First)})
+			add(ports.Endpoint{Key: "balancers." + b.Name + ".listen", Network: network, Addr: netip.AddrPortFrom(bind.Addr, bind.First)})
 		}
 	}
 	return m
 }
-
-// open opens the endpoint, for what only closes it.
-func (e endpoint) open(ctx context.Context) (io.Closer, error) {
-	s, err := e.listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// Close closes the socket.
-func (s *socket) Close() error { s.close(); return nil }

@@ -51,12 +51,11 @@ func (d *Daemon) look() bool {
 func (d *Daemon) followAddresses() {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
-	l := d.current.Load().Lab
-	st, err := d.sockets.stage(context.Background(), endpoints(l, interfaces.OwnAddresses(l))) // nothing waits
+	st, err := d.ports.Stage(context.Background(), endpoints(d.current.Load().Lab)) // nothing waits
 	if err == nil {
-		st.commit()
+		st.Commit()
 	}
-	if d.sockets.changed(err) {
+	if d.ports.Changed(err) {
 		if err != nil {
 			d.log.Warn("addresses of an interface are not listened on", "err", err)
 			return

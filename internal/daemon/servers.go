@@ -155,7 +155,7 @@ const dhcpSockets = 7
 // divide divides the process's file descriptors among the servers.
 func (d *Daemon) divide() descriptors.Shares {
 	s := d.current.Load()
-	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab, interfaces.OwnAddresses(s.Lab)))
+	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab))
 	for _, b := range s.Lab.Balancers {
 		sockets += b.Listen.Ports()
 	}

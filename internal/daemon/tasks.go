@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/daemon/watchdog"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -41,7 +42,7 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		{name: "clusters", run: d.clusters.run},
 		// No client asks for virtual machines any more.
 		{name: serverRedfish, server: true, run: func(ctx context.Context) error {
-			return d.sockets.serve(ctx, serverRedfish, func(ctx context.Context, s *socket) error { return d.redfish.Serve(ctx, s.tcp) })
+			return d.ports.Serve(ctx, serverRedfish, func(ctx context.Context, s *ports.Socket) error { return d.redfish.Serve(ctx, s.TCP) })
 		}},
 		// No operation on virtual machines any more.
 		{name: serverVirt, server: true, run: d.virt.Serve},
@@ -49,17 +50,17 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		{name: "consoles", run: d.consoles.Run},
 		// Transfers may finish, up to a limit.
 		{name: serverHTTP, server: true, run: func(ctx context.Context) error {
-			return d.sockets.serve(ctx, serverHTTP, func(ctx context.Context, s *socket) error { return d.http.Serve(ctx, s.tcp) })
+			return d.ports.Serve(ctx, serverHTTP, func(ctx context.Context, s *ports.Socket) error { return d.http.Serve(ctx, s.TCP) })
 		}},
 		// No reader of mirrors is left; partial downloads are discarded.
 		{name: "mirror", run: d.mirrors.Run},
 		{name: serverTFTP, server: true, run: func(ctx context.Context) error {
-			return d.sockets.serve(ctx, serverTFTP, func(ctx context.Context, s *socket) error { return d.tftp.Serve(ctx, s.udp) })
+			return d.ports.Serve(ctx, serverTFTP, func(ctx context.Context, s *ports.Socket) error { return d.tftp.Serve(ctx, s.UDP) })
 		}},
 		{name: "names", run: d.followNames},
 		{name: "secondaries", run: d.dns.ServeChanges},
 		// DNS and DHCP last: machines still need names and renewals.
-		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.sockets.serve(ctx, serverDNS, d.serveDNS) }},
+		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.ports.Serve(ctx, serverDNS, d.serveDNS) }},
 		{name: serverDHCP, server: true, run: d.dhcp.Serve},
 		{name: "clock", run: d.watchClock},
 		// The admin API answers until the end.
@@ -74,19 +75,19 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 	return all
 }
 
-func (d *Daemon) serveDNS(ctx context.Context, s *socket) error {
-	if s.udp != nil {
-		return d.dns.Serve(ctx, []*net.UDPConn{s.udp}, nil)
+func (d *Daemon) serveDNS(ctx context.Context, s *ports.Socket) error {
+	if s.UDP != nil {
+		return d.dns.Serve(ctx, []*net.UDPConn{s.UDP}, nil)
 	}
-	return d.dns.Serve(ctx, nil, []*net.TCPListener{s.tcp})
+	return d.dns.Serve(ctx, nil, []*net.TCPListener{s.TCP})
 }
 
 // serveAdmin serves the admin API on its ports and on the socket of the command line.
 func (d *Daemon) serveAdmin(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.admin.Serve(ctx, d.sockets.unix) })
+	g.Go(func() error { return d.admin.Serve(ctx, d.ports.CommandLine()) })
 	g.Go(func() error {
-		return d.sockets.serve(ctx, serverAdmin, func(ctx context.Context, s *socket) error { return d.admin.Serve(ctx, s.tcp) })
+		return d.ports.Serve(ctx, serverAdmin, func(ctx context.Context, s *ports.Socket) error { return d.admin.Serve(ctx, s.TCP) })
 	})
 	return g.Wait()
 }

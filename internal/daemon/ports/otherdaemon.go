@@ -1,4 +1,4 @@
-package daemon
+package ports
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/portowner"
-	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store/records"
 )
 
@@ -178,11 +177,12 @@ const closeWait = 5 * time.Second
 // stopPoll is how often a start looks again.
 const stopPoll = 100 * time.Millisecond
 
-// openAfterStop is openSockets. If the daemon of this lab is stopping, it waits until that has ended.
-func (d *Daemon) openAfterStop(ctx context.Context, l *lab.Lab) (*sockets, error) {
+// Open opens the socket of the command line and the ports that wanted returns. If the daemon of this lab is stopping, it waits until that has
+// ended.
+func Open(ctx context.Context, cfg Config, wanted func() []Endpoint) (*Ports, error) {
 	var waited *another
 	for began := time.Now(); ; {
-		s, err := openSockets(ctx, d.health, l, d.cfg.Lab)
+		s, err := open(ctx, cfg, wanted())
 		other, is := err.(*another) // alone: what else is in the way does not go away
 		if is && waited != nil && other.pid == waited.pid {
 			other.stopping = waited.stopping // its last sockets are about to be closed
@@ -192,7 +192,7 @@ func (d *Daemon) openAfterStop(ctx context.Context, l *lab.Lab) (*sockets, error
 			return s, err
 		}
 		if waited == nil && !closing {
-			d.log.Info("the daemon of this lab is still stopping: this start waits until it has ended", "pid", other.pid, "stopping_since", other.stopping)
+			cfg.Log.Info("the daemon of this lab is still stopping: this start waits until it has ended", "pid", other.pid, "stopping_since", other.stopping)
 		}
 		if !closing {
 			waited = other
