@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/confinement"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
+	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
@@ -38,7 +39,7 @@ func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confine
 	if err := confinement.Outside(confined, l); err != nil {
 		return nil, err
 	}
-	l.Warnings = slices.Concat(l.Warnings, interfaces.NetworkWarnings(l), unreadable(l, open))
+	l.Warnings = slices.Concat(l.Warnings, interfaces.NetworkWarnings(l), privileges.Unreadable(l))
 	return compile(l, updates)
 }
 
@@ -228,7 +229,7 @@ func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults []string) {
 	loaded := s.Warnings()
 	removed := slices.DeleteFunc(d.files.missing(s.Lab), func(p *lab.Problem) bool { return slices.Contains(loaded, p) })
 	for _, p := range slices.Concat(loaded, bad, doubtful, removed) {
-		if p.Path == "" || open(p.Path) != nil {
+		if p.Path == "" || privileges.Open(p.Path) != nil {
 			warnings = append(warnings, p.Error())
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/confinement"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
+	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
@@ -198,21 +199,21 @@ func (d *Daemon) load() error {
 func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 	snap := d.current.Load()
 	l := snap.Lab
-	if err := privilege.Raise(kept(l.Appliance)...); err != nil {
+	if err := privilege.Raise(privileges.Kept(l.Appliance)...); err != nil {
 		return nil, err
 	}
-	user, err := dropTo(l.Appliance, d.log)
+	user, err := privileges.DropTo(l.Appliance, d.log)
 	if err != nil {
 		return nil, err
 	}
-	if err := tryStart(snap, d.cfg.Lab, user); err != nil {
+	if err := privileges.TryStart(l, d.cfg.Lab, snap.Boot.Files(), user); err != nil {
 		return nil, err
 	}
-	if err := makeFolders(l.Appliance); err != nil {
+	if err := privileges.MakeFolders(l.Appliance); err != nil {
 		return nil, err
 	}
 	if d.ports, err = d.openPorts(ctx, l); err == nil && user != nil {
-		err = user.Bound(kept(l.Appliance)...) // before the store is read, on every processor
+		err = user.Bound(privileges.Kept(l.Appliance)...) // before the store is read, on every processor
 	}
 	return user, err
 }
@@ -282,7 +283,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.W
 		return nil, err
 	}
 	d.state.keep(ctx, user, d.log)
-	if err := dropPrivileges(user, snap.Lab); err != nil {
+	if err := privileges.Drop(user, snap.Lab); err != nil {
 		return nil, err
 	}
 	if d.confined, err = confinement.Apply(snap.Lab, d.cfg.Lab, d.cfg.Firmware, d.log); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
+	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -21,7 +22,7 @@ func Namespace() string {
 // what Check warns of. Addresses that the daemon adds to interfaces when it starts are left out until they are there.
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
 	m := &doctor.Machine{Lab: l, Warnings: warnings, NoSpace: minFreeBytes}
-	m.Start, m.Unread = rehearse(l, labPath)
+	m.Start, m.Unread = privileges.Rehearse(l, labPath)
 	add := func(e ports.Endpoint) {
 		addr := e.Addr.Addr()
 		here := addr.IsUnspecified() || addr.IsLoopback() || interfaces.OnMachine(addr)

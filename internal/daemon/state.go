@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
@@ -429,38 +428,4 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	}
 	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), some(armed))})
 	return c.State(ctx), nil
-}
-
-// usable returns an error that says what to do if the user of the process may not work in the state folder. What root has opened there
-// would work only until the next new file.
-func usable(folder, user string) error {
-	if err := enterable(folder, folder, user); err != nil {
-		return err
-	}
-	if errors.Is(unix.Access(folder, unix.R_OK|unix.W_OK), unix.EACCES) {
-		return notOpen(folder, user)
-	}
-	return nil
-}
-
-// enterable returns an error if the user of the process may not enter dir, which is the state folder or one above it.
-func enterable(dir, folder, user string) error {
-	blocked := ""
-	for ; ; dir = filepath.Dir(dir) {
-		if errors.Is(unix.Access(dir, unix.X_OK), unix.EACCES) {
-			blocked = dir // a folder below one that cannot be entered cannot either: the outermost is the cause
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
-	}
-	if blocked == "" {
-		return nil
-	}
-	return fmt.Errorf("appliance.state: user %s may not enter %s, so it cannot use %s: set appliance.state to a folder that it may enter, or run chmod a+x %s",
-		user, blocked, folder, blocked)
-}
-
-func notOpen(folder, user string) error {
-	return fmt.Errorf("appliance.state: user %s may not read and write %s: run chmod u+rwx %s", user, folder, folder)
 }

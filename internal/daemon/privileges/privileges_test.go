@@ -1,4 +1,4 @@
-package daemon
+package privileges
 
 import (
 	"os"
@@ -13,13 +13,13 @@ import (
 func TestCapabilitiesAreTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	var want []string
-	for _, c := range kept(lab.Appliance{}) {
+	for _, c := range Kept(lab.Appliance{}) {
 		want = append(want, strings.ToUpper(c.String()))
 	}
 	for _, tt := range []struct{ file, after string }{
-		{"../../configs/bootlab.service", "\nAmbientCapabilities="},
-		{"../../configs/bootlab.service", "\nCapabilityBoundingSet="},
-		{"../../Dockerfile", "\n && setcap "},
+		{"../../../configs/bootlab.service", "\nAmbientCapabilities="},
+		{"../../../configs/bootlab.service", "\nCapabilityBoundingSet="},
+		{"../../../Dockerfile", "\n && setcap "},
 	} {
 		b, err := os.ReadFile(tt.file)
 		if err != nil {

@@ -1,4 +1,4 @@
-package daemon
+package privileges
 
 import (
 	"errors"
@@ -9,14 +9,13 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
-	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// rehearse returns what the steps of a start find that need no port, and which files of profiles the daemon's user may not read. It calls
+// Rehearse returns what the steps of a start find that need no port, and which files of profiles the daemon's user may not read. It calls
 // what they call, but leaves no folder behind and stays the user that it is.
-func rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Problems) {
+func Rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Problems) {
 	a := l.Appliance
 	add := func(subject string, err error, good string) {
 		if err != nil {
@@ -47,16 +46,17 @@ func rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Pr
 	return steps, unread
 }
 
-// tryStart returns why a start as root would be refused once it is user u; nil: it stays root. A refused start makes nothing.
-func tryStart(s *snapshot.Snapshot, labPath string, u *privilege.User) error {
-	a := s.Lab.Appliance
+// TryStart returns why a start as root would be refused once it is user u; nil: it stays root. A refused start makes nothing. documents are
+// the files that the boot service of l reads.
+func TryStart(l *lab.Lab, labPath string, documents []string, u *privilege.User) error {
+	a := l.Appliance
 	if err := rehearseState(a, u); err != nil {
 		return err
 	}
 	if err := socketFolder(a, tryFolder); err != nil || u == nil {
 		return err
 	}
-	return readable(u, s.Lab, labPath, s.Boot.Files(), openAs(u))
+	return readable(u, l, labPath, documents, openAs(u))
 }
 
 func stateText(dir string) string {

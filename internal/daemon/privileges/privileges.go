@@ -1,4 +1,4 @@
-package daemon
+package privileges
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// dropTo returns the user to drop to when started as root; nil: no change.
-func dropTo(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
+// DropTo returns the user to drop to when started as root; nil: no change.
+func DropTo(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -40,10 +40,10 @@ func daemonUser(a lab.Appliance) (*privilege.User, error) {
 
 const keepsRoot = "appliance.user is not set: keeping root"
 
-// kept are the capabilities that stay: a reload may bring balancers on ports below 1024, interfaces to answer DHCP on, and addresses to
+// Kept are the capabilities that stay: a reload may bring balancers on ports below 1024, interfaces to answer DHCP on, and addresses to
 // add to interfaces. A feature that needs another one adds it here, to configs/bootlab.service and to the Dockerfile; a test compares
 // the three.
-func kept(a lab.Appliance) []privilege.Capability {
+func Kept(a lab.Appliance) []privilege.Capability {
 	keep := []privilege.Capability{privilege.NetBindService, privilege.NetRaw}
 	if a.HoldsAddresses() {
 		keep = append(keep, privilege.NetAdmin)
@@ -54,11 +54,11 @@ func kept(a lab.Appliance) []privilege.Capability {
 // keptByRoot are what the daemon keeps where the lab file says that it stays root: also what one stays root for, files of others, and
 // what libvirt needs to start ssh as root.
 func keptByRoot(a lab.Appliance) []privilege.Capability {
-	return append(kept(a), privilege.Chown, privilege.DACOverride, privilege.FOwner, privilege.SysPtrace, privilege.SetPCap)
+	return append(Kept(a), privilege.Chown, privilege.DACOverride, privilege.FOwner, privilege.SysPtrace, privilege.SetPCap)
 }
 
-// dropPrivileges becomes u. If it is nil, the user stays, and loses what a server does not need.
-func dropPrivileges(u *privilege.User, l *lab.Lab) error {
+// Drop becomes u. If it is nil, the user stays, and loses what a server does not need.
+func Drop(u *privilege.User, l *lab.Lab) error {
 	a := l.Appliance
 	switch {
 	case u == nil && !a.Confine:
@@ -66,7 +66,7 @@ func dropPrivileges(u *privilege.User, l *lab.Lab) error {
 	case u == nil && os.Geteuid() == 0:
 		return privilege.Keep(keptByRoot(a)...)
 	case u == nil:
-		return privilege.Keep(kept(a)...)
+		return privilege.Keep(Kept(a)...)
 	}
 	if err := u.Own(a.State); err != nil {
 		return err
@@ -74,13 +74,13 @@ func dropPrivileges(u *privilege.User, l *lab.Lab) error {
 	if err := u.OwnSocket(a.AdminSocket); err != nil {
 		return err
 	}
-	if err := u.Drop(kept(a)...); err != nil {
+	if err := u.Drop(Kept(a)...); err != nil {
 		return err
 	}
 	if err := usable(a.State, u.Name); err != nil {
 		return err
 	}
-	l.Warnings = append(l.Warnings, unreadable(l, open)...) // root had no such problem
+	l.Warnings = append(l.Warnings, Unreadable(l)...) // root had no such problem
 	return nil
 }
 
@@ -96,7 +96,10 @@ func letRead(gid int, labPath, files string) string {
 	return fmt.Sprintf("chgrp -R %s %s && chmod -R g+rX %s", group, where, where)
 }
 
-// unreadable warns of files of profiles that the process may not read.
+// Unreadable warns of files of profiles that the process may not read.
+func Unreadable(l *lab.Lab) lab.Problems { return unreadable(l, Open) }
+
+// unreadable warns of files of profiles that open may not read.
 func unreadable(l *lab.Lab, open opener) (warnings lab.Problems) {
 	for _, p := range l.Profiles {
 		for _, f := range staticFiles(p) {
@@ -137,8 +140,8 @@ func readable(u *privilege.User, l *lab.Lab, labPath string, documents []string,
 // An opener returns an error if a file or folder cannot be opened for reading, or does not answer within regular.Wait.
 type opener func(name string) error
 
-// open is the opener of the process.
-func open(name string) error { return tryOpen(name, func(do func() error) error { return do() }) }
+// Open returns an error if the process cannot open a file or folder for reading, or if that does not answer within regular.Wait.
+func Open(name string) error { return tryOpen(name, func(do func() error) error { return do() }) }
 
 // openAs returns the opener of u, as whom root may open files, and u itself.
 func openAs(u *privilege.User) opener {
