@@ -65,7 +65,7 @@ var rules = []rule{
 	{"internal/daemon/interfaces", []string{"internal/daemon/doctor", "internal/host/links", "internal/host/vip", "internal/lab"}, "asks the kernel about a lab; of doctor only whether the interface of a network was forgotten"},
 	{"internal/daemon/media", []string{"internal/api/redfish", "internal/lab", "internal/observe/panics", "virt"}, "downloads into virt; knows no other server"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
-	{"internal/daemon/ports", []string{"internal/api", "internal/host/freebind", "internal/host/portowner", "internal/store/records"}, "listens; asks another daemon only whether it stops"},
+	{"internal/daemon/ports", []string{"internal/api", "internal/host/freebind", "internal/host/portowner"}, "listens; asks another daemon only whether it stops"},
 	{"internal/daemon/privileges", []string{"internal/boot", "internal/daemon/doctor", "internal/host/privilege", "internal/host/regular", "internal/lab"}, "as which user the daemon runs; of boot only which documents a lab has"},
 	{"internal/daemon/serviceaddr", []string{"dhcpd/leases", "internal/api", "internal/daemon/interfaces", "internal/host/vip", "internal/lab", "internal/observe/event", "internal/observe/metrics", "internal/store", "internal/store/records"}, "which addresses this machine holds; of DHCP only whose lease an address is"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/host/regular", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},

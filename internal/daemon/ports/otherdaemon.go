@@ -19,7 +19,6 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/portowner"
-	"github.com/bootlab/bootlab/internal/store/records"
 )
 
 // DefaultLab is the lab file of a daemon that is started without --lab.
@@ -174,6 +173,9 @@ const stopWait = 2 * time.Minute
 // closeWait is how long a start waits for ports of the daemon of the same lab whose admin socket is closed: they follow.
 const closeWait = 5 * time.Second
 
+// askWait is how long the other daemon has to say since when it stops.
+const askWait = time.Second
+
 // stopPoll is how often a start looks again.
 const stopPoll = 100 * time.Millisecond
 
@@ -257,7 +259,7 @@ func peer(c net.Conn) (pid int) {
 
 // stoppingSince asks the daemon on an admin socket since when it stops; zero: it does not, or does not say.
 func stoppingSince(ctx context.Context, socket string) time.Time {
-	ctx, cancel := context.WithTimeout(ctx, records.SaveWait)
+	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	c, err := api.NewClient(socket, "")
 	if err != nil {
