@@ -64,7 +64,7 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	warnings = append(warnings, c.panicWarnings()...)
 	return api.Status{
 		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started, Stopping: c.handover.Stops(), Namespace: c.namespace,
-		Servers: c.serverStates(), Conditions: c.conditions(), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.status(), Reload: last, Warnings: warnings, StateLost: c.lossText(),
+		Servers: c.serverStates(), Conditions: c.conditions(), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.Status(), Reload: last, Warnings: warnings, StateLost: c.lossText(),
 		Files: c.confined.Files, Calls: c.confined.Calls,
 	}
 }
@@ -104,7 +104,7 @@ func (c *adminBackend) host(l *lab.Lab, h *lab.Host, vms map[string]virt.State) 
 		a.Profile, a.Disk = h.Profile.Name, overwrites(h)
 	}
 	if !a.IP.IsValid() && len(h.MACs) > 0 {
-		a.IP, _ = c.addresses(l).AddrOf(h.MACs[0])
+		a.IP, _ = c.nicAddrs(l).AddrOf(h.MACs[0])
 	}
 	if h.VM != nil {
 		a.VM, a.Hypervisor = string(vmState(vms[h.Name])), c.servers.virt.HypervisorOf(h.Name)

@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/virt"
@@ -143,7 +144,7 @@ type diskWatch struct {
 
 // A diskLook is the last measurement of a folder.
 type diskLook struct {
-	state diskState
+	state storehealth.Disk
 	at    time.Time // of state
 	busy  time.Time // since when it is being measured; zero: it is not
 }
@@ -162,7 +163,7 @@ func (w *diskWatch) look(folders ...string) {
 		}
 		l.busy = time.Now()
 		go func() {
-			state := statDisk(dir)
+			state := storehealth.Stat(dir)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			l.state, l.at, l.busy = state, time.Now(), time.Time{}
@@ -170,25 +171,22 @@ func (w *diskWatch) look(folders ...string) {
 	}
 }
 
-// hangs is after how long without an answer a disk is reported.
-const hangs = 5 * slowSync
-
 func (w *diskWatch) conditions() (all []api.Condition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for dir, l := range w.folders {
-		c := api.Condition{Kind: api.ConditionDisk, Name: dir, Since: l.at, Detail: fmt.Sprintf("%d MiB free", l.state.bytes>>20)}
+		c := api.Condition{Kind: api.ConditionDisk, Name: dir, Since: l.at, Detail: fmt.Sprintf("%d MiB free", l.state.Bytes>>20)}
 		switch s := l.state; {
-		case !l.busy.IsZero() && time.Since(l.busy) > hangs:
+		case !l.busy.IsZero() && time.Since(l.busy) > storehealth.Hangs:
 			c.Since, c.Problem = l.busy, "disk does not respond"
 		case l.at.IsZero():
 			continue // not measured yet
-		case errors.Is(s.err, fs.ErrNotExist):
+		case errors.Is(s.Err, fs.ErrNotExist):
 			continue // the files that are missing in it are warnings
-		case s.err != nil:
-			c.Detail, c.Problem = "", s.err.Error()
-		case s.bytes < minFreeBytes || s.countsInodes && s.inodes < minFreeInodes:
-			c.Problem = fmt.Sprintf("%d KiB and %d inodes free, fewer than %d KiB or %d: free some", s.bytes>>10, s.inodes, minFreeBytes>>10, minFreeInodes)
+		case s.Err != nil:
+			c.Detail, c.Problem = "", s.Err.Error()
+		case s.Full():
+			c.Problem = fmt.Sprintf("%d KiB and %d inodes free, fewer than %d KiB or %d: free some", s.Bytes>>10, s.Inodes, storehealth.MinFreeBytes>>10, storehealth.MinFreeInodes)
 		}
 		c.OK = c.Problem == ""
 		all = append(all, c)

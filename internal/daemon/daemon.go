@@ -26,6 +26,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
@@ -76,7 +77,7 @@ type Daemon struct {
 	ports         *ports.Ports
 	health        *health
 	handover      *handover.Handover
-	storeWatch    *storeWatch
+	storeWatch    *storehealth.Watch
 	disks         diskWatch
 	files         fileWatch
 	certificates  *freshfile.Certificates
@@ -224,7 +225,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	if d.file, err = openStore(appliance, d.log); err != nil {
 		return err
 	}
-	if d.storeWatch, err = newStoreWatch(d.file, appliance.State, d.log, d.registry); err != nil {
+	if d.storeWatch, err = storehealth.New(d.file, appliance.State, d.log, d.registry); err != nil {
 		return err
 	}
 	if err := d.newBus(ctx, d.file); err != nil {
@@ -242,7 +243,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	} else {
 		done()
 	}
-	d.storeWatch.look() // records that could not be decoded count as lost
+	d.storeWatch.Look() // records that could not be decoded count as lost
 	return nil
 }
 

@@ -10,16 +10,16 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// addresses maps MACs to addresses and back, by the leases and one lab. A lease goes before a reservation.
-type addresses struct {
+// nicAddrs maps MACs to addresses and back, by the leases and one lab. A lease goes before a reservation.
+type nicAddrs struct {
 	book *leases.Book
 	lab  *lab.Lab
 }
 
-func (d *Daemon) addresses(l *lab.Lab) addresses { return addresses{d.book, l} }
+func (d *Daemon) nicAddrs(l *lab.Lab) nicAddrs { return nicAddrs{d.book, l} }
 
 // AddrOf returns the address leased to mac, else the one reserved for it.
-func (w addresses) AddrOf(mac lab.MAC) (netip.Addr, bool) {
+func (w nicAddrs) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	if l, ok := w.book.ByMAC(mac); ok {
 		return l.Addr, true
 	}
@@ -30,7 +30,7 @@ func (w addresses) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 }
 
 // MACOf returns the NIC that has an address. If a host has several, only a lease says which.
-func (w addresses) MACOf(addr netip.Addr) (lab.MAC, bool) {
+func (w nicAddrs) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	addr = addr.Unmap()
 	if l, ok := w.book.ByAddr(addr); ok {
 		return l.MAC, true
@@ -49,9 +49,9 @@ func (w addresses) MACOf(addr netip.Addr) (lab.MAC, bool) {
 // addressesNow maps addresses to MACs by the lab in force, for servers whose own tables have no hosts.
 type addressesNow struct{ d *Daemon }
 
-// MACOf is that of addresses.
+// MACOf is that of nicAddrs.
 func (n addressesNow) MACOf(addr netip.Addr) (lab.MAC, bool) {
-	return n.d.addresses(n.d.current.Load().Lab).MACOf(addr)
+	return n.d.nicAddrs(n.d.current.Load().Lab).MACOf(addr)
 }
 
 // leased are the addresses of leases alone: the boot service takes reservations from the table of its request.
@@ -69,7 +69,7 @@ func (d *Daemon) identify(e *event.Event) {
 	s := d.current.Load()
 	e.Gen, e.Addr = s.Gen, e.Addr.Unmap()
 	if e.MAC.IsZero() && e.Host == "" && e.Addr.IsValid() {
-		e.MAC, _ = d.addresses(s.Lab).MACOf(e.Addr)
+		e.MAC, _ = d.nicAddrs(s.Lab).MACOf(e.Addr)
 	}
 	if !e.MAC.IsZero() && e.Addr.IsValid() && e.Kind.FromAddress() && !e.Claimed {
 		d.boot.MarkClaimed(s.Boot, e)
@@ -100,7 +100,7 @@ func (d *Daemon) addHost(l *lab.Lab, e *event.Event) {
 	}
 	addr := e.Addr
 	if !addr.IsValid() || e.Kind.Refusal() { // anybody can name an address of a pool: a machine of the pool holds one
-		addr, _ = d.addresses(l).AddrOf(e.MAC)
+		addr, _ = d.nicAddrs(l).AddrOf(e.MAC)
 	}
 	if h := l.MachineOf(e.MAC, addr); h != nil {
 		e.Host = h.Name

@@ -103,7 +103,7 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 	if err != nil {
 		return nil
 	}
-	addr, ok := d.addresses(l).AddrOf(mac)
+	addr, ok := d.nicAddrs(l).AddrOf(mac)
 	if !ok {
 		return nil
 	}
@@ -153,7 +153,7 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 
 // notChanged is the answer where an install state could not be changed: its disk takes no writes, or the host's state forbids it.
 func (c *adminBackend) notChanged(err error) error {
-	health := c.storeWatch.store.Health()
+	health := c.file.Health()
 	if health.Err == nil || !errors.Is(err, health.Err) {
 		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
 	}
@@ -161,7 +161,7 @@ func (c *adminBackend) notChanged(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		status = http.StatusInsufficientStorage
 	}
-	return &api.Error{Status: status, Message: "nothing was changed: " + err.Error(), Hint: c.storeWatch.advice(err)}
+	return &api.Error{Status: status, Message: "nothing was changed: " + err.Error(), Hint: c.storeWatch.Advice(err)}
 }
 
 // MarkInstalled implements httpd.Backend.

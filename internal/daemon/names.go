@@ -57,7 +57,7 @@ func (c *adminBackend) clientAddr(client string) (netip.Addr, error) {
 		return h.IP, nil
 	}
 	for _, mac := range h.MACs {
-		if addr, ok := c.addresses(l).AddrOf(mac); ok {
+		if addr, ok := c.nicAddrs(l).AddrOf(mac); ok {
 			return addr, nil
 		}
 	}
@@ -105,7 +105,7 @@ func (c *adminBackend) isOf(from netip.Addr, h *lab.Host) bool {
 		return true
 	}
 	l := c.current.Load().Lab
-	mac, ok := c.addresses(l).MACOf(from)
+	mac, ok := c.nicAddrs(l).MACOf(from)
 	if !ok {
 		return false
 	}

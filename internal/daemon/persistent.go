@@ -23,7 +23,7 @@ import (
 )
 
 // stateFile is the embedded store, below appliance.state.
-const stateFile = "state.db"
+const stateFile = logfile.Name
 
 // persistentState is the state that is kept over restarts.
 type persistentState struct {

@@ -406,7 +406,7 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	c.state.mu.Lock()
 	c.state.armed = nil
 	c.state.mu.Unlock()
-	if c.installs.Lost() == nil && len(c.storeWatch.store.Losses()) == 0 {
+	if c.installs.Lost() == nil && len(c.file.Losses()) == 0 {
 		if len(hosts)+len(pools) > 0 && !c.state.first.Load() {
 			return c.State(ctx), nil
 		}
@@ -423,7 +423,7 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
 		return api.State{}, err
 	}
-	if err := c.storeWatch.store.AcceptLosses(ctx); err != nil {
+	if err := c.file.AcceptLosses(ctx); err != nil {
 		return api.State{}, err
 	}
 	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), some(armed))})

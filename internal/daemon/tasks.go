@@ -65,7 +65,7 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		{name: "clock", run: d.watchClock},
 		// The admin API answers until the end.
 		{name: serverAdmin, server: true, run: d.serveAdmin},
-		{name: "store", run: d.storeWatch.run},
+		{name: "store", run: d.storeWatch.Run},
 		// The last events are saved.
 		{name: "timeline", run: d.timeline.Run},
 	}

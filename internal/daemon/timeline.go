@@ -19,14 +19,14 @@ func (c *adminBackend) key(machine string) (string, error) {
 	}
 	mac, err := lab.ParseMAC(machine)
 	if addr, no := netip.ParseAddr(machine); no == nil {
-		if holder, ok := c.addresses(l).MACOf(addr); ok {
+		if holder, ok := c.nicAddrs(l).MACOf(addr); ok {
 			mac, err = holder, nil
 		}
 	}
 	if err != nil {
 		return "", errNoHost(l, machine)
 	}
-	addr, _ := c.addresses(l).AddrOf(mac)
+	addr, _ := c.nicAddrs(l).AddrOf(mac)
 	if h := l.MachineOf(mac, addr); h != nil && l.Host(h.Name) != nil {
 		return h.Name, nil
 	}

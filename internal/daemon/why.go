@@ -24,7 +24,7 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 	h := l.Host(key)
 	if h == nil { // of a pool, or unknown
 		if mac, err := lab.ParseMAC(key); err == nil {
-			addr, _ := c.addresses(l).AddrOf(mac)
+			addr, _ := c.nicAddrs(l).AddrOf(mac)
 			h = l.MachineOf(mac, addr)
 		}
 	}

@@ -17,6 +17,9 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
+// Name is that of the file in the state folder of a daemon.
+const Name = "state.db"
+
 const (
 	magic       = "bootlab\n"
 	version     = 1

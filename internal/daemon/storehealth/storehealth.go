@@ -1,4 +1,4 @@
-package daemon
+package storehealth
 
 import (
 	"context"
@@ -22,14 +22,16 @@ import (
 const (
 	// slowSync is how long a write to the store may take. A DHCP client repeats its request after some four seconds.
 	slowSync = time.Second
+	// Hangs is after how long without an answer a disk is reported.
+	Hangs = 5 * slowSync
 	// slowLasts is how long one slow write is reported.
 	slowLasts = time.Minute
-	// reportEvery is how often the log has the begin of one problem, if it comes and goes.
-	reportEvery = time.Minute
-	// minFreeBytes and minFreeInodes are what the file system of the state folder should have free: a compaction needs space for
+	// ReportEvery is how often the log has the begin of one problem, if it comes and goes.
+	ReportEvery = time.Minute
+	// MinFreeBytes and MinFreeInodes are what the file system of the state folder should have free: a compaction needs space for
 	// a second state file.
-	minFreeBytes  = 64 << 20
-	minFreeInodes = 1000
+	MinFreeBytes  = 64 << 20
+	MinFreeInodes = 1000
 )
 
 // The causes for which the store is degraded, besides the errors of the operating system.
@@ -41,32 +43,37 @@ const (
 	causeLost     = "stored changes were lost"
 )
 
-// A storeWatch observes the store and the file system of its folder.
-type storeWatch struct {
+// A Watch observes the store and the file system of its folder.
+type Watch struct {
 	store *logfile.Store
 	dir   string
 	log   *slog.Logger
 	syncs prometheus.Histogram
 
-	looking  sync.Mutex // held by look, which a disk that hangs may never leave
+	looking  sync.Mutex // held by Look, which a disk that hangs may never leave
 	mu       sync.Mutex
-	disk     diskState
+	disk     Disk
 	losses   []logfile.Loss
 	began    time.Time // of the look in progress; zero: there is none
 	reported []*loggedProblem
 }
 
-// A diskState is what a file system says of itself.
-type diskState struct {
-	err          error
-	readOnly     bool
-	bytes        uint64 // free for the daemon's user
-	inodes       uint64 // likewise
-	countsInodes bool
+// A Disk is what a file system says of itself.
+type Disk struct {
+	Err          error
+	ReadOnly     bool
+	Bytes        uint64 // free for the daemon's user
+	Inodes       uint64 // likewise
+	CountsInodes bool
 }
 
-// A storeProblem is one reason why the store is degraded.
-type storeProblem struct {
+// Full reports whether too little is free: fewer than MinFreeBytes or MinFreeInodes.
+func (d Disk) Full() bool {
+	return d.Bytes < MinFreeBytes || d.CountsInodes && d.Inodes < MinFreeInodes
+}
+
+// A problem is one reason why the store is degraded.
+type problem struct {
 	cause string    // a few words without names: /readyz is open to anyone
 	since time.Time // zero: not known
 	text  string    // for people: what happened, where, what to do
@@ -74,35 +81,35 @@ type storeProblem struct {
 
 // A loggedProblem is one that the log has, or had less than a minute ago.
 type loggedProblem struct {
-	storeProblem
+	problem
 	at    time.Time // of the line that it began
 	open  bool      // no line says that it ended
 	lasts bool
 	times int // that it began since that line
 }
 
-// newStoreWatch makes the watch, with a first look.
-func newStoreWatch(s *logfile.Store, dir string, log *slog.Logger, r prometheus.Registerer) (*storeWatch, error) {
-	w := &storeWatch{store: s, dir: dir, log: log, syncs: prometheus.NewHistogram(prometheus.HistogramOpts{
+// New makes the watch, with a first look.
+func New(s *logfile.Store, dir string, log *slog.Logger, r prometheus.Registerer) (*Watch, error) {
+	w := &Watch{store: s, dir: dir, log: log, syncs: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: MetricStoreSync, Help: "Time to write changes to the state file and sync it.",
 		Buckets: []float64{0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10},
 	})}
-	for _, c := range []prometheus.Collector{w.syncs, newStoreCollector(w)} {
+	for _, c := range []prometheus.Collector{w.syncs, newCollector(w)} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of the store: %w", err)
 		}
 	}
 	s.ObserveSyncs(func(took time.Duration) { w.syncs.Observe(took.Seconds()) })
-	w.look()
+	w.Look()
 	return w, nil
 }
 
-// run looks once a second, and logs what is new.
-func (w *storeWatch) run(ctx context.Context) error {
+// Run looks once a second, and logs what is new.
+func (w *Watch) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		go w.look() // not waited for: a system call on a disk that hangs cannot be ended
+		go w.Look() // not waited for: a system call on a disk that hangs cannot be ended
 		w.report(time.Now(), w.problems())
 		select {
 		case <-ctx.Done():
@@ -112,8 +119,8 @@ func (w *storeWatch) run(ctx context.Context) error {
 	}
 }
 
-// look asks the disk, unless the last look has not ended yet.
-func (w *storeWatch) look() {
+// Look asks the disk, unless the last look has not ended yet.
+func (w *Watch) Look() {
 	if !w.looking.TryLock() {
 		return
 	}
@@ -121,19 +128,20 @@ func (w *storeWatch) look() {
 	w.mu.Lock()
 	w.began = time.Now()
 	w.mu.Unlock()
-	disk, losses := statDisk(w.dir), w.store.Losses()
+	disk, losses := Stat(w.dir), w.store.Losses()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disk, w.losses, w.began = disk, losses, time.Time{}
 }
 
-func statDisk(dir string) (d diskState) {
+// Stat asks the file system of a folder. It hangs as the disk does.
+func Stat(dir string) Disk {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return diskState{err: err}
+		return Disk{Err: err}
 	}
-	return diskState{
-		readOnly: s.Flags&unix.ST_RDONLY != 0 || refusesWrites(filepath.Join(dir, stateFile)), bytes: s.Bavail * uint64(s.Bsize), inodes: s.Ffree, countsInodes: s.Files > 0,
+	return Disk{
+		ReadOnly: s.Flags&unix.ST_RDONLY != 0 || refusesWrites(filepath.Join(dir, logfile.Name)), Bytes: s.Bavail * uint64(s.Bsize), Inodes: s.Ffree, CountsInodes: s.Files > 0,
 	}
 }
 
@@ -148,7 +156,7 @@ func refusesWrites(path string) bool {
 }
 
 // problems returns why the store is degraded; nothing while it is not.
-func (w *storeWatch) problems() (ps []storeProblem) {
+func (w *Watch) problems() (ps []problem) {
 	now, h := time.Now(), w.store.Health()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,27 +165,27 @@ func (w *storeWatch) problems() (ps []storeProblem) {
 		looks = now.Sub(w.began)
 	}
 	if h.Err != nil {
-		ps = append(ps, storeProblem{cause(h.Err), h.Since, fmt.Sprintf(
-			"changes cannot be stored since %s: no new leases are given and no install begins: %s: %v", h.Since.Format(time.TimeOnly), w.advice(h.Err), h.Err)})
+		ps = append(ps, problem{cause(h.Err), h.Since, fmt.Sprintf(
+			"changes cannot be stored since %s: no new leases are given and no install begins: %s: %v", h.Since.Format(time.TimeOnly), w.Advice(h.Err), h.Err)})
 	}
 	switch d := w.disk; {
-	case max(h.Running, looks) > 5*slowSync:
-		ps = append(ps, storeProblem{causeHangs, now.Add(-max(h.Running, looks)), fmt.Sprintf(
+	case max(h.Running, looks) > Hangs:
+		ps = append(ps, problem{causeHangs, now.Add(-max(h.Running, looks)), fmt.Sprintf(
 			"the disk of %s has not answered for %v: check it", w.dir, max(h.Running, looks).Round(time.Second))})
 	case h.Running > slowSync, h.Took > slowSync && now.Sub(h.Synced) < slowLasts:
-		ps = append(ps, storeProblem{causeSlow, time.Time{}, fmt.Sprintf(
+		ps = append(ps, problem{causeSlow, time.Time{}, fmt.Sprintf(
 			"a write to the disk of %s took %v: machines wait for their leases: check the disk and what else uses it", w.dir, max(h.Running, h.Took).Round(time.Millisecond))})
-	case d.err != nil:
-		ps = append(ps, storeProblem{cause(d.err), time.Time{}, fmt.Sprintf("read the free space of %s: %v", w.dir, d.err)})
-	case d.readOnly && !errors.Is(h.Err, syscall.EROFS):
-		ps = append(ps, storeProblem{causeReadOnly, time.Time{}, fmt.Sprintf("the file system of %s is read-only: %s", w.dir, w.advice(syscall.EROFS))})
+	case d.Err != nil:
+		ps = append(ps, problem{cause(d.Err), time.Time{}, fmt.Sprintf("read the free space of %s: %v", w.dir, d.Err)})
+	case d.ReadOnly && !errors.Is(h.Err, syscall.EROFS):
+		ps = append(ps, problem{causeReadOnly, time.Time{}, fmt.Sprintf("the file system of %s is read-only: %s", w.dir, w.Advice(syscall.EROFS))})
 	}
-	if d := w.disk; d.err == nil && (d.bytes < minFreeBytes || d.countsInodes && d.inodes < minFreeInodes) {
-		ps = append(ps, storeProblem{causeSpace, time.Time{}, fmt.Sprintf(
-			"the file system of %s has %d KiB and %d inodes free, fewer than %d KiB or %d: free some", w.dir, d.bytes>>10, d.inodes, minFreeBytes>>10, minFreeInodes)})
+	if d := w.disk; d.Err == nil && d.Full() {
+		ps = append(ps, problem{causeSpace, time.Time{}, fmt.Sprintf(
+			"the file system of %s has %d KiB and %d inodes free, fewer than %d KiB or %d: free some", w.dir, d.Bytes>>10, d.Inodes, MinFreeBytes>>10, MinFreeInodes)})
 	}
 	for _, l := range w.losses {
-		ps = append(ps, storeProblem{causeLost, l.Found, fmt.Sprintf(
+		ps = append(ps, problem{causeLost, l.Found, fmt.Sprintf(
 			"stored changes were lost, found %s: %s: put back a backup, or check these machines and delete %s (%s)", l.Found.Format(time.DateTime), l, l.Copy, lossesPage)})
 	}
 	return ps
@@ -186,8 +194,17 @@ func (w *storeWatch) problems() (ps []storeProblem) {
 // lossesPage says what to do about losses.
 const lossesPage = "docs/operations.md#a-damaged-state-file"
 
-// advice says what to do about an error of the disk.
-func (w *storeWatch) advice(err error) string {
+// cause returns why in words that name no address and no host.
+func cause(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return "see bootlab status"
+}
+
+// Advice says what to do about an error of the disk.
+func (w *Watch) Advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "free space on the file system of " + w.dir
@@ -201,14 +218,14 @@ func (w *storeWatch) advice(err error) string {
 
 // report logs problems that are new, and those that ended, each at most once a minute: a disk that is almost full fails and works in turn. It
 // logs nothing while they stay the same.
-func (w *storeWatch) report(now time.Time, ps []storeProblem) {
+func (w *Watch) report(now time.Time, ps []problem) {
 	for _, p := range ps {
 		l := w.logged(p)
 		if !l.lasts {
 			l.lasts = true
 			l.times++
 		}
-		if l.open || now.Sub(l.at) < reportEvery {
+		if l.open || now.Sub(l.at) < ReportEvery {
 			continue
 		}
 		w.log.Error("state store is degraded", "cause", p.cause, "detail", p.text, "times", l.times)
@@ -222,30 +239,30 @@ func (w *storeWatch) report(now time.Time, ps []storeProblem) {
 			w.log.Info("state store: a problem has ended", "cause", l.cause)
 		}
 		l.lasts, l.open = false, false
-		return now.Sub(l.at) >= reportEvery
+		return now.Sub(l.at) >= ReportEvery
 	})
 }
 
 // logged returns what the log has of a problem.
-func (w *storeWatch) logged(p storeProblem) *loggedProblem {
+func (w *Watch) logged(p problem) *loggedProblem {
 	i := slices.IndexFunc(w.reported, func(l *loggedProblem) bool { return l.same(p) })
 	if i < 0 {
 		i = len(w.reported)
-		w.reported = append(w.reported, &loggedProblem{storeProblem: p})
+		w.reported = append(w.reported, &loggedProblem{problem: p})
 	}
 	return w.reported[i]
 }
 
 // same reports whether two are one problem. Each loss is one of its own.
-func (p storeProblem) same(o storeProblem) bool {
+func (p problem) same(o problem) bool {
 	return o.cause == p.cause && (p.cause != causeLost || o.since.Equal(p.since))
 }
 
-// status returns the state of the store for people.
-func (w *storeWatch) status() api.Store {
+// Status returns the state of the store for people.
+func (w *Watch) Status() api.Store {
 	h := w.store.Health()
 	w.mu.Lock()
-	s := api.Store{Folder: w.dir, Synced: h.Synced, Took: h.Took, FreeBytes: w.disk.bytes, FreeInodes: w.disk.inodes}
+	s := api.Store{Folder: w.dir, Synced: h.Synced, Took: h.Took, FreeBytes: w.disk.Bytes, FreeInodes: w.disk.Inodes}
 	w.mu.Unlock()
 	for _, p := range w.problems() {
 		s.Problems = append(s.Problems, p.text)
@@ -266,8 +283,8 @@ const (
 	MetricStoreLosses     = "bootlab_store_losses"
 )
 
-// newStoreCollector reads the state of the store.
-func newStoreCollector(w *storeWatch) *metrics.Gauges {
+// newCollector reads the state of the store.
+func newCollector(w *Watch) *metrics.Gauges {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	degraded := desc(MetricStoreDegraded, "1 while /readyz says that the store is degraded, else 0.")
 	synced := desc(MetricStoreSynced, "Time of the last write to the state file that is on disk, in seconds since 1970; 0 before the first.")
@@ -275,7 +292,7 @@ func newStoreCollector(w *storeWatch) *metrics.Gauges {
 	freeInodes := desc(MetricStoreFreeInodes, "Free inodes of the state folder's file system.")
 	lost := desc(MetricStoreLosses, "Losses of stored changes that no admin has accepted.")
 	return metrics.NewGauges(func(set metrics.Gauge) {
-		s := w.status()
+		s := w.Status()
 		set(degraded, float64(min(1, len(s.Causes))))
 		at := 0.0
 		if !s.Synced.IsZero() {

@@ -1,4 +1,4 @@
-package daemon
+package storehealth
 
 import (
 	"bytes"
@@ -13,11 +13,11 @@ import (
 func TestFlappingStoreIsLoggedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
-	w := &storeWatch{log: slog.New(slog.NewTextHandler(&text, nil))}
+	w := &Watch{log: slog.New(slog.NewTextHandler(&text, nil))}
 	now := time.Unix(1_000_000_000, 0)
-	full := storeProblem{cause: causeSpace, text: "free some"}
+	full := problem{cause: causeSpace, text: "free some"}
 	for i := range 600 {
-		var ps []storeProblem
+		var ps []problem
 		if i%2 == 0 {
 			ps = append(ps, full)
 		}
@@ -34,7 +34,7 @@ func TestFlappingStoreIsLoggedOnceAMinute(t *testing.T) {
 		}
 	}
 	text.Reset()
-	lost := []storeProblem{{cause: causeLost, since: now, text: "first"}, {cause: causeLost, since: now.Add(time.Second), text: "second"}}
+	lost := []problem{{cause: causeLost, since: now, text: "first"}, {cause: causeLost, since: now.Add(time.Second), text: "second"}}
 	w.report(now, lost[:1])
 	w.report(now, lost)
 	w.report(now, lost[1:])
@@ -42,8 +42,8 @@ func TestFlappingStoreIsLoggedOnceAMinute(t *testing.T) {
 		t.Errorf("two losses, one of which was accepted:\n%s", got)
 	}
 	text.Reset()
-	w.report(now.Add(time.Hour), []storeProblem{full})
-	w.report(now.Add(2*time.Hour), []storeProblem{full})
+	w.report(now.Add(time.Hour), []problem{full})
+	w.report(now.Add(2*time.Hour), []problem{full})
 	if got := text.String(); strings.Count(got, `cause="little free space"`) != 1 {
 		t.Errorf("a problem that lasts:\n%s", got)
 	}
