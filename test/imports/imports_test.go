@@ -109,6 +109,7 @@ var rules = []rule{
 	{"internal/observe/diagnosis", []string{"internal/observe/event", "internal/observe/timeline"}, "a pure function of boots; asks nobody"},
 	{"internal/observe/event", []string{"internal/lab", "internal/observe/repeats"}, "every package may record events"},
 	{"internal/observe/logs", []string{"internal/lab", "internal/observe/event", "internal/observe/repeats"}, "a recorder of events, and the servers' log; of the lab only what a MAC is"},
+	{"internal/observe/machine", []string{"internal/boot/install", "internal/lab", "internal/observe/event", "internal/observe/timeline"}, "a pure function of what was observed; asks nobody"},
 	{"internal/observe/metrics", []string{"internal/observe/event"}, "a recorder of events"},
 	{"internal/observe/panics", []string{"internal/host/pause"}, "counts and logs; knows no server"},
 	{"internal/observe/repeats", nil, "counts what is alike; knows no event"},

@@ -193,44 +193,24 @@ func (c *boot) diagnose() Diagnosis {
 	return c.silent(c.own[len(c.own)-1])
 }
 
-// systemAddress is where a machine is whose system asks for an address.
-const systemAddress event.Stage = "address of the system"
-
-// progress are the places of a boot in their order.
-var progress = []event.Stage{"", event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, systemAddress, event.StageConfig, event.StageInstall, event.StageBalancer}
-
 // rank orders events by how far they show the machine to be in progress; 0: they show nothing of a boot.
-func rank(e event.Event) int {
-	at := e.Kind.Reached()
-	switch e.Kind {
-	case event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.DHCPRogue, event.DHCPConflict, event.DHCPFlood, event.DHCPNameTaken:
-		return 0
-	case event.BackendUp:
-		at = event.StageBalancer
-	case event.InstallArmed, event.PowerCycleFailed:
-		at = event.StageVM
-	case event.DHCPDiscover, event.DHCPOffer, event.DHCPAck:
-		if e.Client == event.ClientOS {
-			at = systemAddress
-		}
-	}
-	return max(0, slices.Index(progress, at))
-}
+func rank(e event.Event) int { return e.Shows().Order() }
 
 // reached returns the furthest stage of the boot.
-func (c *boot) reached() event.Stage {
-	furthest := 0
+func (c *boot) reached() (furthest event.Stage) {
 	for _, e := range c.own {
-		r := rank(e)
+		at := e.Shows()
 		if e.Claimed {
 			continue // a conflict about its address
 		}
-		if progress[r] == systemAddress {
-			r = slices.Index(progress, event.StageAddress) // it comes after the files, and shows no stage of its own
+		if at == event.StageSystem {
+			at = event.StageAddress // it comes after the files, and shows no stage of its own
 		}
-		furthest = max(furthest, r)
+		if at.Order() > furthest.Order() {
+			furthest = at
+		}
 	}
-	return progress[furthest]
+	return furthest
 }
 
 // seen returns the last event of those kinds, if there is one.

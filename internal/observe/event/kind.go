@@ -3,6 +3,7 @@ package event
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 )
 
 // A Kind is a kind of event. The table below is the only place that describes it.
@@ -121,6 +122,14 @@ const (
 	StageBalancer Stage = "balancer"
 	StageLab      Stage = "lab"
 )
+
+// StageSystem is where a machine is whose operating system asks for an address. It is no stage of a timeline.
+const StageSystem Stage = "system"
+
+// Order returns the position of a stage in a boot, from 1; 0 if it is no stage of a boot.
+func (s Stage) Order() int {
+	return 1 + slices.Index([]Stage{StageVM, StageAddress, StageFirmware, StageScript, StageFiles, StageSystem, StageConfig, StageInstall, StageBalancer}, s)
+}
 
 type description struct {
 	name  string
@@ -288,6 +297,26 @@ func (k Kind) Reached() Stage {
 		return "" // a check, or what an admin did to a backend
 	}
 	return k.Stage()
+}
+
+// Shows returns where e shows its machine to be; empty: it shows nothing of a boot.
+func (e Event) Shows() Stage {
+	switch e.Kind {
+	case VMMediaInserted, VMMediaEjected, MachineReported, DHCPRogue, DHCPConflict, DHCPFlood, DHCPNameTaken:
+		return ""
+	case BackendUp:
+		return StageBalancer
+	case InstallArmed, PowerCycleFailed:
+		return StageVM
+	case DHCPDiscover, DHCPOffer, DHCPAck:
+		if e.Client == ClientOS {
+			return StageSystem
+		}
+	}
+	if at := e.Kind.Reached(); at.Order() > 0 {
+		return at
+	}
+	return ""
 }
 
 // Level returns the level at which the kind is logged.

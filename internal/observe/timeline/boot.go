@@ -39,7 +39,13 @@ type Summary struct {
 	Stage   event.Stage // the furthest that boot reached
 	Outcome string
 	Reason  string
-	Last    event.Event
+	Last    event.Event // about the machine, whoever caused it
+
+	Active  time.Time   // of the last event that the machine itself caused; zero: it caused none
+	At      event.Stage // where that shows it to be
+	Done    time.Time   // when Outcome became Done
+	Asked   bool        // it began to ask for an address: it was started, and renews no lease
+	Fetched bool        // it fetched something to boot
 }
 
 // A bootSummary is a boot without its events: enough to show it in a list, and to decide which events belong to it. It is stored as JSON.
@@ -55,6 +61,7 @@ type bootSummary struct {
 	Others  int         `json:"others,omitempty"`  // requests of other machines; a summary counts as one
 	Claimed int         `json:"claimed,omitempty"` // how many requests those were
 	MAC     lab.MAC     `json:"mac,omitzero"`
+	At      event.Stage `json:"at,omitempty"` // where the last event of its own shows the machine to be
 
 	Asked      bool `json:"asked,omitempty"`      // for an address
 	Fetched    bool `json:"fetched,omitempty"`    // a program, a script, a file or a document
@@ -182,6 +189,9 @@ func (s *bootSummary) advance(e event.Event) {
 		return
 	}
 	s.Last = e.At
+	if at := e.Shows(); at != "" {
+		s.At = at
+	}
 	if s.byProgram(e) {
 		s.System = s.System || e.Kind == event.DHCPDiscover
 		return
@@ -190,7 +200,7 @@ func (s *bootSummary) advance(e event.Event) {
 		s.updateProgress(e)
 		return
 	}
-	if stage := e.Kind.Reached(); order(stage) > order(s.Stage) {
+	if stage := e.Kind.Reached(); stage.Order() > s.Stage.Order() {
 		s.Stage = stage
 	}
 	s.updateProgress(e)
@@ -248,7 +258,7 @@ func (s *bootSummary) updateOutcome(e event.Event) {
 		s.Outcome, s.Reason = Failed, reason(e)
 	case e.Kind == event.VMDeleted && s.Outcome == Booting:
 		s.Outcome = Ended
-	case order(e.Kind.Reached()) > 0 && !e.Kind.Change():
+	case e.Kind.Reached().Order() > 0 && !e.Kind.Change():
 		s.Outcome, s.Reason = Booting, ""
 	}
 }
@@ -284,14 +294,6 @@ func reason(e event.Event) string {
 		}
 	}
 	return strings.Join(parts, ": ")
-}
-
-// order returns the position of a stage in a boot, from 1; 0 if it is no stage of a boot.
-func order(s event.Stage) int {
-	return 1 + slices.Index([]event.Stage{
-		event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, event.StageConfig,
-		event.StageInstall, event.StageBalancer,
-	}, s)
 }
 
 // matters reports whether e is kept when a boot has more events than are kept of one.

@@ -343,5 +343,8 @@ func (r *Recorder) All() []Summary {
 
 func (m *machine) summary() Summary {
 	b := m.head.Boots[len(m.head.Boots)-1]
-	return Summary{Key: m.key, Started: b.Started, Stage: b.Stage, Outcome: b.Outcome, Reason: b.Reason, Last: m.head.Last}
+	return Summary{
+		Key: m.key, Started: b.Started, Stage: b.Stage, Outcome: b.Outcome, Reason: b.Reason, Last: m.head.Last,
+		Active: b.Last, At: b.At, Done: b.Done, Asked: b.Asked, Fetched: b.Fetched,
+	}
 }
