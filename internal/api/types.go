@@ -282,7 +282,7 @@ type Cluster struct {
 	Kind          string           `json:"kind"` // openshift, kubernetes
 	Domain        string           `json:"domain"`
 	Address       netip.Addr       `json:"address,omitzero"`
-	Phase         string           `json:"phase"` // down, bootstrapping, joining, ready
+	Phase         string           `json:"phase"` // unknown (nothing was measured yet), down, bootstrapping, not serving, joining, degraded, ready
 	Since         time.Time        `json:"since,omitzero"`
 	Waits         string           `json:"waits,omitempty"`         // what it waits for; empty: it is ready
 	Up            time.Time        `json:"up,omitzero"`             // an admin asked for it to be brought up; zero: it is ready, or none did
@@ -310,7 +310,7 @@ func (c Cluster) Stuck() (stuck []ClusterMachine) {
 type ClusterMachine struct {
 	Host  string    `json:"host"`
 	Role  string    `json:"role"`
-	Stage string    `json:"stage"` // off, waiting, booting, installing, starting, serving, running, gone
+	Stage string    `json:"stage"` // as machine_stage of a host
 	Since time.Time `json:"since,omitzero"`
 	Waits string    `json:"waits,omitempty"` // what it waits for
 	Stuck bool      `json:"stuck,omitempty"` // it goes on only if an admin does what Waits says

@@ -15,11 +15,10 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/completion"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
+	machines "github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/records"
-	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -113,7 +112,7 @@ func (c *clusters) askBootstrap(ctx context.Context, doing *sync.WaitGroup, cl *
 		boot := m.Host.Role == lab.RoleBootstrap
 		needed = needed || boot
 		switch {
-		case m.Stage != cluster.StageServing || !m.Host.IP.IsValid():
+		case m.Stage != machines.Serving || !m.Host.IP.IsValid():
 		case boot:
 			serving = append(serving, m.Host.IP)
 		case m.Host.Role == lab.RoleControlPlane:
@@ -187,20 +186,6 @@ func (c *clusters) keep(name string, r cluster.Record) {
 	c.records[name] = r
 }
 
-// seen is what clusters are assessed by, gathered once for all of them. It waits for no hypervisor.
-type seen struct {
-	vms       map[string]virt.Status // by host, as last known
-	balancers []lbproxy.BalancerStatus
-}
-
-func (c *clusters) look(ctx context.Context) seen {
-	s := seen{vms: map[string]virt.Status{}, balancers: c.servers.lb.Status()}
-	for _, vm := range c.servers.virt.List(ctx) {
-		s.vms[vm.Host] = vm
-	}
-	return s
-}
-
 // assess returns the state of a cluster, and notes since when its machines are in their stages.
 func (c *clusters) assess(cl *lab.Cluster, seen seen) cluster.State {
 	now := time.Now()
@@ -219,13 +204,9 @@ func (c *clusters) assess(cl *lab.Cluster, seen seen) cluster.State {
 func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observed {
 	all := make(map[string]cluster.Observed, len(cl.Hosts))
 	for _, h := range cl.Hosts {
-		o := cluster.Observed{Install: c.installs.Status(h), Control: h.VM != nil || h.BMC != nil}
-		if h.VM != nil {
-			o.VM = string(vmState(seen.vms[h.Name].State))
-		}
-		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer && s.Outcome != timeline.None && s.Outcome != timeline.Ended { // a check is no boot
-			o.Boot = cluster.Boot{Started: s.Started, Stage: string(s.Stage), Failed: s.Outcome == timeline.Failed, Reason: s.Reason}
-			o.Boot.System = fromImage(h) && s.Last.Kind == event.DHCPAck && s.Last.Client == event.ClientOS
+		o := cluster.Observed{
+			Observation: c.observation(h, seen), Control: h.VM != nil || h.BMC != nil,
+			API: seen.checks[h.Name][cl.BalancerOf(lab.ServiceAPI)].Check, Ingress: seen.checks[h.Name][cl.BalancerOf(lab.ServiceIngress)].Health,
 		}
 		if h.Role == lab.RoleBootstrap {
 			o.Reported, o.ReportError = c.completions.Of(cl, time.Now())
@@ -237,37 +218,7 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		c.mu.Unlock()
 		all[h.Name] = o
 	}
-	for _, b := range seen.balancers {
-		for _, m := range b.Backends {
-			o, ok := all[m.Host]
-			if !ok {
-				continue
-			}
-			switch b.Name {
-			case cl.BalancerOf(lab.ServiceAPI):
-				o.API, o.Since, o.Check = healthOf(m), m.Since, m.Reason
-			case cl.BalancerOf(lab.ServiceIngress):
-				o.Ingress = healthOf(m)
-			}
-			all[m.Host] = o
-		}
-	}
 	return all
-}
-
-// fromImage reports whether h is made from an image: it boots from its disk alone, and nothing installs it.
-func fromImage(h *lab.Host) bool {
-	return h.VM != nil && h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
-}
-
-func healthOf(m lbproxy.BackendStatus) cluster.Health {
-	switch m.Condition {
-	case lbproxy.Up:
-		return cluster.Passing
-	case lbproxy.Down:
-		return cluster.Failing
-	}
-	return cluster.Unchecked
 }
 
 // begin does what is to be done, unless the machine has something under way, or it failed a moment ago.

@@ -2,15 +2,15 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/diagnosis"
+	machines "github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
-	"github.com/bootlab/bootlab/lbproxy"
 )
 
 // Why implements httpd.Backend.
@@ -62,7 +62,7 @@ func (c *adminBackend) waits(ctx context.Context, h *lab.Host) (all, later strin
 	}
 	s := c.clusters.assess(h.Cluster, c.clusters.look(ctx))
 	for _, m := range s.Machines {
-		if m.Host == h && m.Stage == cluster.StageWaiting {
+		if m.Host == h && m.Stage == machines.Waiting {
 			later = m.Waits
 		}
 	}
@@ -110,28 +110,26 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 			}
 		}
 	}
-	for _, b := range seen.balancers {
-		for _, backend := range b.Backends {
-			if backend.Host == h.Name && backend.Condition == lbproxy.Down && !backend.Drained {
-				m.Checks = append(m.Checks, diagnosis.Check{Balancer: b.Name, Reason: backend.Reason, Since: backend.Since})
-			}
+	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
+		if check := seen.checks[h.Name][b]; check.Health == machines.CheckFailing && !check.drained {
+			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason, Since: check.Since})
 		}
 	}
 	return m
 }
 
-// causeAfter is how long a machine of a cluster may be in one stage before its boot is looked at: it may have been switched on just now.
-const causeAfter = 2 * time.Minute
+// fromImage reports whether h is made from an image: it boots from its disk alone, and nothing installs it.
+func fromImage(h *lab.Host) bool {
+	return h.VM != nil && h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
+}
 
-// withCauses adds to the machines of a cluster that are under way why their boots stopped.
+// withCauses adds to the machines of a cluster that stopped, or wait for an admin, why their boots stopped.
 func (c *clusters) withCauses(ctx context.Context, cl api.Cluster, seen seen) api.Cluster {
 	l := c.current.Load().Lab
-	under := []cluster.Stage{cluster.StageBooting, cluster.StageInstalling, cluster.StageStarting}
 	for i := range cl.Machines {
 		m := &cl.Machines[i]
 		h := l.Host(m.Host)
-		late := slices.Contains(under, cluster.Stage(m.Stage)) && !m.Since.IsZero() && time.Since(m.Since) > causeAfter
-		if h == nil || !m.Stuck && !late {
+		if h == nil || !m.Stuck && !machines.Stage(m.Stage).Bad() {
 			continue
 		}
 		if d, err := c.diagnose(ctx, c.machine(h, seen)); err == nil && d.State == diagnosis.Stopped {

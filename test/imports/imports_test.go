@@ -58,7 +58,7 @@ var rules = []rule{
 	{"internal/content/unpack", nil, "unpacks files; knows no server"},
 
 	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
-	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab"}, "decides how a cluster comes up; observes nothing and does nothing"},
+	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab", "internal/observe/machine", "internal/observe/timeline"}, "decides how a cluster comes up; observes nothing and does nothing"},
 	{"internal/daemon/completion", []string{"internal/daemon/cluster", "internal/host/freshfile", "internal/host/regular", "internal/lab", "internal/lab/load"}, "asks API servers; of the loader only its reader of kubeconfigs"},
 	{"internal/daemon/confinement", []string{"internal/host/confine", "internal/host/regular", "internal/lab", "internal/lab/load", "internal/store/identity"}, "says which files a lab needs; of the loader only which files a kubeconfig is made from"},
 	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},

@@ -6,42 +6,22 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // A Phase is how far a cluster is.
 type Phase string
 
-// The phases of a cluster, in their order.
+// The phases of a cluster.
 const (
-	PhaseDown      Phase = "down"          // no machine of it runs, as far as is known
-	PhaseBootstrap Phase = "bootstrapping" // the control plane does not serve
-	PhaseWorkers   Phase = "joining"       // the control plane serves; the bootstrap or other machines are under way
-	PhaseReady     Phase = "ready"
-)
-
-// A Stage is how far a machine is.
-type Stage string
-
-// The stages of a machine, in their order.
-const (
-	StageOff        Stage = "off"        // switched off, or never seen
-	StageWaiting    Stage = "waiting"    // for the control plane, before it is switched on
-	StageBooting    Stage = "booting"    // from the network
-	StageInstalling Stage = "installing" // its installer runs
-	StageStarting   Stage = "starting"   // its system starts; it passes no check yet
-	StageServing    Stage = "serving"    // it passes the checks of its balancers
-	StageRunning    Stage = "running"    // its system was started; no balancer checks it
-	StageGone       Stage = "gone"       // the bootstrap machine, which is no longer needed
-)
-
-// Health is what the checks of a machine's balancers say.
-type Health int
-
-// What the checks of a machine's balancers say.
-const (
-	Unchecked Health = iota // no balancer has it, or none has checked it yet
-	Failing
-	Passing
+	PhaseUnknown    Phase = "unknown"       // nothing was measured yet, or what would tell does not answer
+	PhaseDown       Phase = "down"          // no machine of it runs, as far as is known
+	PhaseBootstrap  Phase = "bootstrapping" // the control plane does not serve yet
+	PhaseNotServing Phase = "not serving"   // the control plane does not serve any more
+	PhaseWorkers    Phase = "joining"       // the control plane serves; the bootstrap or other machines are under way
+	PhaseDegraded   Phase = "degraded"      // the control plane serves, nobody brings the cluster up, and machines are not where they should be
+	PhaseReady      Phase = "ready"
 )
 
 // Completion is what the cluster's API server says of its bootstrap, in the ConfigMap kube-system/bootstrap.
@@ -56,14 +36,11 @@ const (
 
 // Observed is what is known of one machine.
 type Observed struct {
-	VM      string         // running, stopped, absent, unknown; empty: it is no virtual machine
-	Control bool           // the daemon can switch it on
-	Install install.Status // zero: unknown
-	Boot    Boot           // its last
-	API     Health         // of the control plane and the bootstrap
-	Since   time.Time      // API has been so since
-	Check   string         // why the check of API fails
-	Ingress Health
+	machine.Observation // without what Assess knows: Host, Role, Check, Wait, Switching, Switched and Gone
+
+	API     machine.Check // of the control plane and the bootstrap
+	Ingress machine.Health
+	Control bool   // the daemon can switch it on
 	Acting  bool   // an action is under way
 	Failed  string // why the last action failed; empty: it did not
 
@@ -71,13 +48,12 @@ type Observed struct {
 	ReportError string     // why the API server, which is asked, said nothing
 }
 
-// Boot is the last network boot of a machine. The zero value is that none was seen.
-type Boot struct {
-	Started time.Time
-	Stage   string // that it reached, as the timeline calls it
-	Failed  bool
-	Reason  string // of Failed
-	System  bool   // of a machine that is made from an image: its system has an address
+// check returns the check that counts for a machine. The router runs on some of the workers: where it does not is no failure.
+func (o Observed) check(role string) machine.Check {
+	if o.API.Health == machine.NotChecked && role != lab.RoleControlPlane && o.Ingress != machine.CheckFailing {
+		return machine.Check{Health: o.Ingress}
+	}
+	return o.API
 }
 
 // A Record is what outlives a restart of the daemon.
@@ -114,18 +90,19 @@ type Action struct {
 
 // A Machine is the state of one machine.
 type Machine struct {
-	Host  *lab.Host
-	Stage Stage
-	Waits string // what it waits for, in a few words; empty: nothing
-	Stuck bool   // it goes on only if an admin acts: Waits says how
+	Host *lab.Host
+	machine.State
+
+	pending  bool // what would tell has not answered yet
+	measured bool // whether it serves, or may serve soon, was measured
 }
 
 // done reports whether the machine is where it should be in the end.
 func (m Machine) done() bool {
 	if m.Host.Role == lab.RoleBootstrap {
-		return m.Stage == StageGone && m.Waits == ""
+		return m.Stage == machine.Gone && m.Waits == ""
 	}
-	return m.Stage == StageServing || m.Stage == StageRunning
+	return m.Stage.Good()
 }
 
 // A State is that of a cluster.
@@ -147,7 +124,7 @@ func Assess(c *lab.Cluster, observed map[string]Observed, r Record, now time.Tim
 	a.count()
 	for _, h := range c.Hosts {
 		if h.Role != lab.RoleAppliance {
-			a.machine(h)
+			a.state.Machines = append(a.state.Machines, a.machine(h))
 		}
 	}
 	a.phase()
@@ -159,97 +136,73 @@ type assessment struct {
 	observed map[string]Observed
 	record   Record
 	now      time.Time
-	checked  int // control-plane machines that a balancer checks
-	ingress  [Passing + 1]int
+	checked  bool // a balancer of the daemon serves the cluster's API
+	router   [machine.CheckPassing + 1]int
 	state    State
 }
 
+// count counts the machines of the control plane that serve. Without a balancer nothing else can be known than that their systems run.
 func (a *assessment) count() {
-	running := 0
+	stages := map[machine.Stage]int{}
 	for _, h := range a.c.Hosts {
-		o := a.see(h)
-		a.ingress[o.Ingress]++
-		if h.Role != lab.RoleControlPlane {
-			continue
+		o := a.observed[h.Name]
+		if o.IsOff() {
+			o.Ingress = min(o.Ingress, machine.CheckFailing)
 		}
-		a.state.Members++
-		if o.API == Passing && !reinstalls(o) {
-			a.state.Serving++
-		}
-		if o.API != Unchecked {
-			a.checked++
-		}
-		if ran(o) {
-			running++
+		a.router[o.Ingress]++
+		if h.Role == lab.RoleControlPlane {
+			a.state.Members++
+			a.checked = a.checked || o.API.Health != machine.NotChecked
+			stages[machine.Of(a.observation(h), a.now).Stage]++
 		}
 	}
-	if !a.hasBalancer() {
-		a.state.Serving = running // nothing else can be known
+	if a.state.Serving = stages[machine.Serving]; !a.checked {
+		a.state.Serving = stages[machine.Running]
 	}
 }
 
-// see returns what is known of h. A virtual machine that is off serves nothing, whatever its last check said.
-func (a *assessment) see(h *lab.Host) Observed {
-	o := a.observed[h.Name]
-	if o.off() {
-		o.API, o.Ingress = min(o.API, Failing), min(o.Ingress, Failing)
+// observation returns what is known of a machine. A boot before it was switched on for this cluster to come up says nothing; of metal, nor one
+// before the cluster was asked to.
+func (a *assessment) observation(h *lab.Host) machine.Observation {
+	o := a.observed[h.Name].Observation
+	o.Host, o.Role, o.Check = h.Name, h.Role, a.observed[h.Name].check(h.Role)
+	at, switched := a.record.Switched[h.Name]
+	if !switched && o.Power == "" {
+		at = a.record.Up
+	}
+	if !at.IsZero() && !o.Boot.Started.After(at) {
+		o.Boot = timeline.Summary{}
 	}
 	return o
 }
 
-// off reports whether a virtual machine does not run.
-func (o Observed) off() bool { return o.VM == "stopped" || o.VM == "absent" }
-
-// hasBalancer reports whether a balancer of the daemon serves the cluster's API.
-func (a *assessment) hasBalancer() bool { return a.checked > 0 }
-
 // serves reports whether the control plane serves: more than half of its machines do.
 func (a *assessment) serves() bool { return a.state.Members > 0 && 2*a.state.Serving > a.state.Members }
 
-// reinstalls reports whether a machine was armed, or is being installed: what it serves is not what it will be. A host that is not armed
-// is as it was found, which may be a cluster that is older than the lab file.
-func reinstalls(o Observed) bool {
-	return o.Install.State == install.Armed && !o.Install.Since.IsZero() || installing(o)
-}
-
-// ran reports whether the system of a machine was started.
-func ran(o Observed) bool {
-	switch o.Install.State {
-	case install.Installed:
-		return o.VM == "" || o.VM == "running"
-	case install.Live:
-		return (o.Boot.Stage == "config" || o.Boot.System) && !o.Boot.Failed || o.Boot.Stage == "install"
+func (a *assessment) machine(h *lab.Host) Machine {
+	o, seen := a.observed[h.Name], a.observation(h)
+	if seen.Gone = h.Role == lab.RoleBootstrap && a.bootstrapDone(h, o); seen.Gone {
+		s := machine.Of(seen, a.now)
+		s.Waits = a.leave(h, o)
+		return Machine{Host: h, State: s}
 	}
-	return false
-}
-
-func (a *assessment) machine(h *lab.Host) {
-	o := a.see(h)
-	m := Machine{Host: h}
-	switch {
-	case h.Role == lab.RoleBootstrap && a.bootstrapDone(h, o):
-		m.Stage = StageGone
-		m.Waits = a.leave(h, o)
-	case h.Role == lab.RoleControlPlane && o.API == Passing && reinstalls(o): // it does not count as serving
-		m.Stage, m.Waits = StageBooting, "its network boot: it is armed, and its former system serves"
-		if installing(o) {
-			m.Stage, m.Waits = StageInstalling, "its installer to report that it is done; if it is installed: bootlab install "+h.Name+" --done"
-		}
-	case o.API == Passing || h.Role != lab.RoleControlPlane && o.Ingress == Passing:
-		if m.Stage = StageServing; h.Role == lab.RoleBootstrap {
-			m.Waits = "the bootstrap to complete"
-			if o.ReportError != "" {
-				m.Waits += "; its ConfigMap cannot be read: " + o.ReportError
-			}
-		}
-	default:
-		m.Stage, m.Waits, m.Stuck = a.under(h, o)
+	if !a.record.Up.IsZero() && h.Role != lab.RoleControlPlane && h.Role != lab.RoleBootstrap && !a.serves() {
+		seen.Wait = "the control plane"
 	}
-	boots := o.VM == "" && m.Stage != StageGone && a.seen(h, o) // whatever its controller answered
-	if o.Failed != "" && !m.done() && !boots {                  // of the last action
-		m.Waits, m.Stuck = o.Failed, true
+	m := Machine{Host: h, State: machine.Of(seen, a.now)}
+	if m.Idle && m.Stage != machine.Waiting {
+		m.State = a.idle(h, o, seen, m.State)
 	}
-	a.state.Machines = append(a.state.Machines, m)
+	if h.Role == lab.RoleBootstrap {
+		m.Waits = a.bootstrapWaits(m, o)
+	}
+	if o.Failed != "" && !m.done() && (seen.Power != "" || m.Idle) { // of the last action; metal may boot whatever its controller answered
+		m.Why, m.Waits, m.Stuck = o.Failed, o.Failed, true
+	}
+	m.pending = seen.Check.Health == machine.CheckPending || seen.Power == machine.PowerUnasked
+	m.measured = seen.Check.Health == machine.CheckPassing || seen.IsOff() ||
+		(seen.Power == "" || seen.Power == machine.PowerOn) && (seen.Check.Health == machine.CheckFailing || m.Stage != machine.Unknown)
+	return m
 }
 
 // bootstrapDone reports whether the bootstrap machine is no longer needed: it was so before and was not armed again since; or the API server
@@ -264,12 +217,28 @@ func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
 		return true
 	}
 	switch {
-	case reinstalls(o) || !a.hasBalancer():
+	case o.Reinstalls() || !a.checked:
 		return false
 	case o.Reported == Complete:
 		return a.state.Serving > 0
 	}
-	return a.serves() && (o.off() || o.Reported == NotReported && o.API == Failing && a.now.Sub(o.Since) >= settle)
+	return a.serves() && (o.IsOff() || o.Reported == NotReported && o.API.Health == machine.CheckFailing && a.now.Sub(o.API.Since) >= settle)
+}
+
+// bootstrapWaits returns what a bootstrap machine waits for that is still needed.
+func (a *assessment) bootstrapWaits(m Machine, o Observed) string {
+	system := m.Stage == machine.Starting || m.Stage == machine.Failing
+	switch {
+	case m.Stage == machine.Serving && o.ReportError != "":
+		return "the bootstrap to complete; its ConfigMap cannot be read: " + o.ReportError
+	case m.Stage == machine.Serving:
+		return "the bootstrap to complete"
+	case system && o.Reported == Incomplete:
+		return "the ConfigMap kube-system/bootstrap to say complete: " + o.API.Reason
+	case system && a.serves():
+		return "its check to fail for 15 seconds: then it is not needed any more"
+	}
+	return m.Waits
 }
 
 // leave takes the bootstrap machine out, and switches it off while the daemon brings the cluster up. It returns what is still to be done.
@@ -278,7 +247,7 @@ func (a *assessment) leave(h *lab.Host, o Observed) (waits string) {
 		a.act(TakeOut, h)
 	}
 	_, switched := a.record.Switched[h.Name] // of metal, that is all that says whether it is on
-	if !a.record.Up.IsZero() && (o.VM == "running" || o.VM == "" && o.Control && switched) {
+	if !a.record.Up.IsZero() && (o.Power == machine.PowerOn || o.Power == "" && o.Control && switched) {
 		a.act(SwitchOff, h)
 		return "its power: it is being switched off"
 	}
@@ -289,129 +258,85 @@ func (a *assessment) act(v Verb, h *lab.Host) {
 	a.state.Actions = append(a.state.Actions, Action{v, h})
 }
 
-// under returns the stage of a machine that is not where it should be.
-func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, stuck bool) {
-	seen := a.seen(h, o)
-	switch {
-	case o.Install.HeldByRestore():
-		return StageOff, "a restore holds it: bootlab install " + h.Name + ", or --done if it is installed", true
-	case o.Install.Held:
-		return StageBooting, "held after too many attempts: bootlab install " + h.Name, true
-	case o.Install.State == install.Unknown:
-		return StageOff, "its install state was lost: bootlab install " + h.Name + ", or --done if it is installed", true
-	case o.VM == "unknown":
-		return StageOff, "its hypervisor does not answer", true
-	case o.off() || o.VM == "" && !seen && !installing(o):
-		return a.off(h, o)
-	case o.Boot.Failed && seen:
-		return StageBooting, o.Boot.Reason, true
-	case o.Install.State == install.Installing:
-		return StageInstalling, atStage("its installer", o.Boot), false
-	case ran(o) && o.API == Failing && o.Reported == Incomplete:
-		return StageStarting, "the ConfigMap kube-system/bootstrap to say complete: " + o.Check, false
-	case ran(o) && o.API == Failing && h.Role == lab.RoleBootstrap && a.serves():
-		return StageStarting, "its check to fail for 15 seconds: then it is not needed any more", false
-	case ran(o) && o.API == Failing:
-		return StageStarting, "its check: " + o.Check, false
-	case ran(o):
-		return StageRunning, "", false
-	case o.Install.State == install.Armed && !seen:
-		return StageBooting, "its network boot", false
-	}
-	return StageBooting, atStage("its boot", o.Boot), false
-}
-
 // upCommand is the command that brings a cluster up: that is what one that is down waits for.
 func upCommand(c *lab.Cluster) string { return "bootlab up " + c.Name }
 
-// atStage says where a boot is that a machine waits for.
-func atStage(what string, b Boot) string {
-	if b.Stage == "" {
-		return what
-	}
-	return what + ", at stage " + b.Stage
-}
-
-// seen reports whether h booted since it was switched on.
-func (a *assessment) seen(h *lab.Host, o Observed) bool {
-	return !o.Boot.Started.IsZero() && (a.record.Up.IsZero() || o.Boot.Started.After(a.switched(h)))
-}
-
-func installing(o Observed) bool {
-	return o.Install.State == install.Installing || o.Install.State == install.Booting
-}
-
-// switched returns when h was switched on, or else when the cluster was asked to come up.
-func (a *assessment) switched(h *lab.Host) time.Time {
-	if at, ok := a.record.Switched[h.Name]; ok {
-		return at
-	}
-	return a.record.Up
-}
-
-// off returns what a machine that is off waits for, and switches it on when it may be.
-func (a *assessment) off(h *lab.Host, o Observed) (stage Stage, waits string, stuck bool) {
-	if a.record.Up.IsZero() {
-		if o.VM == "" && o.Install.State == install.Installed {
-			return StageRunning, "", false // of metal, nothing says that it is off
-		}
-		return StageOff, upCommand(a.c), false
-	}
-	if h.Role != lab.RoleControlPlane && h.Role != lab.RoleBootstrap && !a.serves() {
-		return StageWaiting, "the control plane", false
-	}
-	_, switched := a.record.Switched[h.Name]
+// idle returns the state of a machine that is off, or of which nothing tells that it is on, and switches it on when it may be.
+func (a *assessment) idle(h *lab.Host, o Observed, seen machine.Observation, s machine.State) machine.State {
+	metal := seen.Power == ""
+	at, switched := a.record.Switched[h.Name]
 	switch {
-	case o.VM == "" && !o.Control && o.Install.State == install.Installed:
-		return StageStarting, "its check: nothing else says whether it is on", false
+	case a.record.Up.IsZero():
+		s.Waits, s.Stuck = upCommand(a.c), false
+		return s
+	case metal && !o.Control && o.Install.State == install.Installed: // it may be on
+		return s
 	case !o.Control:
-		return StageOff, "an admin has to switch it on: it has no bmc and is no virtual machine", true
-	case o.VM == "" && switched && o.Failed != "": // its controller did not
+		s.Waits, s.Stuck = "an admin has to switch it on: it has no bmc and is no virtual machine", true
+		return s
+	case metal && switched && o.Failed != "": // its controller did not
 		a.act(SwitchOn, h)
-		return StageOff, o.Failed, true
-	case o.VM == "" && switched && o.Acting:
-		return StageBooting, "its power: it is being switched on", false
-	case o.VM == "" && switched:
-		return StageBooting, "its first request: it was switched on", false
+		return s
+	case metal && switched && !o.Acting:
+		seen.Switched = at
+		return machine.Of(seen, a.now)
+	case !metal || !switched:
+		a.act(SwitchOn, h)
 	}
-	a.act(SwitchOn, h)
-	return StageBooting, "its power: it is being switched on", false
+	seen.Switching = true
+	return machine.Of(seen, a.now)
 }
 
 // phase sets the phase of the cluster and what it waits for.
 func (a *assessment) phase() {
 	s := &a.state
-	seen, all := false, true
+	var on, wrong, pending, measured, failing bool
+	all := true
 	var first Machine // that Waits is about
 	for _, m := range s.Machines {
-		seen = seen || m.Stage != StageOff && m.Stage != StageWaiting && m.Stage != StageGone
+		on = on || m.Stage.UnderWay() && m.Stage != machine.Waiting || m.Stage.Good() || m.Stage.Bad()
+		measured = measured || m.measured && (m.Host.Role == lab.RoleControlPlane || s.Members == 0)
+		pending = pending || m.pending && m.Host.Role == lab.RoleControlPlane
+		failing = failing || m.Stage == machine.Failing && m.Host.Role == lab.RoleControlPlane
 		if m.done() {
 			continue
 		}
 		all = false
+		wrong = wrong || !m.Stage.UnderWay() && !m.pending && m.Host.Role != lab.RoleBootstrap
 		if s.Waits == "" || first.Host.Role == lab.RoleBootstrap { // the bootstrap waits for the others
 			s.Waits, first = fmt.Sprintf("%s: %s", m.Host.Name, m.Waits), m
 		}
 	}
+	up := !a.record.Up.IsZero()
+	lacksRouter := all && a.router[machine.CheckFailing] > 0 && a.router[machine.CheckPassing] == 0
+	if lacksRouter {
+		s.Waits = "a router: no machine passes the check of *.apps"
+	}
 	switch {
 	case len(s.Machines) == 0:
 		s.Phase, s.Waits = PhaseDown, "it has no hosts"
-	case all && a.ingress[Failing] > 0 && a.ingress[Passing] == 0:
-		s.Phase, s.Waits = PhaseWorkers, "a router: no machine passes the check of *.apps"
-	case all && (a.serves() || s.Members == 0):
+	case all && !lacksRouter && (a.serves() || s.Members == 0):
 		s.Phase, s.Waits = PhaseReady, ""
-	case a.serves():
+	case (a.serves() || all) && !up && (wrong || lacksRouter):
+		s.Phase = PhaseDegraded
+	case a.serves() || all:
 		s.Phase = PhaseWorkers
-	case seen || !a.record.Up.IsZero():
+	case !measured && (pending || !up):
+		s.Phase = PhaseUnknown
+	case on || up:
 		s.Phase = PhaseBootstrap
+		if !a.record.Left.IsZero() || failing && !up {
+			s.Phase = PhaseNotServing
+		}
 		s.Waits = fmt.Sprintf("the control plane: %d of %s serve", s.Serving, lab.Plural(s.Members, "machine"))
 		if s.Members == 1 {
 			s.Waits += "s"
 		}
+		return
 	default:
 		s.Phase = PhaseDown
-		if first.Waits == upCommand(a.c) { // all wait for it
-			s.Waits = first.Waits
-		}
+	}
+	if (s.Phase == PhaseDown || s.Phase == PhaseUnknown) && first.Waits == upCommand(a.c) { // all wait for it
+		s.Waits = first.Waits
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 var (
@@ -40,6 +43,21 @@ func observe(o cluster.Observed, change map[string]func(*cluster.Observed)) map[
 	return all
 }
 
+// under is a boot under way, at a stage.
+func under(stage event.Stage) timeline.Summary {
+	return timeline.Summary{Started: now.Add(-time.Minute), Active: now, Stage: stage, At: stage, Outcome: timeline.Booting, Fetched: true}
+}
+
+// failed is a boot that failed now.
+func failed(reason string) timeline.Summary {
+	b := under("files")
+	b.Started, b.Outcome, b.Reason = now, timeline.Failed, reason
+	return b
+}
+
+// installedBoot is one that was done a minute ago.
+var installedBoot = timeline.Summary{Started: now.Add(-time.Minute), Active: now.Add(-time.Minute), Done: now.Add(-time.Minute), Stage: "install", At: "install", Outcome: timeline.Done, Fetched: true}
+
 func actions(s cluster.State) string {
 	var out []string
 	for _, a := range s.Actions {
@@ -59,15 +77,15 @@ func stages(s cluster.State) string {
 // TestOrder follows a cluster of virtual machines from nothing to ready.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	absent := cluster.Observed{VM: "absent", Control: true, Install: install.Status{State: install.Armed}}
+	absent := cluster.Observed{Observation: machine.Observation{Power: machine.PowerAbsent, Install: install.Status{State: install.Armed}}, Control: true}
 	failing := func(o *cluster.Observed) {
-		o.API, o.Since, o.Check = cluster.Failing, now.Add(-time.Minute), "connection refused"
+		o.API = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Minute), Reason: "connection refused"}
 	}
-	up := cluster.Observed{VM: "running", Control: true, Install: install.Status{State: install.Installed}, Boot: cluster.Boot{Started: now.Add(-time.Minute), Stage: "install"}}
-	serves := func(o *cluster.Observed) { *o = up; o.API, o.Since = cluster.Passing, now }
+	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}, Control: true}
+	serves := func(o *cluster.Observed) { *o = up; o.API = machine.Check{Health: machine.CheckPassing, Since: now} }
 	starts := func(o *cluster.Observed) { *o = up; failing(o) }
 	boots := func(o *cluster.Observed) {
-		o.VM, o.Install.State, o.Boot = "running", install.Booting, cluster.Boot{Started: now.Add(-time.Minute), Stage: "script"}
+		o.Power, o.Install.State, o.Boot = machine.PowerOn, install.Booting, under("script")
 	}
 	for _, step := range []struct {
 		name           string
@@ -89,18 +107,18 @@ func TestOrder(t *testing.T) {
 			cluster.PhaseWorkers, "boot serving, cp0 serving, cp1 serving, cp2 starting, w0 booting", "switch on w0", "cp2"},
 		{"all but the bootstrap are where they should be", observe(up, map[string]func(*cluster.Observed){"boot": serves, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
 			cluster.PhaseWorkers, "boot serving, cp0 serving, cp1 serving, cp2 serving, w0 running", "", "the bootstrap to complete"},
-		{"the bootstrap fails a moment ago", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Since = now }, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
-			cluster.PhaseWorkers, "boot starting, cp0 serving, cp1 serving, cp2 serving, w0 running", "", "15 seconds"},
+		{"the bootstrap fails a moment ago", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.API.Since = now }, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
+			cluster.PhaseWorkers, "boot failing, cp0 serving, cp1 serving, cp2 serving, w0 running", "", "15 seconds"},
 		{"the bootstrap stops to serve", observe(up, map[string]func(*cluster.Observed){"boot": starts, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
 			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: its power: it is being switched off"},
-		{"it is off", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "stopped" }, "cp0": serves, "cp1": serves, "cp2": serves}),
+		{"it is off", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = machine.PowerOff }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
-		{"a bootstrap of metal that was switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
+		{"a bootstrap of metal that was switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Left: now, Switched: map[string]time.Time{"boot": asked.Up}}, cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "switch off boot", "boot: its power: it is being switched off"},
-		{"a bootstrap of metal that is off, or that somebody else switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
+		{"a bootstrap of metal that is off, or that somebody else switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
-		{"the control plane is lost later", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "stopped" }, "cp0": starts, "cp1": starts, "cp2": serves}),
-			cluster.Record{Left: now}, cluster.PhaseBootstrap, "boot gone, cp0 starting, cp1 starting, cp2 serving, w0 running", "", "1 of 3"},
+		{"the control plane is lost later", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = machine.PowerOff }, "cp0": starts, "cp1": starts, "cp2": serves}),
+			cluster.Record{Left: now}, cluster.PhaseNotServing, "boot gone, cp0 starting, cp1 starting, cp2 serving, w0 running", "", "1 of 3"},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			t.Parallel()
@@ -116,19 +134,19 @@ func TestOrder(t *testing.T) {
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	one := &lab.Cluster{Name: "edge", Kind: lab.OpenShift, Hosts: []*lab.Host{{Name: "node", Role: lab.RoleControlPlane}}}
-	boot := cluster.Boot{Started: now.Add(-time.Minute), Stage: "script"}
+	boot := under("script")
 	for name, tt := range map[string]struct {
 		o            cluster.Observed
 		record       cluster.Record
 		machine, all string
 	}{
-		"down":                     {cluster.Observed{VM: "absent", Control: true, Install: install.Status{State: install.Armed}}, cluster.Record{}, "bootlab up edge", "bootlab up edge"},
-		"booting":                  {cluster.Observed{VM: "running", Install: install.Status{State: install.Booting}, Boot: boot}, asked, "its boot, at stage script", "the control plane: 0 of 1 machine serves"},
-		"installing":               {cluster.Observed{VM: "running", Install: install.Status{State: install.Installing}, Boot: boot}, asked, "its installer, at stage script", "the control plane: 0 of 1 machine serves"},
-		"starting":                 {cluster.Observed{VM: "running", Install: install.Status{State: install.Installed}, Boot: boot, API: cluster.Failing, Check: "connection refused"}, asked, "its check: connection refused", "the control plane: 0 of 1 machine serves"},
-		"serves, installer silent": {cluster.Observed{VM: "running", Install: install.Status{State: install.Installing}, Boot: boot, API: cluster.Passing}, asked, "its installer to report that it is done; if it is installed: bootlab install node --done", "the control plane: 0 of 1 machine serves"},
-		"serves, armed":            {cluster.Observed{VM: "running", Install: install.Status{State: install.Armed, Since: now}, Boot: boot, API: cluster.Passing}, asked, "its network boot: it is armed, and its former system serves", "the control plane: 0 of 1 machine serves"},
-		"by hand":                  {cluster.Observed{Install: install.Status{State: install.Armed}}, asked, "an admin has to switch it on: it has no bmc and is no virtual machine", "the control plane: 0 of 1 machine serves"},
+		"down":                     {cluster.Observed{Observation: machine.Observation{Power: machine.PowerAbsent, Install: install.Status{State: install.Armed}}, Control: true}, cluster.Record{}, "bootlab up edge", "bootlab up edge"},
+		"booting":                  {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Booting}, Boot: boot}}, asked, "its boot, at stage script", "the control plane: 0 of 1 machine serves"},
+		"installing":               {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installing}, Boot: boot}}, asked, "its installer, at stage script", "the control plane: 0 of 1 machine serves"},
+		"starting":                 {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}, API: machine.Check{Health: machine.CheckFailing, Reason: "connection refused"}}, asked, "its check: connection refused", "the control plane: 0 of 1 machine serves"},
+		"serves, installer silent": {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installing}, Boot: boot}, API: machine.Check{Health: machine.CheckPassing}}, asked, "its installer to report that it is done; if it is installed: bootlab install node --done", "the control plane: 0 of 1 machine serves"},
+		"serves, armed":            {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Armed, Since: now}, Boot: boot}, API: machine.Check{Health: machine.CheckPassing}}, asked, "its network boot: it is armed, and its former system serves", "the control plane: 0 of 1 machine serves"},
+		"by hand":                  {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed}}}, asked, "an admin has to switch it on: it has no bmc and is no virtual machine", "the control plane: 0 of 1 machine serves"},
 	} {
 		s := cluster.Assess(one, map[string]cluster.Observed{"node": tt.o}, tt.record, now)
 		if s.Machines[0].Waits != tt.machine || s.Waits != tt.all {
@@ -140,9 +158,13 @@ func TestWaits(t *testing.T) {
 // TestBootstrapStays: a blip of its check, a control plane of an older installation, and a bootstrap that was armed again do not take it out.
 func TestBootstrapStays(t *testing.T) {
 	t.Parallel()
-	up := cluster.Observed{VM: "running", Install: install.Status{State: install.Installed}, API: cluster.Passing, Since: now.Add(-time.Hour)}
-	blip := func(o *cluster.Observed) { o.API, o.Since = cluster.Failing, now.Add(-time.Second) }
-	down := func(o *cluster.Observed) { o.API, o.Since = cluster.Failing, now.Add(-time.Hour) }
+	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}}, API: machine.Check{Health: machine.CheckPassing, Since: now.Add(-time.Hour)}}
+	blip := func(o *cluster.Observed) {
+		o.API = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Second)}
+	}
+	down := func(o *cluster.Observed) {
+		o.API = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Hour)}
+	}
 	armed := func(o *cluster.Observed) { o.Install = install.Status{State: install.Armed, Since: now} }
 	for _, tt := range []struct {
 		name   string
@@ -169,13 +191,14 @@ func TestBootstrapStays(t *testing.T) {
 // TestImageMachine: a machine that is made from an image runs once its system has an address; no installer and no document say so.
 func TestImageMachine(t *testing.T) {
 	t.Parallel()
-	boot := cluster.Boot{Started: now, Stage: "address"}
+	boot := timeline.Summary{Started: now, Active: now, Stage: "address", Outcome: timeline.Booting}
 	for _, tt := range []struct {
-		system, failed bool
-		want           cluster.Stage
-	}{{false, false, cluster.StageBooting}, {true, false, cluster.StageRunning}, {true, true, cluster.StageBooting}} {
-		boot.System, boot.Failed = tt.system, tt.failed
-		s := cluster.Assess(prod(), map[string]cluster.Observed{"w0": {VM: "running", Install: install.Status{State: install.Live}, Boot: boot}}, asked, now)
+		at      event.Stage
+		outcome string
+		want    machine.Stage
+	}{{"address", timeline.Booting, machine.Booting}, {event.StageSystem, timeline.Booting, machine.Running}, {event.StageSystem, timeline.Failed, machine.Stopped}} {
+		boot.At, boot.Outcome = tt.at, tt.outcome
+		s := cluster.Assess(prod(), map[string]cluster.Observed{"w0": {Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Live}, Boot: boot}}}, asked, now)
 		if m := s.Machines[4]; m.Stage != tt.want {
 			t.Errorf("%+v: %+v", tt, m)
 		}
@@ -185,18 +208,18 @@ func TestImageMachine(t *testing.T) {
 // TestStuck: a machine that goes on only if somebody does something says what.
 func TestStuck(t *testing.T) {
 	t.Parallel()
-	metal := cluster.Observed{Install: install.Status{State: install.Armed}}
+	metal := cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed}}}
 	for name, tt := range map[string]struct {
 		o    cluster.Observed
 		want string
 	}{
 		"metal without a controller": {metal, "no bmc"},
-		"held":                       {cluster.Observed{Install: install.Status{State: install.Booting, Held: true}}, "bootlab install cp0"},
-		"held by a restore":          {cluster.Observed{Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}, "a restore holds it: bootlab install cp0, or --done if it is installed"},
-		"lost":                       {cluster.Observed{Install: install.Status{State: install.Unknown}}, "--done"},
-		"a failed boot":              {cluster.Observed{Install: install.Status{State: install.Booting}, Boot: cluster.Boot{Started: now, Failed: true, Reason: "no such file"}}, "no such file"},
-		"a silent hypervisor":        {cluster.Observed{VM: "unknown", Control: true, Install: metal.Install}, "hypervisor"},
-		"a failed action":            {cluster.Observed{VM: "absent", Control: true, Install: metal.Install, Failed: "no such bridge"}, "no such bridge"},
+		"held":                       {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Booting, Held: true}}}, "bootlab install cp0"},
+		"held by a restore":          {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}}, "a restore holds it: bootlab install cp0, or --done if it is installed"},
+		"lost":                       {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Unknown}}}, "--done"},
+		"a failed boot":              {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Booting}, Boot: failed("no such file")}}, "no such file"},
+		"a silent hypervisor":        {cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: metal.Install}, Control: true}, "hypervisor"},
+		"a failed action":            {cluster.Observed{Observation: machine.Observation{Power: machine.PowerAbsent, Install: metal.Install}, Control: true, Failed: "no such bridge"}, "no such bridge"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,9 +234,9 @@ func TestStuck(t *testing.T) {
 // TestDown: a cluster whose machines were shut down is down, though its bootstrap machine left long ago, and though the last checks passed.
 func TestDown(t *testing.T) {
 	t.Parallel()
-	off := cluster.Observed{VM: "stopped", Control: true, Install: install.Status{State: install.Installed}, Boot: cluster.Boot{Started: now.Add(-time.Hour), Stage: "install"}}
+	off := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: install.Status{State: install.Installed}, Boot: installedBoot}, Control: true}
 	passed := off
-	passed.API, passed.Ingress = cluster.Passing, cluster.Passing
+	passed.API.Health, passed.Ingress = machine.CheckPassing, machine.CheckPassing
 	for name, o := range map[string]cluster.Observed{"checks have failed": off, "the last checks passed": passed} {
 		s := cluster.Assess(prod(), observe(o, nil), cluster.Record{Left: now.Add(-time.Hour)}, now)
 		if want := "boot gone, cp0 off, cp1 off, cp2 off, w0 off"; s.Phase != cluster.PhaseDown || stages(s) != want || s.Serving != 0 || len(s.Actions) > 0 {
@@ -222,23 +245,24 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// TestDeadController: a machine of metal whose controller did not switch it on is off, not booting, and is tried again; once it was seen to
+// TestDeadController: a machine of metal whose controller did not switch it on is not known to boot, and is tried again; once it was seen to
 // boot, or its controller did, it is not.
 func TestDeadController(t *testing.T) {
 	t.Parallel()
 	at := now.Add(-time.Minute)
 	record := cluster.Record{Up: asked.Up, Switched: map[string]time.Time{"cp0": at}}
-	dead := cluster.Observed{Control: true, Install: install.Status{State: install.Armed}, Failed: "controller https://10.0.0.9: no route to host"}
+	dead := cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed}}, Control: true, Failed: "controller https://10.0.0.9: no route to host"}
 	boots, switched := dead, dead
-	boots.Boot = cluster.Boot{Started: now, Stage: "script"}
+	boots.Boot = under("script")
+	boots.Boot.Started = now
 	switched.Failed = ""
 	for _, tt := range []struct {
 		name   string
 		o      cluster.Observed
-		stage  cluster.Stage
+		stage  machine.Stage
 		stuck  bool
 		action bool
-	}{{"dead", dead, cluster.StageOff, true, true}, {"it boots all the same", boots, cluster.StageBooting, false, false}, {"switched on", switched, cluster.StageBooting, false, false}} {
+	}{{"dead", dead, machine.Unknown, true, true}, {"it boots all the same", boots, machine.Booting, false, false}, {"switched on", switched, machine.Booting, false, false}} {
 		s := cluster.Assess(prod(), map[string]cluster.Observed{"cp0": tt.o}, record, now)
 		m := s.Machines[1]
 		if m.Stage != tt.stage || m.Stuck != tt.stuck || strings.Contains(actions(s), "switch on cp0") != tt.action || tt.stuck != strings.Contains(m.Waits, "no route") {
@@ -250,7 +274,7 @@ func TestDeadController(t *testing.T) {
 // TestRouter: a cluster whose router serves on no machine is not ready; one machine is enough.
 func TestRouter(t *testing.T) {
 	t.Parallel()
-	up := cluster.Observed{Install: install.Status{State: install.Installed}, API: cluster.Passing, Since: now}
+	up := cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Installed}}, API: machine.Check{Health: machine.CheckPassing, Since: now}}
 	c := prod()
 	c.Hosts = c.Hosts[1:]
 	for n, want := range []cluster.Phase{cluster.PhaseWorkers, cluster.PhaseReady} {
@@ -259,9 +283,9 @@ func TestRouter(t *testing.T) {
 			all[h.Name] = up
 		}
 		worker := up
-		worker.API, worker.Ingress = cluster.Unchecked, cluster.Failing
+		worker.API, worker.Ingress = machine.Check{}, machine.CheckFailing
 		if n > 0 {
-			worker.Ingress = cluster.Passing
+			worker.Ingress = machine.CheckPassing
 		}
 		all["w0"] = worker
 		if s := cluster.Assess(c, all, asked, now); s.Phase != want {
@@ -274,7 +298,7 @@ func TestRouter(t *testing.T) {
 // complete, and one whose check passes leaves then; a machine that was switched off leaves whatever it says.
 func TestBootstrapReports(t *testing.T) {
 	t.Parallel()
-	up := cluster.Observed{VM: "running", Install: install.Status{State: install.Installed}, API: cluster.Passing, Since: now.Add(-time.Hour)}
+	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}}, API: machine.Check{Health: machine.CheckPassing, Since: now.Add(-time.Hour)}}
 	boot := func(reported cluster.Completion, change func(*cluster.Observed)) map[string]func(*cluster.Observed) {
 		return map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) {
 			o.Reported = reported
@@ -283,7 +307,7 @@ func TestBootstrapReports(t *testing.T) {
 			}
 		}}
 	}
-	down := func(o *cluster.Observed) { o.API = cluster.Failing }
+	down := func(o *cluster.Observed) { o.API.Health = machine.CheckFailing }
 	all := func(changed map[string]func(*cluster.Observed)) map[string]func(*cluster.Observed) {
 		for _, h := range []string{"cp0", "cp1", "cp2"} {
 			changed[h] = down
@@ -299,7 +323,7 @@ func TestBootstrapReports(t *testing.T) {
 		{"not reported, and its check fails", boot(cluster.NotReported, down), "take out boot"},
 		{"complete, and it serves", boot(cluster.Complete, nil), "take out boot"},
 		{"not complete, and its check fails", boot(cluster.Incomplete, down), ""},
-		{"not complete, and it is off", boot(cluster.Incomplete, func(o *cluster.Observed) { o.VM = "stopped" }), "take out boot"},
+		{"not complete, and it is off", boot(cluster.Incomplete, func(o *cluster.Observed) { o.Power = machine.PowerOff }), "take out boot"},
 		{"complete, and no other machine serves", all(boot(cluster.Complete, nil)), ""},
 		{"complete, and it is armed", boot(cluster.Complete, func(o *cluster.Observed) { o.Install = install.Status{State: install.Armed, Since: now} }), ""},
 	} {
@@ -314,5 +338,48 @@ func TestBootstrapReports(t *testing.T) {
 	s := cluster.Assess(prod(), observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { o.ReportError = "401 Unauthorized" }}), cluster.Record{}, now)
 	if got := s.Machines[0].Waits; got != "the bootstrap to complete; its ConfigMap cannot be read: 401 Unauthorized" {
 		t.Errorf("waits for %q", got)
+	}
+}
+
+// TestPhases: what is not measured is unknown, and neither down nor ready; a cluster that served and does not is not serving; one that serves, and of which
+// nobody brings machines up, is degraded by each machine that is not where it should be.
+func TestPhases(t *testing.T) {
+	t.Parallel()
+	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}}
+	serves, fails := up, up
+	serves.API = machine.Check{Health: machine.CheckPassing, Since: now}
+	fails.API = machine.Check{Health: machine.CheckFailing, Since: now, Reason: "refused"}
+	metal := func(h machine.Health, s install.State) cluster.Observed {
+		return cluster.Observed{Observation: machine.Observation{Install: install.Status{State: s}}, API: machine.Check{Health: h}}
+	}
+	for _, tt := range []struct {
+		name      string
+		cp, other cluster.Observed
+		record    cluster.Record
+		want      cluster.Phase
+		waits     string
+	}{
+		{"just started, done before", cluster.Observed{Observation: up.Observation, API: machine.Check{Health: machine.CheckPending}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "check"},
+		{"just started, hypervisor not asked", cluster.Observed{Observation: machine.Observation{Power: machine.PowerUnasked, Install: up.Install}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "hypervisor"},
+		{"hypervisor frozen", cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: up.Install}, API: machine.Check{Health: machine.CheckFailing}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "hypervisor"},
+		{"of metal, never seen, not checked yet", metal(machine.CheckPending, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseUnknown, "bootlab up prod"},
+		{"of metal, never seen, check fails", metal(machine.CheckFailing, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "bootlab up prod"},
+		{"it serves", serves, up, cluster.Record{Left: now}, cluster.PhaseReady, ""},
+		{"served", fails, up, cluster.Record{Left: now}, cluster.PhaseNotServing, "0 of 3"},
+		{"fails without a bootstrap that left", fails, up, cluster.Record{}, cluster.PhaseNotServing, "0 of 3"},
+		{"a worker is off", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "bootlab up prod"},
+		{"a worker is off, it comes up", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}, Control: true}, cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseWorkers, "switched on"},
+		{"another machine uses a worker's address", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09"}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "02:00:00:00:00:09"},
+		{"another machine uses the control plane's addresses", cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09"}, API: serves.API}, up, cluster.Record{Left: now}, cluster.PhaseNotServing, "0 of 3"},
+		{"no router", serves, cluster.Observed{Observation: up.Observation, Ingress: machine.CheckFailing}, cluster.Record{Left: now}, cluster.PhaseDegraded, "a router"},
+	} {
+		all := observe(tt.other, nil)
+		for _, cp := range []string{"cp0", "cp1", "cp2"} {
+			all[cp] = tt.cp
+		}
+		s := cluster.Assess(prod(), all, tt.record, now)
+		if s.Phase != tt.want || !strings.Contains(s.Waits, tt.waits) || (s.Waits == "") != (tt.want == cluster.PhaseReady) {
+			t.Errorf("%s: %s (waits for %q), want %s; %s", tt.name, s.Phase, s.Waits, tt.want, stages(s))
+		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package cluster decides how a cluster comes up: the stage of each machine and what it waits for, which machine may be switched on, and when
+// Package cluster decides how a cluster comes up: its phase, what its machines wait for, which of them may be switched on, and when
 // the bootstrap machine is no longer needed.
 //
 // It observes nothing and changes nothing. The daemon observes, asks and acts:

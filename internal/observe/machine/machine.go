@@ -47,6 +47,8 @@ type Power string
 const (
 	PowerOn      Power = "running"
 	PowerOff     Power = "stopped"
+	PowerPaused  Power = "paused" // by its hypervisor, as where a disk of that is full
+	PowerCrashed Power = "crashed"
 	PowerAbsent  Power = "absent"  // its virtual machine does not exist
 	PowerSilent  Power = "unknown" // its hypervisor does not answer
 	PowerUnasked Power = "unasked" // its hypervisor has not answered yet
@@ -94,6 +96,7 @@ type State struct {
 	Why   string // one sentence without a full stop
 	Waits string // what it waits for, in a few words; empty: nothing
 	Stuck bool   // it goes on only if an admin acts
+	Idle  bool   // it is off, or nothing tells that it is on: who wants it to boot has to switch it on
 }
 
 // IsOff reports whether it was measured that the machine does not run.
@@ -105,9 +108,11 @@ func Booted(s timeline.Summary) bool {
 	return s.Stage != "" && s.Outcome != "" && s.Outcome != timeline.None && s.Outcome != timeline.Ended && !s.Active.IsZero()
 }
 
-// Unseen reports whether nothing tells that the machine was ever switched on: no boot, no request, no power, no installer.
-func (o Observation) Unseen() bool {
-	return (o.Power == "" || o.Power == PowerOn) && !Booted(o.Boot) && !o.system() && !installing(o.Install)
+// unseen reports whether nothing tells that the machine was ever switched on: no boot, no request, no installer. One that is installed and
+// runs, as its hypervisor says, was.
+func (o Observation) unseen() bool {
+	runs := o.Power == PowerOn && o.Install.State == install.Installed
+	return !runs && !Booted(o.Boot) && !o.system() && !installing(o.Install)
 }
 
 // Reinstalls reports whether what the machine serves is not what it will serve: it was armed, or is being installed. A host that nobody armed
@@ -177,8 +182,12 @@ func (o Observation) before(now time.Time) State {
 		return s
 	case o.Power == PowerUnasked:
 		return State{Stage: Unknown, Why: "its hypervisor has not answered yet", Waits: "the first answer of its hypervisor"}
-	case o.IsOff() || o.Unseen():
-		return o.silent(now)
+	case o.Power == PowerPaused, o.Power == PowerCrashed:
+		return stuck(Stopped, "its virtual machine is "+string(o.Power))
+	case o.IsOff() || o.unseen():
+		s := o.silent(now)
+		s.Idle = o.Power != PowerOn
+		return s
 	case Booted(o.Boot) && o.Boot.Outcome == timeline.Failed:
 		return stuck(Stopped, o.Boot.Reason)
 	case !o.up():

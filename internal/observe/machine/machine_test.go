@@ -74,6 +74,7 @@ func TestOf(t *testing.T) {
 		{name: "off, says its hypervisor", o: machine.Observation{Power: machine.PowerOff, Install: installed, Boot: done}, want: machine.Off, why: "it is off"},
 		{name: "off, and its last check passed", o: machine.Observation{Power: machine.PowerOff, Install: installed, Boot: done, Check: passing}, want: machine.Off},
 		{name: "off in the middle of a boot", o: machine.Observation{Power: machine.PowerOff, Install: booting, Boot: boots(event.StageScript, time.Second)}, want: machine.Off},
+		{name: "paused by its hypervisor", o: machine.Observation{Power: machine.PowerPaused, Install: installed, Boot: done}, want: machine.Stopped, why: "is paused", stuck: true},
 		{name: "absent", o: machine.Observation{Power: machine.PowerAbsent, Install: armed}, want: machine.Off, why: "does not exist"},
 		{name: "absent, its turn comes", o: machine.Observation{Power: machine.PowerAbsent, Install: armed, Wait: "the control plane"}, want: machine.Waiting, why: "after the control plane"},
 		{name: "of metal, its turn comes", o: machine.Observation{Install: armed, Wait: "the control plane"}, want: machine.Waiting},

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	machines "github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/virt"
+)
+
+// seen is what machines are judged by beside their own states, gathered once for all of them. It waits for no hypervisor.
+type seen struct {
+	vms    map[string]virt.Status             // by host, as last known
+	checks map[string]map[string]backendCheck // by host and balancer
+	taken  map[string]string                  // the MAC of another machine that uses the reserved address, by host
+}
+
+// A backendCheck is the check of a host by a balancer.
+type backendCheck struct {
+	machines.Check
+	drained bool
+}
+
+func (c *clusters) look(ctx context.Context) seen {
+	s := seen{vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, taken: map[string]string{}}
+	for _, vm := range c.servers.virt.List(ctx) {
+		s.vms[vm.Host] = vm
+	}
+	for _, b := range c.servers.lb.Status() {
+		for _, m := range b.Backends {
+			if s.checks[m.Host] == nil {
+				s.checks[m.Host] = map[string]backendCheck{}
+			}
+			s.checks[m.Host][b.Name] = backendCheck{machines.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason}, m.Drained}
+		}
+	}
+	for _, t := range c.servers.dhcp.TakenReservations() {
+		s.taken[t.Host] = t.MAC.String()
+	}
+	return s
+}
+
+// healthOf returns what the check of a backend says. One whose address is not known serves nobody.
+func healthOf(m lbproxy.BackendStatus) machines.Health {
+	switch {
+	case m.Check == lab.CheckNone:
+		return machines.NotChecked
+	case m.Condition == lbproxy.Up:
+		return machines.CheckPassing
+	case m.Condition == lbproxy.Down, !m.Addr.IsValid():
+		return machines.CheckFailing
+	}
+	return machines.CheckPending
+}
+
+// powerOf returns what a hypervisor says of a virtual machine.
+func powerOf(vm virt.Status) machines.Power {
+	switch s := vm.State; s {
+	case virt.StateRunning, virt.StateStopping:
+		return machines.PowerOn
+	case virt.StateOff:
+		return machines.PowerOff
+	case virt.StatePaused, virt.StateCrashed, virt.StateAbsent:
+		return machines.Power(s)
+	}
+	if vm.At.IsZero() && vm.Down.IsZero() {
+		return machines.PowerUnasked
+	}
+	return machines.PowerSilent
+}
+
+// observation returns what was measured of h. Which check of a machine of a cluster counts, the cluster knows.
+func (c *clusters) observation(h *lab.Host, seen seen) machines.Observation {
+	o := machines.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h), Conflict: seen.taken[h.Name]}
+	if p := h.Profile; p != nil && p.NetBoots() {
+		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
+	}
+	if h.VM != nil {
+		o.Power, o.Problem = powerOf(seen.vms[h.Name]), seen.vms[h.Name].Err
+	}
+	o.Boot, _ = c.timeline.Last(h.Name)
+	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) { // the worst of all
+		check := seen.checks[h.Name][b]
+		if worse := o.Check.Health == machines.NotChecked || check.Health < o.Check.Health; worse && check.Health != machines.NotChecked && !check.drained {
+			o.Check = check.Check
+		}
+	}
+	return o
+}
