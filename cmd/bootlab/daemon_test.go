@@ -158,7 +158,7 @@ func TestDaemon(t *testing.T) {
 		step{args: "status", out: []string{"lab cli, generation 1", "SERVER STATE LISTENS", "dhcpd serving", "httpd serving 10.88.0.1:8080", "virt nothing to serve -"}},
 		step{args: "status --json", json: true, out: []string{`"generation": 1`}},
 		step{args: "doctor --json", json: true, out: []string{`"serving": true`, "the daemon has them", "no other DHCP server answers", "with 10.88.0.1/24 of network"}},
-		step{args: "hosts", out: []string{"HOST IP MAC PROFILE INSTALL VM STAGE LAST", "a 10.88.0.11 52:54:00:00:00:01 p armed - - no boot recorded", "b 10.88.0.12 52:54:00:00:00:02 +1 - - - - no boot recorded"}},
+		step{args: "hosts", out: []string{"HOST IP MAC PROFILE INSTALL VM STATE LAST", "a 10.88.0.11 52:54:00:00:00:01 p armed - unknown no boot recorded", "b 10.88.0.12 52:54:00:00:00:02 +1 - - - unknown no boot recorded"}},
 		step{args: "hosts --json", json: true, out: []string{`"name": "a"`}},
 		step{args: "leases", out: []string{"IP MAC NAME NETWORK POOL STATE EXPIRES"}},
 		step{args: "leases release 10.88.0.11", err: `no lease of "10.88.0.11"`},

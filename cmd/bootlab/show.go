@@ -200,17 +200,13 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		if h.Last != nil {
 			last = fmt.Sprintf("%s %s ago", h.Last.Kind, time.Since(h.Last.At).Round(time.Second))
 		}
-		stage := string(h.Stage)
-		if h.Failed {
-			stage = strings.TrimSpace(stage + " (failed)")
-		}
 		install := h.Install
 		if h.Assumed {
 			install += " (assumed)"
 		}
-		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, api.VMStateText(h.VM), stage, last})
+		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, api.VMStateText(h.VM), h.StateText(), last})
 	}
-	return list(cmd, "no hosts in the lab", "HOST IP MAC PROFILE INSTALL VM STAGE LAST", rows)
+	return list(cmd, "no hosts in the lab", "HOST IP MAC PROFILE INSTALL VM STATE LAST", rows)
 }
 
 func addr(a netip.Addr) string {

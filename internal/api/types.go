@@ -196,6 +196,22 @@ type Host struct {
 	Power string `json:"power,omitempty"` // what switches its power: libvirt, redfish, ipmi; empty: nothing does
 
 	Hypervisor string `json:"hypervisor,omitempty"` // that has the VM, or is to have it; empty: none was chosen yet
+
+	// MachineStage is what the machine is, by all that was measured of it: unknown, off, waiting, booting, stopped, installing, starting,
+	// serving, running, failing, gone; empty: it is the appliance. MachineWhy says why, in one sentence.
+	MachineStage string `json:"machine_stage,omitempty"`
+	MachineWhy   string `json:"machine_why,omitempty"`
+}
+
+// Bad reports whether something went wrong with the machine.
+func (h Host) Bad() bool { return h.MachineStage == "stopped" || h.MachineStage == "failing" }
+
+// StateText is what the machine is, and where its boot is or stopped.
+func (h Host) StateText() string {
+	if h.Stage != "" && (h.MachineStage == "booting" || h.MachineStage == "stopped") {
+		return h.MachineStage + " at " + string(h.Stage)
+	}
+	return h.MachineStage
 }
 
 // A NIC is one that a host does not boot from.
@@ -230,6 +246,9 @@ type Diagnosis struct {
 	Evidence []event.Event `json:"evidence,omitempty"`
 	Facts    []string      `json:"facts,omitempty"` // measured now, beside the events: a server that does not serve, a full pool
 	Do       []string      `json:"do,omitempty"`    // what to do about it, with commands
+
+	MachineStage string `json:"machine_stage,omitempty"` // as of a Host; empty: not in the lab
+	MachineWhy   string `json:"machine_why,omitempty"`
 }
 
 // Stopped reports whether something is wrong, or cannot be known.
@@ -310,12 +329,15 @@ func (c Cluster) Stuck() (stuck []ClusterMachine) {
 type ClusterMachine struct {
 	Host  string    `json:"host"`
 	Role  string    `json:"role"`
-	Stage string    `json:"stage"` // as machine_stage of a host
+	Stage string    `json:"stage"` // MachineStage
 	Since time.Time `json:"since,omitzero"`
 	Waits string    `json:"waits,omitempty"` // what it waits for
 	Stuck bool      `json:"stuck,omitempty"` // it goes on only if an admin does what Waits says
 	Cause string    `json:"cause,omitempty"` // why its boot stopped, as GET hosts/HOST/why says; empty: it did not
 	Disk  string    `json:"disk,omitempty"`  // that its next network boot overwrites
+
+	MachineStage string `json:"machine_stage"` // as of a Host
+	MachineWhy   string `json:"machine_why,omitempty"`
 }
 
 // A Session is a login of the dashboard.

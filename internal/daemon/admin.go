@@ -72,18 +72,18 @@ func (c *adminBackend) Status(context.Context) api.Status {
 // Hosts implements httpd.Backend.
 func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 	l := c.current.Load().Lab
-	vms := map[string]virt.State{}
-	for _, vm := range c.servers.virt.List(ctx) {
-		vms[vm.Host] = vm.State
-	}
+	seen := c.clusters.look(ctx)
+	states := c.clusters.states(l, seen)
 	out := make([]api.Host, 0, len(l.Hosts))
 	for _, h := range l.Hosts {
-		out = append(out, c.host(l, h, vms))
+		a := c.host(l, h, seen)
+		a.MachineStage, a.MachineWhy = string(states[h.Name].Stage), states[h.Name].Why
+		out = append(out, a)
 	}
 	return out
 }
 
-func (c *adminBackend) host(l *lab.Lab, h *lab.Host, vms map[string]virt.State) api.Host {
+func (c *adminBackend) host(l *lab.Lab, h *lab.Host, seen seen) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Power: switchOf(h)}
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
@@ -107,7 +107,7 @@ func (c *adminBackend) host(l *lab.Lab, h *lab.Host, vms map[string]virt.State) 
 		a.IP, _ = c.nicAddrs(l).AddrOf(h.MACs[0])
 	}
 	if h.VM != nil {
-		a.VM, a.Hypervisor = string(vmState(vms[h.Name])), c.servers.virt.HypervisorOf(h.Name)
+		a.VM, a.Hypervisor = string(vmState(seen.vms[h.Name].State)), c.servers.virt.HypervisorOf(h.Name)
 	}
 	c.lastSeen(&a)
 	return a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	machines "github.com/bootlab/bootlab/internal/observe/machine"
@@ -72,7 +73,16 @@ func powerOf(vm virt.Status) machines.Power {
 	return machines.PowerSilent
 }
 
-// observation returns what was measured of h. Which check of a machine of a cluster counts, the cluster knows.
+// counts reports whether the check of a balancer says whether h is well. Of its cluster's balancers that is the one of the API alone: the
+// others have backends that are not needed, as all workers but those on which the router runs.
+func counts(h *lab.Host, balancer string, check backendCheck) bool {
+	if h.Cluster != nil && h.Cluster.Kind != lab.Plain {
+		return balancer == h.Cluster.BalancerOf(lab.ServiceAPI)
+	}
+	return !check.drained
+}
+
+// observation returns what was measured of h.
 func (c *clusters) observation(h *lab.Host, seen seen) machines.Observation {
 	o := machines.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h), Conflict: seen.taken[h.Name]}
 	if p := h.Profile; p != nil && p.NetBoots() {
@@ -84,9 +94,45 @@ func (c *clusters) observation(h *lab.Host, seen seen) machines.Observation {
 	o.Boot, _ = c.timeline.Last(h.Name)
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) { // the worst of all
 		check := seen.checks[h.Name][b]
-		if worse := o.Check.Health == machines.NotChecked || check.Health < o.Check.Health; worse && check.Health != machines.NotChecked && !check.drained {
+		if worse := o.Check.Health == machines.NotChecked || check.Health < o.Check.Health; worse && check.Health != machines.NotChecked && counts(h, b, check) {
 			o.Check = check.Check
 		}
 	}
 	return o
+}
+
+// states returns what each machine of a lab is, by host, but for the appliance.
+func (c *clusters) states(l *lab.Lab, seen seen) map[string]machines.State {
+	states := make(map[string]machines.State, len(l.Hosts))
+	for _, cl := range l.Clusters {
+		if cl.Kind == lab.Plain {
+			continue
+		}
+		for _, m := range c.assess(cl, seen).Machines {
+			states[m.Host.Name] = m.State
+		}
+	}
+	for _, h := range l.Hosts {
+		if _, ok := states[h.Name]; !ok && h.Role != lab.RoleAppliance {
+			states[h.Name] = machines.Of(c.observation(h, seen), time.Now())
+		}
+	}
+	return states
+}
+
+// state returns what h is, and what its cluster waits for; empty: nothing, or it has none that can be brought up.
+func (c *clusters) state(h *lab.Host, seen seen) (s machines.State, waits string) {
+	if h.Role == lab.RoleAppliance {
+		return machines.State{}, ""
+	}
+	if h.Cluster == nil || h.Cluster.Kind == lab.Plain {
+		return machines.Of(c.observation(h, seen), time.Now()), ""
+	}
+	all := c.assess(h.Cluster, seen)
+	for _, m := range all.Machines {
+		if m.Host == h {
+			s = m.State
+		}
+	}
+	return s, all.Waits
 }

@@ -29,9 +29,10 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 		}
 	}
 	if h != nil {
-		m = c.clusters.machine(h, c.clusters.look(ctx))
+		seen := c.clusters.look(ctx)
+		m = c.clusters.machine(h, seen)
 		m.Host = key
-		m.Cluster, m.Later = c.waits(ctx, h)
+		m.State, m.Cluster = c.clusters.state(h, seen)
 		m.BMC, m.BMCProblem = powerOfMetal(ctx, h)
 	}
 	return c.diagnose(ctx, m)
@@ -52,21 +53,6 @@ func powerOfMetal(ctx context.Context, h *lab.Host) (state, problem string) {
 		return "unknown", err.Error()
 	}
 	return string(s), ""
-}
-
-// waits returns what the cluster of h waits for, and what h waits for before it is created or switched on; empty: nothing, or it has no
-// cluster that can be brought up.
-func (c *adminBackend) waits(ctx context.Context, h *lab.Host) (all, later string) {
-	if h.Cluster == nil || h.Cluster.Kind == lab.Plain {
-		return "", ""
-	}
-	s := c.clusters.assess(h.Cluster, c.clusters.look(ctx))
-	for _, m := range s.Machines {
-		if m.Host == h && m.Stage == machines.Waiting {
-			later = m.Waits
-		}
-	}
-	return s.Waits, later
 }
 
 // diagnose adds to m the health of the servers, and judges the boots of the machine by it.
@@ -111,7 +97,7 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 		}
 	}
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
-		if check := seen.checks[h.Name][b]; check.Health == machines.CheckFailing && !check.drained {
+		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machines.CheckFailing && !check.drained {
 			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason, Since: check.Since})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
@@ -18,21 +19,21 @@ const (
 
 // A Machine is what is known of a machine beside its boots.
 type Machine struct {
-	Host       string // its name, or the MAC of an unknown machine
-	Known      bool   // it is in the lab, or of a pool with a profile
-	Network    string // that it boots from
-	Reserved   bool   // it has an address of its own; else it needs one of a pool
-	Profile    string // empty: nothing to boot
-	OwnScript  bool   // the profile is an iPXE script of the admin's own: what it loads need not come from bootlab
-	Document   bool   // the profile has a config document
-	Install    string // armed, booting, installing, installed, held, unknown; empty: nothing to install
-	Restored   bool   // held by a restore, not after too many attempts
-	VM         string // running, stopped, absent, unknown; empty: no virtual machine
-	VMProblem  string // why VM is unknown
-	Image      bool   // its virtual machine is made from an image: nothing installs it, it starts from its disk
-	Later      string // what its cluster waits for before it creates it or switches it on; empty: nothing
-	BMC        string // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
-	BMCProblem string // why BMC is unknown
+	Host       string        // its name, or the MAC of an unknown machine
+	Known      bool          // it is in the lab, or of a pool with a profile
+	Network    string        // that it boots from
+	Reserved   bool          // it has an address of its own; else it needs one of a pool
+	Profile    string        // empty: nothing to boot
+	OwnScript  bool          // the profile is an iPXE script of the admin's own: what it loads need not come from bootlab
+	Document   bool          // the profile has a config document
+	Install    string        // armed, booting, installing, installed, held, unknown; empty: nothing to install
+	Restored   bool          // held by a restore, not after too many attempts
+	VM         string        // running, stopped, absent, unknown; empty: no virtual machine
+	VMProblem  string        // why VM is unknown
+	Image      bool          // its virtual machine is made from an image: nothing installs it, it starts from its disk
+	State      machine.State // what it is; zero: not known here
+	BMC        string        // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
+	BMCProblem string        // why BMC is unknown
 
 	Servers   []Server // that do not serve
 	FullPools []string // of its network, without a free address
@@ -61,15 +62,9 @@ type Diagnosis struct {
 	Evidence []event.Event
 	Facts    []string // measured beside the events
 	Do       []string // what to do about it
-}
 
-// How long a machine may send nothing before its boot counts as stopped. Firmware repeats its requests for about a minute. A kernel starts,
-// loads drivers and waits for its network and for a link that a switch blocks. An installer writes a disk.
-const (
-	firmwareWait    = time.Minute
-	kernelPatience  = 5 * time.Minute
-	installPatience = time.Hour
-)
+	MachineStage, MachineWhy string // of Machine.State
+}
 
 // maxEvidence bounds Evidence.
 const maxEvidence = 8
@@ -85,7 +80,7 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 	c.setConflictsAside()
 	c.setProgramsAside()
 	d := c.diagnose()
-	d.Host = m.Host
+	d.Host, d.MachineStage, d.MachineWhy = m.Host, string(m.State.Stage), m.State.Why
 	d.Do = c.adoption(d.Do)
 	if len(d.Evidence) > maxEvidence {
 		d.Evidence = d.Evidence[len(d.Evidence)-maxEvidence:]
@@ -185,7 +180,7 @@ func ownEvents(events []event.Event) (own []event.Event) {
 
 // diagnose tries what is certain before what is likely.
 func (c *boot) diagnose() Diagnosis {
-	for _, rule := range []func() (Diagnosis, bool){c.held, c.console, c.later, c.diskReturns, c.power, c.fromDisk, c.finished, c.failure, c.unseen, c.runs} {
+	for _, rule := range []func() (Diagnosis, bool){c.serves, c.held, c.console, c.later, c.diskReturns, c.power, c.fromDisk, c.finished, c.failure, c.unseen, c.runs} {
 		if d, ok := rule(); ok {
 			return d
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
@@ -16,10 +17,10 @@ func (c *boot) later() (Diagnosis, bool) {
 	if c.m.VM == "" && c.m.BMC == "" {
 		does = "an admin has to switch it on"
 	}
-	if c.m.Later == "" || does == "" {
+	if c.m.State.Stage != machine.Waiting || does == "" {
 		return Diagnosis{}, false
 	}
-	return Diagnosis{State: Booting, Stage: event.StageVM, Cause: "it waits for " + c.m.Later + ": " + does + " then"}, true
+	return Diagnosis{State: Booting, Stage: event.StageVM, Cause: "it waits for " + c.m.State.Waits + ": " + does + " then"}, true
 }
 
 // power is a machine that cannot boot because it is off, or does not exist.
@@ -35,6 +36,10 @@ func (c *boot) power() (Diagnosis, bool) {
 		cause, do = "its virtual machine does not exist", "bootlab vm create HOST"
 	case "stopped":
 		cause, do = "its virtual machine is off", "bootlab vm start HOST"
+	case "crashed":
+		cause, do = "its virtual machine crashed", "bootlab vm start HOST"
+	case "paused":
+		cause, do = "its hypervisor has paused it", "look at the disks of the hypervisor, a full one pauses its machines; then: virsh resume HOST"
 	case "unknown": // what failed on a hypervisor that does not answer has the same error, which is said once
 		d := stopped("its hypervisor does not answer", []string{"bootlab status shows when it answers again"})
 		d.Stage = event.StageVM
@@ -51,6 +56,18 @@ func (c *boot) power() (Diagnosis, bool) {
 	}
 	d := stopped(cause, c.commands(do), last...)
 	d.Stage = event.StageVM
+	return d, true
+}
+
+// serves is a machine whose balancer says that it is well, whatever its last boot shows.
+func (c *boot) serves() (Diagnosis, bool) {
+	if c.m.State.Stage != machine.Serving {
+		return Diagnosis{}, false
+	}
+	d := Diagnosis{State: Done, Stage: c.Stage, Evidence: c.seen(event.BackendUp), Cause: "nothing is wrong: " + c.m.State.Why}
+	if len(d.Evidence) > 0 {
+		d.Since = d.Evidence[0].At
+	}
 	return d, true
 }
 
@@ -73,7 +90,7 @@ func (c *boot) finished() (Diagnosis, bool) {
 	}
 	if len(c.m.Checks) > 0 {
 		first := c.m.Checks[0]
-		if first.Since.Before(d.Since) && c.now.Sub(d.Since) < kernelPatience { // it failed while another system was there, or none
+		if machine.Starts(first.Since, d.Since, c.now) {
 			d.State, d.Stage = Booting, event.StageBalancer
 			d.Cause = fmt.Sprintf("its system was started, and does not pass the check of balancer %s yet: %s", first.Balancer, first.Reason)
 			return d, true
@@ -158,7 +175,8 @@ func (c *boot) unseen() (Diagnosis, bool) {
 		}
 		last = e
 	}
-	if (last.Kind == event.VMStarted || last.Kind == event.PowerCycled) && c.now.Sub(last.At) < firmwareWait {
+	patience := map[event.Kind]time.Duration{event.VMStarted: machine.FirmwarePatience, event.PowerCycled: machine.PowerPatience}[last.Kind]
+	if c.now.Sub(last.At) < patience {
 		return c.underWay(last), true
 	}
 	d := Diagnosis{State: Stopped, Stage: event.StageAddress, Evidence: c.own, Since: last.At}
@@ -175,15 +193,16 @@ func (c *boot) unseen() (Diagnosis, bool) {
 	case last.Kind == event.PowerCycled:
 		d.Cause = "it was power-cycled, and no packet of it was received"
 		d.Do = c.commands("check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
+	case last.Kind == event.Unknown && (c.m.VM == "running" || c.m.BMC == "on"):
+		d.State = Unknown
+		d.Cause = "it is on, and no packet of it was received since bootlab knows it: its system may have run all the time"
+		d.Do = c.commands("restart it to see it boot; if nothing comes then, check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
 	case c.m.VM == "running" && c.m.Image:
 		d.Cause = "its virtual machine runs, and no DHCP packet of it was received"
 		d.Do = c.commands("its system starts from its disk: bootlab vm console HOST shows it; check that its NIC is on the bridge of network " + c.m.Network)
 	case c.m.VM == "running":
 		d.Cause = "its virtual machine runs, and no DHCP packet of it was received"
 		d.Do = c.commands("check that its NIC is on the bridge of network " + c.m.Network + " and boots first: bootlab vm plan HOST")
-	case c.m.BMC == "on":
-		d.Cause = "it is on, its BMC says, and no packet of it was received"
-		d.Do = c.commands("check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
 	case c.m.BMC != "":
 		d.State = Unknown
 		d.Cause = "no packet of it was received: whether it is on is not known here"
@@ -215,7 +234,6 @@ func (c *boot) underWay(last event.Event) Diagnosis {
 
 // A silence is what it can mean that nothing came after an event.
 type silence struct {
-	limit     time.Duration
 	server    string // that answers the next request; if it does not serve, that is the cause
 	cause, do string
 }
@@ -223,7 +241,7 @@ type silence struct {
 // silent is a boot whose last event is no failure.
 func (c *boot) silent(last event.Event) Diagnosis {
 	s := c.silenceAfter(last)
-	if c.now.Sub(latest(last.At, c.Ended)) < s.limit { // of a long boot the last events are counted, not kept
+	if c.now.Sub(latest(last.At, c.Ended)) < machine.Patience(last.Shows(), c.m.Document) { // of a long boot the last events are counted, not kept
 		return c.underWay(last)
 	}
 	if srv := c.m.down(s.server); srv != nil {
@@ -247,34 +265,34 @@ func (c *boot) silenceAfter(last event.Event) silence {
 	case rank(last) == 2:
 		return c.afterAddress(last)
 	case rank(last) == 3 && last.Kind == event.TFTPProbe:
-		return silence{firmwareWait, "tftpd", "it asked for the size of its boot program and never transferred it", "UDP from a high port may be filtered: appliance.tftp_single_port"}
+		return silence{"tftpd", "it asked for the size of its boot program and never transferred it", "UDP from a high port may be filtered: appliance.tftp_single_port"}
 	case rank(last) == 3:
-		return silence{firmwareWait, "dhcpd", "it fetched its boot program, which has asked for nothing since: it did not start (Secure Boot, a wrong architecture), or has no driver for the NIC", "look at its screen; docs/secure-boot.md; try another firmware in its profile"}
+		return silence{"dhcpd", "it fetched its boot program, which has asked for nothing since: it did not start (Secure Boot, a wrong architecture), or has no driver for the NIC", "look at its screen; docs/secure-boot.md; try another firmware in its profile"}
 	case rank(last) == 4:
-		return silence{kernelPatience, "httpd", "it has its boot script, and finished no file since", "look at its screen; a large file over a slow link may still be on its way"}
+		return silence{"httpd", "it has its boot script, and finished no file since", "look at its screen; a large file over a slow link may still be on its way"}
 	case rank(last) == 5:
-		return silence{kernelPatience, "dhcpd", "it fetched its last file, and no system asked for an address or a config document since: the kernel did not start, or has no network in its initrd", "look at its console; check the kernel's arguments, its NIC driver and its memory: bootlab plan HOST"}
+		return silence{"dhcpd", "it fetched its last file, and no system asked for an address or a config document since: the kernel did not start, or has no network in its initrd", "look at its console; check the kernel's arguments, its NIC driver and its memory: bootlab plan HOST"}
 	case rank(last) == 6 && c.m.Document:
-		return silence{kernelPatience, "httpd", "its system has asked for an address and for no config document", "check the kernel's arguments that name the document: bootlab plan HOST"}
+		return silence{"httpd", "its system has asked for an address and for no config document", "check the kernel's arguments that name the document: bootlab plan HOST"}
 	}
-	return silence{installPatience, "httpd", "its installer or system has sent nothing since, and has not reported that it is done", "look at its console; bootlab install HOST --done if it is installed"}
+	return silence{"httpd", "its installer or system has sent nothing since, and has not reported that it is done", "look at its console; bootlab install HOST --done if it is installed"}
 }
 
 func (c *boot) afterAddress(last event.Event) silence {
 	other := c.seen(event.DHCPRogue)
 	switch {
 	case last.Kind == event.DHCPDiscover:
-		return silence{firmwareWait, "dhcpd", "its DHCPDISCOVER got no offer, and no reason was recorded", "another DHCP server may answer it; bootlab plan HOST shows its reservation"}
+		return silence{"dhcpd", "its DHCPDISCOVER got no offer, and no reason was recorded", "another DHCP server may answer it; bootlab plan HOST shows its reservation"}
 	case last.Kind == event.DHCPOffer && len(other) > 0:
-		return silence{firmwareWait, "", "it did not take its offer; another DHCP server answers in its network: " + other[0].Detail, "switch the other DHCP server off, or set dhcp: proxy for this network"}
+		return silence{"", "it did not take its offer; another DHCP server answers in its network: " + other[0].Detail, "switch the other DHCP server off, or set dhcp: proxy for this network"}
 	case last.Kind == event.DHCPOffer, last.Kind == event.DHCPProxyOffer:
-		return silence{firmwareWait, "", "it did not take its offer: the answer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
+		return silence{"", "it did not take its offer: the answer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
 	case last.Client == event.ClientIPXE:
-		return silence{firmwareWait, "httpd", "its iPXE has an address and has not fetched its script", "check that it reaches appliance.http: a firewall, a route"}
+		return silence{"httpd", "its iPXE has an address and has not fetched its script", "check that it reaches appliance.http: a firewall, a route"}
 	case c.m.Image:
-		return silence{firmwareWait, "", "it is made from an image, and its firmware tries the network: its disk does not boot", fromImageAgain}
+		return silence{"", "it is made from an image, and its firmware tries the network: its disk does not boot", fromImageAgain}
 	case c.m.Profile == "":
-		return silence{firmwareWait, "", "it has an address, and no profile: bootlab has nothing for it to boot", "give the host a profile in the lab file"}
+		return silence{"", "it has an address, and no profile: bootlab has nothing for it to boot", "give the host a profile in the lab file"}
 	}
-	return silence{firmwareWait, "tftpd", "it has an address and a boot file, and has not fetched it", "check that the firmware boots from the network by IPv4, and a firewall for UDP 69"}
+	return silence{"tftpd", "it has an address and a boot file, and has not fetched it", "check that the firmware boots from the network by IPv4, and a firewall for UDP 69"}
 }

@@ -100,7 +100,9 @@ type State struct {
 }
 
 // IsOff reports whether it was measured that the machine does not run.
-func (o Observation) IsOff() bool { return o.Power == PowerOff || o.Power == PowerAbsent }
+func (o Observation) IsOff() bool {
+	return o.Power == PowerOff || o.Power == PowerAbsent || o.Power == PowerCrashed
+}
 
 // Booted reports whether the machine was started, as far as its own timeline shows. A check, an admin's mark, a change of its virtual machine
 // and the boots of a virtual machine that was deleted are no boot.
@@ -182,8 +184,8 @@ func (o Observation) before(now time.Time) State {
 		return s
 	case o.Power == PowerUnasked:
 		return State{Stage: Unknown, Why: "its hypervisor has not answered yet", Waits: "the first answer of its hypervisor"}
-	case o.Power == PowerPaused, o.Power == PowerCrashed:
-		return stuck(Stopped, "its virtual machine is "+string(o.Power))
+	case o.Power == PowerPaused:
+		return stuck(Stopped, "its hypervisor has paused it")
 	case o.IsOff() || o.unseen():
 		s := o.silent(now)
 		s.Idle = o.Power != PowerOn
@@ -198,7 +200,7 @@ func (o Observation) before(now time.Time) State {
 
 // silent decides about a machine that is off, or of which nothing was received.
 func (o Observation) silent(now time.Time) State {
-	off := map[Power]string{PowerOff: "it is off", PowerAbsent: "its virtual machine does not exist"}[o.Power]
+	off := map[Power]string{PowerOff: "it is off", PowerAbsent: "its virtual machine does not exist", PowerCrashed: "its virtual machine crashed"}[o.Power]
 	switch {
 	case o.Switching:
 		return State{Stage: Booting, Why: "it is being switched on", Waits: "its power: it is being switched on"}
@@ -279,7 +281,7 @@ func (o Observation) started(now time.Time) State {
 		return State{Stage: Running, Why: "its system was started; no balancer checks it"}
 	case c.Health == CheckPending:
 		return State{Stage: Unknown, Why: "its system was started, and no check has ended yet", Waits: cmp.Or(c.Reason, "its first check")}
-	case !c.Since.After(since) && now.Sub(since) < SystemPatience: // it failed while another system was there, or none
+	case Starts(c.Since, since, now):
 		check.Stage, check.Why = Starting, "its system was started, and does not pass its check yet: "+c.Reason
 	default:
 		check.Stage = Failing

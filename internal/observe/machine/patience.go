@@ -34,6 +34,12 @@ func Patience(at event.Stage, document bool) time.Duration {
 	return InstallPatience
 }
 
+// Starts reports whether a check that fails since a time says nothing yet of a system that was started: it failed while another system was
+// there, or none.
+func Starts(failing, started, now time.Time) bool {
+	return !failing.After(started) && now.Sub(started) < SystemPatience
+}
+
 // patienceText is a patience for people.
 func patienceText(d time.Duration) string {
 	if d >= time.Hour {

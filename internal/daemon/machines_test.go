@@ -1,0 +1,54 @@
+package daemon_test
+
+import (
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/api"
+)
+
+// TestOneMachineState: hosts, clusters and why say the same of each machine, of a cluster and of none, armed, done and lost; the appliance is none.
+func TestOneMachineState(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "10.125.31.1")
+	r.write(r.read() + `
+  app: {mac: 52:54:00:00:12:09, ip: 10.125.31.1, role: appliance}
+  alone: {mac: 52:54:00:00:12:04, ip: 10.125.31.24}
+  cp: {mac: 52:54:00:00:12:02, ip: 10.125.31.22, cluster: prod, role: master}
+  work: {mac: 52:54:00:00:12:03, ip: 10.125.31.23, cluster: prod, role: worker, profile: p}
+profiles: {p: {kernel: k, install_to: /dev/vda}}
+clusters: {prod: {kind: kubernetes, address: 10.125.31.10}}
+`)
+	r.start()
+	for _, host := range []string{"", "work"} {
+		if host != "" {
+			if _, err := r.client.MarkInstalled(t.Context(), host); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.until("one state of each machine, everywhere", func() bool {
+			hosts, err := r.client.Hosts(t.Context())
+			clusters, errs := r.client.Clusters(t.Context())
+			if err != nil || errs != nil || len(clusters) != 1 {
+				t.Fatal(err, errs, clusters)
+			}
+			of := map[string]api.ClusterMachine{}
+			for _, m := range clusters[0].Machines {
+				of[m.Host] = m
+			}
+			same := len(hosts) > 4
+			for _, h := range hosts {
+				why, err := r.client.Why(t.Context(), h.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m, in := of[h.Name]
+				same = same && (h.Role == "appliance") == (h.MachineStage == "") && why.MachineStage == h.MachineStage && why.MachineWhy == h.MachineWhy &&
+					(!in || m.MachineStage == h.MachineStage && m.MachineWhy == h.MachineWhy && m.Stage == h.MachineStage)
+				if h.MachineStage == "serving" || h.MachineStage == "running" {
+					t.Errorf("%s, which nothing was received from, is %s: %s", h.Name, h.MachineStage, h.MachineWhy)
+				}
+			}
+			return same // a measurement may come between the questions
+		})
+	}
+}
