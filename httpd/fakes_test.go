@@ -265,6 +265,8 @@ func newFakeDaemon() *fakeDaemon {
 			Name: s.name, FQDN: s.name + ".mycluster.example.com", MACs: []lab.MAC{macOf(byte(i))}, IP: netip.AddrFrom4([4]byte{192, 168, 131, byte(10 + i)}),
 			Network: "cluster", Cluster: "mycluster", Role: s.role, Profile: s.profile, Install: s.install, VM: s.vm, Stage: s.stage, Disk: map[string]string{"rhcos": "/dev/vda"}[s.profile], Failed: s.failed, Last: s.last,
 		})
+		h.hosts[i].MachineStage = map[string]string{"bootstrap": "running", "master-0": "installing", "master-1": "stopped", "master-2": "unknown", "worker-0": "stopped"}[s.name]
+		h.hosts[i].MachineWhy = map[string]string{"master-1": "a transfer broke off", "worker-0": "held after too many attempts"}[s.name]
 		if s.vm != "" {
 			h.hosts[i].Power = "libvirt"
 		}

@@ -182,3 +182,25 @@ func TestClustersOnTheDashboard(t *testing.T) {
 		}
 	}
 }
+
+// TestMachinesOnTheDashboard: a machine is what the daemon says, with the reason, in the list and on its page; nothing is green by its install
+// state or by its last boot.
+func TestMachinesOnTheDashboard(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	h.hosts = h.hosts[:1] // installed, and its last boot is done
+	for stage, bad := range map[string]bool{"serving": false, "failing": true, "off": false, "unknown": false, "stopped": true} {
+		h.hosts[0].MachineStage, h.hosts[0].MachineWhy = stage, "because of "+stage
+		for _, path := range []string{"/", "/hosts/" + h.hosts[0].Name} {
+			w := httptest.NewRecorder()
+			newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			want := `<span class="chip ` + stage + `">` + stage + `</span><small`
+			if bad {
+				want += ` class="bad"`
+			}
+			if want += ">because of " + stage + "</small>"; !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s of a machine that is %s lacks %s", path, stage, want)
+			}
+		}
+	}
+}

@@ -243,7 +243,7 @@ func filter[T any](items []T, keep func(T) bool) (kept []T) {
 }
 
 func hostWords(h api.Host) []string {
-	words := []string{h.Name, h.FQDN, h.IP.String(), h.Network, h.Cluster, h.Role, h.Profile, h.Install, h.VM, api.VMStateText(h.VM)}
+	words := []string{h.Name, h.FQDN, h.IP.String(), h.Network, h.Cluster, h.Role, h.Profile, h.Install, h.VM, api.VMStateText(h.VM), h.MachineStage}
 	for _, m := range h.MACs {
 		words = append(words, m.String())
 	}
@@ -355,13 +355,13 @@ func (p overviewPage) Outcome(h api.Host) string { return outcome(h) }
 func (p hostPage) Outcome(h api.Host) string { return outcome(h) }
 
 func outcome(h api.Host) string {
-	switch {
-	case h.Failed:
+	switch h.MachineStage {
+	case "stopped":
 		return "failed"
-	case h.Install == "installed":
-		return "done"
+	case "booting", "installing":
+		return "booting"
 	}
-	return "booting"
+	return "done"
 }
 
 func ago(d time.Duration) string {
