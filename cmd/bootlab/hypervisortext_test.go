@@ -35,7 +35,7 @@ func TestAnErrorOfAHypervisorIsSaidOnce(t *testing.T) {
 				{Name: "kvm2", CPUs: 128, Memory: 1024 * gib, Free: 1000 * gib, Allocated: 24 * gib, Others: 8 * gib, Pools: pool, VMs: 12, Running: 12}})
 		},
 		"why": func(cmd *cobra.Command) error {
-			d := api.Diagnosis{Host: "m1", State: "stopped", Since: time.Now(), Cause: "its hypervisor does not answer", Facts: []string{down}}
+			d := api.Diagnosis{Host: "m1", State: "unknown", Stage: "machine", Since: time.Now(), Cause: "its hypervisor does not answer", Facts: []string{down}}
 			other := d
 			other.Host = "m2"
 			return whyText(cmd, []api.Diagnosis{d, other})

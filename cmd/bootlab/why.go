@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
@@ -65,6 +66,7 @@ func whyText(cmd *cobra.Command, ds []api.Diagnosis) error {
 func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
 	head := d.Host + ": " + d.State
 	switch {
+	case d.Unknown() && len(d.Evidence) == 0 && d.Stage == event.StageVM: // its hypervisor does not answer
 	case d.Unknown() && len(d.Evidence) == 0:
 		head = d.Host + ": no request received yet"
 	case d.Unknown():

@@ -2,14 +2,19 @@ package diagnosis_test
 
 import (
 	"cmp"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/observe/diagnosis"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -103,7 +108,8 @@ func TestOf(t *testing.T) {
 		{name: "of an image, no packet", machine: image("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "no DHCP packet", do: "its system starts from its disk: bootlab vm console a"},
 		{name: "of an image, firmware asks the network", machine: image("running"), events: append([]event.Event{ev(event.VMStarted)}, leased(event.ClientPXE)...), state: diagnosis.Stopped, stage: event.StageAddress, cause: "it is made from an image, and its firmware tries the network: its disk does not boot", do: "bootlab vm create a"},
 		{name: "of an image, runs", machine: image("running"), events: append([]event.Event{ev(event.VMStarted)}, leased(event.ClientOS)...), state: diagnosis.Done, cause: "its system runs"},
-		{name: "hypervisor silent", machine: with(func(m *diagnosis.Machine) { m.VM, m.VMProblem = "unknown", "no route" }), state: diagnosis.Stopped, stage: event.StageVM, cause: "hypervisor does not answer", do: "bootlab status", fact: "no route"},
+		{name: "hypervisor silent", machine: with(func(m *diagnosis.Machine) { m.VM, m.VMProblem = "unknown", "no route" }), state: diagnosis.Unknown, stage: event.StageVM, cause: "hypervisor does not answer", do: "bootlab status", fact: "no route"},
+		{name: "hypervisor not asked yet", machine: vm("unasked"), state: diagnosis.Unknown, stage: event.StageVM, cause: "has not answered yet", do: "bootlab status"},
 		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
 		{name: "a snapshot is no step of a boot", machine: vm("running"), events: toScript(ev(event.FileServed, "k"), ev(event.VMSnapshot)), state: diagnosis.Stopped, stage: event.StageFiles, cause: "it fetched its last file", do: "look at its console"},
 		{name: "armed, no packet", machine: host, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageVM, cause: "since it was armed", do: "select the network in its boot menu"},
@@ -186,6 +192,7 @@ func TestOf(t *testing.T) {
 				boots = []timeline.Boot{boot(tt.outcome, start, tt.events...)}
 			}
 			d := diagnosis.Of(boots, tt.machine, start.Add(3*time.Hour))
+			agrees(t, boots, tt.machine, d)
 			if d.State != tt.state || tt.stage != "" && d.Stage != tt.stage || !strings.Contains(d.Cause, tt.cause) {
 				t.Errorf("%s at %q: %s; want %s at %q: %s", d.State, d.Stage, d.Cause, tt.state, tt.stage, tt.cause)
 			}
@@ -272,10 +279,13 @@ func TestBootsInARow(t *testing.T) {
 		}
 		return bs
 	}
-	if d := diagnosis.Of(row(time.Minute), m, start.Add(5*time.Minute)); d.State != diagnosis.Stopped || !strings.Contains(d.Cause, "the disk does not boot") || len(d.Evidence) != 3 {
+	soon, hourly := diagnosis.Of(row(time.Minute), m, start.Add(5*time.Minute)), diagnosis.Of(row(time.Hour), m, start.Add(5*time.Hour))
+	agrees(t, row(time.Minute), m, soon)
+	agrees(t, row(time.Hour), m, hourly)
+	if d := soon; d.State != diagnosis.Stopped || !strings.Contains(d.Cause, "the disk does not boot") || len(d.Evidence) != 3 {
 		t.Errorf("sent to its disk three times in three minutes: %+v", d)
 	}
-	if d := diagnosis.Of(row(time.Hour), m, start.Add(5*time.Hour)); d.State != diagnosis.Done {
+	if d := hourly; d.State != diagnosis.Done {
 		t.Errorf("started once an hour: %+v", d)
 	}
 	long := boot(timeline.Booting, start, toKernel()...)
@@ -299,6 +309,8 @@ func TestMachineMadeAgain(t *testing.T) {
 		return boot(timeline.Done, start.Add(after), append(append(before, leased(event.ClientPXE)...), ev(event.InstallLocalBoot))...)
 	}
 	old := []timeline.Boot{sent(0), sent(time.Minute)}
+	again := append(old, sent(2*time.Minute, ev(event.VMCreated), ev(event.VMStarted)))
+	agrees(t, again, m, diagnosis.Of(again, m, start.Add(time.Hour)))
 	if d := diagnosis.Of(append(old, sent(2*time.Minute)), m, start.Add(time.Hour)); d.State != diagnosis.Stopped {
 		t.Errorf("one machine that returns three times: %+v", d)
 	}
@@ -310,5 +322,53 @@ func TestMachineMadeAgain(t *testing.T) {
 	now := boot(timeline.Booting, start.Add(time.Hour), ev(event.VMCreated), ev(event.VMStarted))
 	if d := diagnosis.Of([]timeline.Boot{failed, now}, m, now.Ended); d.State != diagnosis.Booting || len(d.Facts) > 0 {
 		t.Errorf("what is known of the boot before: %+v", d)
+	}
+}
+
+// agrees fails the test unless package machine says the same of a machine as its diagnosis, by the timeline's summary of the same boots.
+func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosis.Diagnosis) {
+	t.Helper()
+	if m.State.Stage != "" || m.Servers != nil && len(boots) == 0 { // it is told, or what is wrong is not the machine's
+		return
+	}
+	r, err := timeline.Open(t.Context(), timeline.Config{}, timeline.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range boots {
+		for _, e := range b.Events {
+			e.Host = "a"
+			r.Record(e)
+		}
+	}
+	o := machine.Observation{Host: "a", Power: machine.Power(m.VM), Document: m.Document, OwnScript: m.OwnScript}
+	o.Boot, _ = r.Last("a")
+	if len(boots) > 0 && boots[len(boots)-1].Outcome != timeline.Booting { // the case says so
+		o.Boot.Outcome = boots[len(boots)-1].Outcome
+	}
+	switch {
+	case m.Install == "held":
+		o.Install = install.Status{State: install.Booting, Held: true}
+		if m.Restored {
+			o.Install.Why = "not in the backup"
+		}
+	case m.Install == "":
+		o.Install.State = install.Live
+	default:
+		o.Install.State = install.State(m.Install)
+	}
+	if m.VM == "" && (m.BMC == "on" || m.BMC == "off") {
+		o.Power = map[string]machine.Power{"on": machine.PowerOn, "off": machine.PowerOff}[m.BMC]
+	}
+	if len(m.Checks) > 0 {
+		o.Check = machine.Check{Health: machine.CheckFailing, Since: m.Checks[0].Since, Reason: m.Checks[0].Reason}
+	}
+	s := machine.Of(o, start.Add(3*time.Hour))
+	states := map[machine.Stage]string{
+		machine.Unknown: diagnosis.Unknown, machine.Off: diagnosis.Stopped, machine.Stopped: diagnosis.Stopped, machine.Failing: diagnosis.Stopped,
+		machine.Booting: diagnosis.Booting, machine.Installing: diagnosis.Booting, machine.Starting: diagnosis.Booting, machine.Serving: diagnosis.Done, machine.Running: diagnosis.Done,
+	}
+	if states[s.Stage] != d.State {
+		t.Errorf("package machine says %s (%s), the diagnosis %s (%s); %+v", s.Stage, s.Why, d.State, d.Cause, o.Boot)
 	}
 }

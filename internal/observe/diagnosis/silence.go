@@ -40,9 +40,11 @@ func (c *boot) power() (Diagnosis, bool) {
 		cause, do = "its virtual machine crashed", "bootlab vm start HOST"
 	case "paused":
 		cause, do = "its hypervisor has paused it", "look at the disks of the hypervisor, a full one pauses its machines; then: virsh resume HOST"
-	case "unknown": // what failed on a hypervisor that does not answer has the same error, which is said once
-		d := stopped("its hypervisor does not answer", []string{"bootlab status shows when it answers again"})
-		d.Stage = event.StageVM
+	case "unknown", "unasked": // what failed on a hypervisor that does not answer has the same error, which is said once
+		d := Diagnosis{State: Unknown, Stage: event.StageVM, Cause: "its hypervisor does not answer", Do: []string{"bootlab status shows when it answers again"}}
+		if c.m.VM == "unasked" {
+			d.Cause = "its hypervisor has not answered yet"
+		}
 		if c.m.VMProblem != "" {
 			d.Facts = []string{c.m.VMProblem}
 		}
@@ -136,19 +138,13 @@ func (c *boot) runs() (Diagnosis, bool) {
 	return Diagnosis{}, false
 }
 
-// How many boots in a row, and how close to each other, show that a disk does not boot.
-const (
-	returns       = 3
-	returnsWithin = 5 * time.Minute // from one to the next
-)
-
 // diskReturns is an installed machine that comes back to the network each time it is sent to its disk.
 func (c *boot) diskReturns() (Diagnosis, bool) {
-	if len(c.boots) < returns {
+	if len(c.boots) < timeline.DiskReturns {
 		return Diagnosis{}, false
 	}
 	var sent []event.Event
-	for i, b := range c.boots[len(c.boots)-returns:] {
+	for i, b := range c.boots[len(c.boots)-timeline.DiskReturns:] {
 		before := len(sent)
 		for _, e := range ownEvents(b.Events) {
 			switch {
@@ -158,7 +154,7 @@ func (c *boot) diskReturns() (Diagnosis, bool) {
 				return Diagnosis{}, false
 			}
 		}
-		if len(sent) != i+1 || i > 0 && sent[i].At.Sub(sent[i-1].At) > returnsWithin {
+		if len(sent) != i+1 || i > 0 && sent[i].At.Sub(sent[i-1].At) > timeline.DiskReturnsWithin {
 			return Diagnosis{}, false
 		}
 	}

@@ -192,6 +192,8 @@ func (o Observation) before(now time.Time) State {
 		return s
 	case Booted(o.Boot) && o.Boot.Outcome == timeline.Failed:
 		return stuck(Stopped, o.Boot.Reason)
+	case o.Boot.Returns:
+		return stuck(Stopped, "it is sent to its own disk, and comes back to the network each time: the disk does not boot")
 	case !o.up():
 		return o.underWay(now)
 	}

@@ -46,6 +46,7 @@ type Summary struct {
 	Done    time.Time   // when Outcome became Done
 	Asked   bool        // it began to ask for an address: it was started, and renews no lease
 	Fetched bool        // it fetched something to boot
+	Returns bool        // it was sent to its disk several times in a row, and no system came of it
 }
 
 // A bootSummary is a boot without its events: enough to show it in a list, and to decide which events belong to it. It is stored as JSON.
@@ -61,7 +62,8 @@ type bootSummary struct {
 	Others  int         `json:"others,omitempty"`  // requests of other machines; a summary counts as one
 	Claimed int         `json:"claimed,omitempty"` // how many requests those were
 	MAC     lab.MAC     `json:"mac,omitzero"`
-	At      event.Stage `json:"at,omitempty"` // where the last event of its own shows the machine to be
+	Local   bool        `json:"local,omitempty"` // it was sent to its disk
+	At      event.Stage `json:"at,omitempty"`    // where the last event of its own shows the machine to be
 
 	Asked      bool `json:"asked,omitempty"`      // for an address
 	Fetched    bool `json:"fetched,omitempty"`    // a program, a script, a file or a document
@@ -80,6 +82,26 @@ const (
 	firmwarePause = time.Minute
 	systemPause   = 10 * time.Minute
 )
+
+// How many boots in a row that end at the disk, and how close to each other, show that the disk does not boot.
+const (
+	DiskReturns       = 3
+	DiskReturnsWithin = 5 * time.Minute // from one to the next
+)
+
+// returns reports whether a machine comes back to the network each time it is sent to its disk.
+func returns(boots []bootSummary) bool {
+	if len(boots) < DiskReturns {
+		return false
+	}
+	boots = boots[len(boots)-DiskReturns:]
+	for i, b := range boots {
+		if !b.Local || b.System || i > 0 && (b.Created || b.Done.Sub(boots[i-1].Done) > DiskReturnsWithin) {
+			return false
+		}
+	}
+	return true
+}
 
 // starts reports whether e is the first of a new boot, after s.
 func (s *bootSummary) starts(e event.Event) bool {
@@ -226,6 +248,8 @@ func (s *bootSummary) updateProgress(e event.Event) {
 	case event.InstallDone, event.InstallTimeout:
 		// If the machine asked and has loaded nothing yet, the installer of the boot before is done.
 		s.Installed = s.Installing || s.Loaded || !s.Asked
+	case event.InstallLocalBoot:
+		s.Local = true
 	case event.VMCreated:
 		s.Created = true
 	case event.VMDeleted:

@@ -345,6 +345,6 @@ func (m *machine) summary() Summary {
 	b := m.head.Boots[len(m.head.Boots)-1]
 	return Summary{
 		Key: m.key, Started: b.Started, Stage: b.Stage, Outcome: b.Outcome, Reason: b.Reason, Last: m.head.Last,
-		Active: b.Last, At: b.At, Done: b.Done, Asked: b.Asked, Fetched: b.Fetched,
+		Active: b.Last, At: b.At, Done: b.Done, Asked: b.Asked, Fetched: b.Fetched, Returns: returns(m.head.Boots),
 	}
 }
