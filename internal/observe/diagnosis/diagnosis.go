@@ -82,6 +82,9 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 	d := c.diagnose()
 	d.Host, d.MachineStage, d.MachineWhy = m.Host, string(m.State.Stage), m.State.Why
 	d.Do = c.adoption(d.Do)
+	d.Evidence = slices.Clone(d.Evidence) // rules share their events
+	slices.SortStableFunc(d.Evidence, func(a, b event.Event) int { return a.At.Compare(b.At) })
+	d.Evidence = slices.Compact(d.Evidence)
 	if len(d.Evidence) > maxEvidence {
 		d.Evidence = d.Evidence[len(d.Evidence)-maxEvidence:]
 	}

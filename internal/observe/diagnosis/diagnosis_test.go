@@ -372,3 +372,27 @@ func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosi
 		t.Errorf("package machine says %s (%s), the diagnosis %s (%s); %+v", s.Stage, s.Why, d.State, d.Cause, o.Boot)
 	}
 }
+
+// TestEvidence: each event is shown once, in the order of time, whatever rule found it.
+func TestEvidence(t *testing.T) {
+	t.Parallel()
+	m := diagnosis.Machine{Host: "a", Known: true, Reserved: true, Network: "lan", Profile: "p", Document: true, Install: "armed", VM: "stopped"}
+	for name, events := range map[string][]event.Event{
+		"another server answered after the last step": append(leased(event.ClientPXE), ev(event.TFTPServed), ev(event.DHCPRogue, "10.0.0.7 on br0")),
+		"a check that failed":                         append(toKernel(ev(event.BackendUp), ev(event.BackendDown), ev(event.BackendNew)), ev(event.BackendUp), ev(event.BackendDown)),
+		"twice the same in a millisecond":             append(leased(event.ClientPXE), ev(event.VMFailed), ev(event.VMFailed)),
+	} {
+		for _, vm := range []string{"running", "stopped"} {
+			m.VM, m.Checks = vm, []diagnosis.Check{{Balancer: "api", Reason: "refused", Since: start.Add(time.Hour)}}
+			b := boot(timeline.Booting, start, events...)
+			n := len(b.Events)
+			b.Events[n-1].At = b.Events[n-2].At // it was recorded later, and says when it happened
+			d := diagnosis.Of([]timeline.Boot{b}, m, start.Add(3*time.Hour))
+			for i, e := range d.Evidence {
+				if i > 0 && (e.At.Before(d.Evidence[i-1].At) || e == d.Evidence[i-1]) {
+					t.Errorf("%s, %s: %v", name, vm, d.Evidence)
+				}
+			}
+		}
+	}
+}
