@@ -38,7 +38,7 @@ func clustersCommand(o *options) *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), "no cluster of kind openshift, kubernetes or talos")
 			}
 			for _, cl := range cs {
-				if _, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl)); err != nil {
+				if _, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl, widthOf(cmd.OutOrStdout()))); err != nil {
 					return err
 				}
 			}
@@ -100,7 +100,10 @@ func up(cmd *cobra.Command, o *options, u upOptions, name string) error {
 		return err
 	}
 	if u.detach {
-		return o.print(cmd, cl, func() error { _, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl)); return err })
+		return o.print(cmd, cl, func() error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl, widthOf(cmd.OutOrStdout())))
+			return err
+		})
 	}
 	return watchCluster(cmd, o, c, cl, u.timeout)
 }
@@ -238,7 +241,7 @@ func downCommand(o *options) *cobra.Command {
 			}
 			return c.ClusterDown(cmd.Context(), args[0])
 		}, func(cmd *cobra.Command, cl api.Cluster) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl))
+			_, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl, widthOf(cmd.OutOrStdout())))
 			return err
 		}),
 	}
@@ -262,7 +265,7 @@ func (s *clusterScreen) show(cl api.Cluster) {
 			_ = s.o.printLine(s.cmd, cl, nil)
 		}
 	case s.screen != nil:
-		s.screen.draw(clusterText(cl))
+		s.screen.draw(clusterText(cl, s.screen.width()-1)) // a full line is clipped
 	default:
 		for _, line := range changes(s.last, cl) {
 			fmt.Fprintln(s.cmd.OutOrStdout(), time.Now().Format(time.TimeOnly), line)
@@ -298,15 +301,15 @@ func changes(old, now api.Cluster) (lines []string) {
 	return lines
 }
 
-// clusterText is a cluster as a table.
-func clusterText(cl api.Cluster) string {
+// clusterText is a cluster as a table, for a terminal of that width; 0: any.
+func clusterText(cl api.Cluster, width int) string {
 	var b strings.Builder
 	is := "is " + cl.Phase
 	if !cl.Since.IsZero() {
 		is = "has been " + cl.Phase + " for " + forHow(cl.Since)
 	}
-	fmt.Fprintf(&b, "%s (%s) %s%s\n", cl.Name, cl.Kind, is, clusterWaits(cl))
 	var rows [][]string
+	var causes []string
 	for _, m := range cl.Machines {
 		waits := m.Waits
 		switch {
@@ -316,16 +319,16 @@ func clusterText(cl api.Cluster) string {
 			waits = ""
 		}
 		rows = append(rows, []string{m.Host, m.Role, m.Stage, forHow(m.Since), waits})
-	}
-	_ = writeTable(&b, []string{"MACHINE", "ROLE", "STAGE", "FOR", "WAITS FOR"}, rows) // a builder takes everything
-	for _, m := range cl.Machines {
 		if m.Cause != "" {
-			fmt.Fprintf(&b, "! %s: %s (bootlab why %[1]s)\n", m.Host, timeline.Printable(m.Cause))
+			causes = append(causes, fmt.Sprintf("! %s: %s (bootlab why %[1]s)", m.Host, timeline.Printable(m.Cause)))
 		}
 	}
-	if cl.Note != "" {
-		b.WriteString(cl.Note + "\n")
+	lines := [][]string{wrap(fmt.Sprintf("%s (%s) %s%s", cl.Name, cl.Kind, is, clusterWaits(cl)), width)}
+	lines = append(lines, layTable([]string{"MACHINE", "ROLE", "STAGE", "FOR", "WAITS FOR"}, rows, width)...)
+	for _, text := range append(causes, nonEmpty(cl.Note)...) {
+		lines = append(lines, wrap(text, width))
 	}
+	_ = writeLines(&b, lines) // a builder takes everything
 	return b.String()
 }
 

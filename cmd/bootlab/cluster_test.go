@@ -37,7 +37,7 @@ func TestClusterWords(t *testing.T) {
 		{api.Cluster{Phase: "ready", Since: since, Machines: machine}, "prod (talos) has been ready for 41s", "prod is ready"},
 	} {
 		tt.cl.Name, tt.cl.Kind = "prod", "talos"
-		first, _, _ := strings.Cut(clusterText(tt.cl), "\n")
+		first, _, _ := strings.Cut(clusterText(tt.cl, 0), "\n")
 		if lines := changes(api.Cluster{}, tt.cl); first != tt.want || lines[0] != tt.line {
 			t.Errorf("%q and %q, want %q and %q", first, lines[0], tt.want, tt.line)
 		}
@@ -70,11 +70,26 @@ func TestClusterCause(t *testing.T) {
 		t.Errorf("nothing changed, and there is news: %q", lines)
 	}
 	const want = "m0: a file is missing: k (bootlab why m0)"
-	if text := clusterText(after); !strings.Contains(text, "! "+want) || strings.Contains(text, "why m1") {
+	if text := clusterText(after, 0); !strings.Contains(text, "! "+want) || strings.Contains(text, "why m1") {
 		t.Errorf("table:\n%s", text)
 	}
 	if err := stillUp(t.Context(), after, time.Minute); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "m1") {
 		t.Errorf("error: %v", err)
+	}
+}
+
+// TestClusterNarrow: on a terminal the table of a cluster is as wide as that, and nothing that a machine waits for is cut.
+func TestClusterNarrow(t *testing.T) {
+	t.Parallel()
+	waits := "an admin has to switch it on: it has no bmc and is no virtual machine"
+	cl := api.Cluster{Name: "prod", Kind: "openshift", Phase: "bootstrapping", Waits: "the control plane: 0 of 3 machines serve", Since: time.Now(), Machines: []api.ClusterMachine{
+		{Host: "master-0", Role: "control-plane", Stage: "unknown", Since: time.Now(), Waits: waits, Stuck: true, Cause: "the transfer of a file broke off at 37 % of 8.0 MiB: files/images/rootfs.img: the client ended it"},
+		{Host: "master-1", Role: "control-plane", Stage: "serving", Since: time.Now()},
+	}}
+	text := terminalText(t, 80, func(f *os.File) error { _, err := f.WriteString(clusterText(cl, widthOf(f))); return err })
+	narrow(t, text, "! an admin has to", "virtual machine", "the client ended it (bootlab why master-0)", "it waits for the control plane: 0 of 3 machines serve")
+	if text := clusterText(cl, 0); !strings.Contains(text, "! "+waits+"\n") {
+		t.Errorf("without a terminal:\n%s", text)
 	}
 }
 
