@@ -79,6 +79,9 @@ func up(cmd *cobra.Command, o *options, u upOptions, name string) error {
 	if err != nil {
 		return err
 	}
+	if cl.Phase == api.ClusterReady && cl.Up.IsZero() && !u.install {
+		return o.print(cmd, cl, func() error { _, err := fmt.Fprintln(cmd.OutOrStdout(), name+" is ready: nothing to do"); return err })
+	}
 	installs, err := u.installs(cmd, c, cl)
 	if err != nil {
 		return err

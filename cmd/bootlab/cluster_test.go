@@ -248,6 +248,25 @@ func TestClusterAsHosts(t *testing.T) {
 	)
 }
 
+// TestUpOfAReadyCluster: up says in one line that there is nothing to do, and changes nothing: nothing is switched on, asked or recorded.
+func TestUpOfAReadyCluster(t *testing.T) {
+	h := serve(t)
+	netns.Run(t, "ip", "addr", "add", "10.88.0.32/24", "dev", h.seg.Bridge)
+	serveAt(t, "10.88.0.32:6443", true)
+	h.edit("hosts:\n", `clusters: {prod: {kind: kubernetes, address: 10.88.0.5}}
+hosts:
+  m2: {mac: "52:54:00:00:03:02", ip: 10.88.0.32, cluster: prod, role: control-plane, profile: p}
+`)
+	h.until("the cluster is ready", func() bool { return strings.Contains(h.run("clusters").out, "prod (kubernetes) has been ready for") })
+	for _, args := range []string{"up prod", "up --yes prod", "up --detach prod", "up --timeout 1m prod"} {
+		if a := h.run(strings.Fields(args)...); a.err != nil || a.out != "prod is ready: nothing to do\n" {
+			t.Errorf("%s: %v\n%s", args, a.err, a.out)
+		}
+	}
+	h.steps(step{args: "up --json prod", json: true, out: []string{`"phase": "ready"`}, not: []string{"nothing"}},
+		step{args: "up --install prod", err: "nothing was changed", out: []string{"This installs 1 machine and overwrites"}})
+}
+
 // TestUpAfterLoss: after a loss of install states up says, whole and before anything happens, which machines it does not install, and what to do.
 func TestUpAfterLoss(t *testing.T) {
 	h := serve(t)
