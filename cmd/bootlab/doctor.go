@@ -81,8 +81,8 @@ func askedDaemon(ctx context.Context, o *options) (api.Status, error) {
 	return c.Status(ctx)
 }
 
-// daemonFindings are what the daemon has measured and is not good, in the words of bootlab status, and that it reaches its hypervisors. What a check looks
-// at, too, has its name.
+// daemonFindings are what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
+// good. What a check looks at, too, has its name.
 func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
 	add := func(level doctor.Level, check, subject, text string) {
 		all = append(all, doctor.Finding{Check: check, Subject: subject, Level: level, Text: text})
@@ -95,16 +95,19 @@ func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
 	for _, a := range s.Unheld() {
 		add(doctor.Fail, "daemon", a.Addr.String(), a.Problem)
 	}
+	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp"}
 	for _, c := range s.Conditions {
-		check := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns"}[c.Kind]
+		check, subject := checks[c.Kind], c.Name
+		if check == "" {
+			check, subject = "daemon", c.Kind+" "+c.Name
+		}
 		switch {
 		case c.OK && c.Kind == api.ConditionHypervisor:
-			add(doctor.OK, check, c.Name, "the daemon is connected")
-		case c.OK || c.Kind == api.ConditionDHCPServer: // a check of its own
-		case check != "":
-			add(doctor.Fail, check, c.Name, c.Problem)
+			add(doctor.OK, check, subject, "the daemon is connected")
+		case c.OK:
+			add(doctor.OK, check, subject, c.Detail)
 		default:
-			add(doctor.Fail, "daemon", c.Kind+" "+c.Name, c.Problem)
+			add(doctor.Fail, check, subject, c.Problem)
 		}
 	}
 	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
@@ -116,18 +119,28 @@ func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
 	return all
 }
 
-// joined returns what the daemon has measured and what the checks have found, each problem once. Of interfaces both say the same, and of
-// servers for questions the checks say more; of the rest the daemon knows more.
+// joined returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces and of other DHCP
+// servers the checks say more, and of servers for questions that fail; of the rest, as of hypervisors, the daemon knows more.
 func joined(measured, own []doctor.Finding) []doctor.Finding {
+	good := func(f doctor.Finding) bool { return f.Level == doctor.OK }
+	same := func(d, f doctor.Finding) bool { return d.Check == f.Check && d.Subject == f.Subject }
 	measured = slices.DeleteFunc(measured, func(d doctor.Finding) bool {
 		return slices.ContainsFunc(own, func(f doctor.Finding) bool {
-			return f.Level != doctor.OK && f.Check == d.Check && (d.Check == "dns" || d.Check == "interfaces" && f.Subject == d.Subject)
+			switch d.Check {
+			case "dhcp":
+				return same(d, f)
+			case "dns":
+				return f.Check == "dns" && !good(f) && !good(d)
+			case "interfaces":
+				return same(d, f) && (!good(f) || good(d))
+			}
+			return same(d, f) && good(f) && good(d) && d.Check != "hypervisors"
 		})
 	})
 	own = slices.DeleteFunc(own, func(f doctor.Finding) bool {
 		return slices.ContainsFunc(measured, func(d doctor.Finding) bool {
-			same := f.Check == d.Check && f.Subject == d.Subject && (f.Level != doctor.OK || d.Level == doctor.OK)
-			return same || f.Level != doctor.OK && d.Subject == "warning" && strings.Contains(d.Text, f.Subject+": "+f.Text)
+			known := same(d, f) && (good(d) == good(f) || good(d) && d.Check == "hypervisors")
+			return known || !good(f) && d.Subject == "warning" && strings.Contains(d.Text, f.Subject+": "+f.Text)
 		})
 	})
 	return slices.Concat(measured, own)

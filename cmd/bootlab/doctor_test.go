@@ -2,13 +2,16 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -121,4 +124,32 @@ func TestDoctorBesideTheDaemon(t *testing.T) {
 		t.Errorf("a missing file is reported %d times:\n%s", n, a.out)
 	}
 	netns.Run(t, "ip", "addr", "add", "10.88.0.1/24", "dev", h.seg.Bridge)
+}
+
+// TestDoctorConditions: each condition that status reports has a line, good or bad, whatever its kind.
+func TestDoctorConditions(t *testing.T) {
+	t.Parallel()
+	for _, ok := range []bool{true, false} {
+		s := api.Status{}
+		for _, kind := range api.ConditionKinds() {
+			c := api.Condition{Kind: kind, Name: "name-of-" + kind, OK: ok, Detail: "detail of " + kind}
+			if !ok {
+				c.Problem = "problem of " + kind
+			}
+			s.Conditions = append(s.Conditions, c)
+		}
+		all := joined(daemonFindings(s, &lab.Lab{}), nil)
+		for _, c := range s.Conditions {
+			i := slices.IndexFunc(all, func(f doctor.Finding) bool { return strings.Contains(f.Subject, c.Name) })
+			if i < 0 || (all[i].Level == doctor.OK) != ok || !strings.Contains(all[i].Text, " of "+c.Kind) && !(ok && c.Kind == api.ConditionHypervisor) {
+				t.Errorf("%+v has no line: %+v", c, all)
+			}
+		}
+	}
+	// What a check of its own has found says more.
+	s := api.Status{Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "br0", OK: true, Detail: "network n"}}}
+	own := []doctor.Finding{{Check: "interfaces", Subject: "br0", Level: doctor.OK, Text: "is up and has 10.0.0.1"}}
+	if all := joined(daemonFindings(s, &lab.Lab{}), own); len(all) != 1 || all[0].Text != own[0].Text {
+		t.Errorf("%+v", all)
+	}
 }
