@@ -151,7 +151,7 @@ func msText(ms float64) string {
 
 // backendState is the state of a backend, and what it is besides.
 func backendState(m api.Backend) string {
-	state := string(m.State)
+	state := m.StateText()
 	if m.Backup {
 		state += " (backup)"
 	}

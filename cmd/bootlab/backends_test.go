@@ -18,3 +18,13 @@ func TestRedirectingBalancer(t *testing.T) {
 	err := balancersText(cmd, []api.Balancer{{Name: "plain", Listen: "10.1.0.1:80"}, {Name: "web", Listen: "10.1.0.1:443", Backends: []api.Backend{{Name: "a", Addr: "10.1.0.2:80", State: api.BackendUp, Weight: 1}}}})
 	step{args: "backend list", out: []string{"plain 10.1.0.1:80 - - redirects", "web 10.1.0.1:443 a 10.1.0.2:80 up 1"}}.check(t, answer{out: out.String(), err: err})
 }
+
+// TestDrained: a backend that was drained is draining while it has connections, and drained after that.
+func TestDrained(t *testing.T) {
+	t.Parallel()
+	for connections, want := range map[int64]string{3: "draining", 0: "drained"} {
+		if got := backendState(api.Backend{State: api.BackendDraining, Connections: connections}); got != want {
+			t.Errorf("%d connections: %q, want %q", connections, got, want)
+		}
+	}
+}

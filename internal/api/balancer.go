@@ -88,9 +88,17 @@ type BackendState string
 const (
 	BackendUp       BackendState = "up"
 	BackendDown     BackendState = "down"
-	BackendDraining BackendState = "draining" // drained by an admin
+	BackendDraining BackendState = "draining" // drained by an admin; it may have no connections any more
 	BackendUnknown  BackendState = "unknown"  // not checked yet
 )
+
+// StateText is the state for people: a backend that was drained is draining only while it has connections.
+func (b Backend) StateText() string {
+	if b.State == BackendDraining && b.Connections == 0 {
+		return "drained"
+	}
+	return string(b.State)
+}
 
 // BackendAction is what can be done to a backend.
 type BackendAction string
