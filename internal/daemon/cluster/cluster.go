@@ -183,7 +183,9 @@ func (a *assessment) machine(h *lab.Host) Machine {
 	o, seen := a.observed[h.Name], a.observation(h)
 	if seen.Gone = h.Role == lab.RoleBootstrap && a.bootstrapDone(h, o); seen.Gone {
 		s := machine.Of(seen, a.now)
-		s.Waits = a.leave(h, o)
+		if s.Waits = a.leave(h, o); s.Waits != "" && o.Failed != "" {
+			s.Waits, s.Stuck = o.Failed, true
+		}
 		return Machine{Host: h, State: s}
 	}
 	if !a.record.Up.IsZero() && h.Role != lab.RoleControlPlane && h.Role != lab.RoleBootstrap && !a.serves() {

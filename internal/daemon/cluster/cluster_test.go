@@ -383,3 +383,13 @@ func TestPhases(t *testing.T) {
 		}
 	}
 }
+
+// TestBootstrapStaysOn: a bootstrap machine that cannot be switched off says why, instead of being switched off for ever.
+func TestBootstrapStaysOn(t *testing.T) {
+	t.Parallel()
+	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}, API: machine.Check{Health: machine.CheckPassing, Since: now}}
+	s := cluster.Assess(prod(), observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { o.Failed = "the hypervisor refused" }}), cluster.Record{Up: asked.Up, Left: now}, now)
+	if m := s.Machines[0]; m.Stage != machine.Gone || !m.Stuck || m.Waits != "the hypervisor refused" || actions(s) != "switch off boot" || !strings.Contains(s.Waits, "refused") {
+		t.Errorf("%+v; %s; waits for %q", m, actions(s), s.Waits)
+	}
+}
