@@ -36,9 +36,8 @@ const (
 
 // Observed is what is known of one machine.
 type Observed struct {
-	machine.Observation // without what Assess knows: Host, Role, Check, Wait, Switching, Switched and Gone
+	machine.Observation // without what Assess knows: Host, Role, Wait, Switching, Switched and Gone. Check is that of the API
 
-	API     machine.Check // of the control plane and the bootstrap
 	Ingress machine.Health
 	Control bool   // the daemon can switch it on
 	Acting  bool   // an action is under way
@@ -50,10 +49,10 @@ type Observed struct {
 
 // check returns the check that counts for a machine. The router runs on some of the workers: where it does not is no failure.
 func (o Observed) check(role string) machine.Check {
-	if o.API.Health == machine.NotChecked && role != lab.RoleControlPlane && o.Ingress != machine.CheckFailing {
+	if o.Check.Health == machine.NotChecked && role != lab.RoleControlPlane && o.Ingress != machine.CheckFailing {
 		return machine.Check{Health: o.Ingress}
 	}
-	return o.API
+	return o.Check
 }
 
 // A Record is what outlives a restart of the daemon.
@@ -152,7 +151,7 @@ func (a *assessment) count() {
 		a.router[o.Ingress]++
 		if h.Role == lab.RoleControlPlane {
 			a.state.Members++
-			a.checked = a.checked || o.API.Health != machine.NotChecked
+			a.checked = a.checked || o.Check.Health != machine.NotChecked
 			stages[machine.Of(a.observation(h), a.now).Stage]++
 		}
 	}
@@ -224,7 +223,7 @@ func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
 	case o.Reported == Complete:
 		return a.state.Serving > 0
 	}
-	return a.serves() && (o.IsOff() || o.Reported == NotReported && o.API.Health == machine.CheckFailing && a.now.Sub(o.API.Since) >= settle)
+	return a.serves() && (o.IsOff() || o.Reported == NotReported && o.Check.Health == machine.CheckFailing && a.now.Sub(o.Check.Since) >= settle)
 }
 
 // bootstrapWaits returns what a bootstrap machine waits for that is still needed.
@@ -236,7 +235,7 @@ func (a *assessment) bootstrapWaits(m Machine, o Observed) string {
 	case m.Stage == machine.Serving:
 		return "the bootstrap to complete"
 	case system && o.Reported == Incomplete:
-		return "the ConfigMap kube-system/bootstrap to say complete: " + o.API.Reason
+		return "the ConfigMap kube-system/bootstrap to say complete: " + o.Check.Reason
 	case system && a.serves():
 		return "its check to fail for 15 seconds: then it is not needed any more"
 	}

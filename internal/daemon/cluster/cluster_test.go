@@ -79,10 +79,10 @@ func TestOrder(t *testing.T) {
 	t.Parallel()
 	absent := cluster.Observed{Observation: machine.Observation{Power: machine.PowerAbsent, Install: install.Status{State: install.Armed}}, Control: true}
 	failing := func(o *cluster.Observed) {
-		o.API = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Minute), Reason: "connection refused"}
+		o.Check = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Minute), Reason: "connection refused"}
 	}
 	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}, Control: true}
-	serves := func(o *cluster.Observed) { *o = up; o.API = machine.Check{Health: machine.CheckPassing, Since: now} }
+	serves := func(o *cluster.Observed) { *o = up; o.Check = machine.Check{Health: machine.CheckPassing, Since: now} }
 	starts := func(o *cluster.Observed) { *o = up; failing(o) }
 	boots := func(o *cluster.Observed) {
 		o.Power, o.Install.State, o.Boot = machine.PowerOn, install.Booting, under("script")
@@ -107,7 +107,7 @@ func TestOrder(t *testing.T) {
 			cluster.PhaseWorkers, "boot serving, cp0 serving, cp1 serving, cp2 starting, w0 booting", "switch on w0", "cp2"},
 		{"all but the bootstrap are where they should be", observe(up, map[string]func(*cluster.Observed){"boot": serves, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
 			cluster.PhaseWorkers, "boot serving, cp0 serving, cp1 serving, cp2 serving, w0 running", "", "the bootstrap to complete"},
-		{"the bootstrap fails a moment ago", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.API.Since = now }, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
+		{"the bootstrap fails a moment ago", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Check.Since = now }, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
 			cluster.PhaseWorkers, "boot failing, cp0 serving, cp1 serving, cp2 serving, w0 running", "", "15 seconds"},
 		{"the bootstrap stops to serve", observe(up, map[string]func(*cluster.Observed){"boot": starts, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
 			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: its power: it is being switched off"},
@@ -143,9 +143,9 @@ func TestWaits(t *testing.T) {
 		"down":                     {cluster.Observed{Observation: machine.Observation{Power: machine.PowerAbsent, Install: install.Status{State: install.Armed}}, Control: true}, cluster.Record{}, "bootlab up edge", "bootlab up edge"},
 		"booting":                  {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Booting}, Boot: boot}}, asked, "its boot, at stage script", "the control plane: 0 of 1 machine serves"},
 		"installing":               {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installing}, Boot: boot}}, asked, "its installer, at stage script", "the control plane: 0 of 1 machine serves"},
-		"starting":                 {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}, API: machine.Check{Health: machine.CheckFailing, Reason: "connection refused"}}, asked, "its check: connection refused", "the control plane: 0 of 1 machine serves"},
-		"serves, installer silent": {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installing}, Boot: boot}, API: machine.Check{Health: machine.CheckPassing}}, asked, "its installer to report that it is done; if it is installed: bootlab install node --done", "the control plane: 0 of 1 machine serves"},
-		"serves, armed":            {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Armed, Since: now}, Boot: boot}, API: machine.Check{Health: machine.CheckPassing}}, asked, "its network boot: it is armed, and its former system serves", "the control plane: 0 of 1 machine serves"},
+		"starting":                 {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot, Check: machine.Check{Health: machine.CheckFailing, Reason: "connection refused"}}}, asked, "its check: connection refused", "the control plane: 0 of 1 machine serves"},
+		"serves, installer silent": {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installing}, Boot: boot, Check: machine.Check{Health: machine.CheckPassing}}}, asked, "its installer to report that it is done; if it is installed: bootlab install node --done", "the control plane: 0 of 1 machine serves"},
+		"serves, armed":            {cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Armed, Since: now}, Boot: boot, Check: machine.Check{Health: machine.CheckPassing}}}, asked, "its network boot: it is armed, and its former system serves", "the control plane: 0 of 1 machine serves"},
 		"by hand":                  {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed}}}, asked, "an admin has to switch it on: it has no bmc and is no virtual machine", "the control plane: 0 of 1 machine serves"},
 	} {
 		s := cluster.Assess(one, map[string]cluster.Observed{"node": tt.o}, tt.record, now)
@@ -158,12 +158,12 @@ func TestWaits(t *testing.T) {
 // TestBootstrapStays: a blip of its check, a control plane of an older installation, and a bootstrap that was armed again do not take it out.
 func TestBootstrapStays(t *testing.T) {
 	t.Parallel()
-	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}}, API: machine.Check{Health: machine.CheckPassing, Since: now.Add(-time.Hour)}}
+	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Check: machine.Check{Health: machine.CheckPassing, Since: now.Add(-time.Hour)}}}
 	blip := func(o *cluster.Observed) {
-		o.API = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Second)}
+		o.Check = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Second)}
 	}
 	down := func(o *cluster.Observed) {
-		o.API = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Hour)}
+		o.Check = machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Hour)}
 	}
 	armed := func(o *cluster.Observed) { o.Install = install.Status{State: install.Armed, Since: now} }
 	for _, tt := range []struct {
@@ -236,7 +236,7 @@ func TestDown(t *testing.T) {
 	t.Parallel()
 	off := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: install.Status{State: install.Installed}, Boot: installedBoot}, Control: true}
 	passed := off
-	passed.API.Health, passed.Ingress = machine.CheckPassing, machine.CheckPassing
+	passed.Check.Health, passed.Ingress = machine.CheckPassing, machine.CheckPassing
 	for name, o := range map[string]cluster.Observed{"checks have failed": off, "the last checks passed": passed} {
 		s := cluster.Assess(prod(), observe(o, nil), cluster.Record{Left: now.Add(-time.Hour)}, now)
 		if want := "boot gone, cp0 off, cp1 off, cp2 off, w0 off"; s.Phase != cluster.PhaseDown || stages(s) != want || s.Serving != 0 || len(s.Actions) > 0 {
@@ -274,7 +274,7 @@ func TestDeadController(t *testing.T) {
 // TestRouter: a cluster whose router serves on no machine is not ready; one machine is enough.
 func TestRouter(t *testing.T) {
 	t.Parallel()
-	up := cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Installed}}, API: machine.Check{Health: machine.CheckPassing, Since: now}}
+	up := cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Installed}, Check: machine.Check{Health: machine.CheckPassing, Since: now}}}
 	c := prod()
 	c.Hosts = c.Hosts[1:]
 	for n, want := range []cluster.Phase{cluster.PhaseWorkers, cluster.PhaseReady} {
@@ -283,7 +283,7 @@ func TestRouter(t *testing.T) {
 			all[h.Name] = up
 		}
 		worker := up
-		worker.API, worker.Ingress = machine.Check{}, machine.CheckFailing
+		worker.Check, worker.Ingress = machine.Check{}, machine.CheckFailing
 		if n > 0 {
 			worker.Ingress = machine.CheckPassing
 		}
@@ -298,7 +298,7 @@ func TestRouter(t *testing.T) {
 // complete, and one whose check passes leaves then; a machine that was switched off leaves whatever it says.
 func TestBootstrapReports(t *testing.T) {
 	t.Parallel()
-	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}}, API: machine.Check{Health: machine.CheckPassing, Since: now.Add(-time.Hour)}}
+	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Check: machine.Check{Health: machine.CheckPassing, Since: now.Add(-time.Hour)}}}
 	boot := func(reported cluster.Completion, change func(*cluster.Observed)) map[string]func(*cluster.Observed) {
 		return map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) {
 			o.Reported = reported
@@ -307,7 +307,7 @@ func TestBootstrapReports(t *testing.T) {
 			}
 		}}
 	}
-	down := func(o *cluster.Observed) { o.API.Health = machine.CheckFailing }
+	down := func(o *cluster.Observed) { o.Check.Health = machine.CheckFailing }
 	all := func(changed map[string]func(*cluster.Observed)) map[string]func(*cluster.Observed) {
 		for _, h := range []string{"cp0", "cp1", "cp2"} {
 			changed[h] = down
@@ -346,11 +346,12 @@ func TestBootstrapReports(t *testing.T) {
 func TestPhases(t *testing.T) {
 	t.Parallel()
 	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}}
-	serves, fails := up, up
-	serves.API = machine.Check{Health: machine.CheckPassing, Since: now}
-	fails.API = machine.Check{Health: machine.CheckFailing, Since: now, Reason: "refused"}
+	serves, fails, pending := up, up, up
+	pending.Check.Health = machine.CheckPending
+	serves.Check = machine.Check{Health: machine.CheckPassing, Since: now}
+	fails.Check = machine.Check{Health: machine.CheckFailing, Since: now, Reason: "refused"}
 	metal := func(h machine.Health, s install.State) cluster.Observed {
-		return cluster.Observed{Observation: machine.Observation{Install: install.Status{State: s}}, API: machine.Check{Health: h}}
+		return cluster.Observed{Observation: machine.Observation{Install: install.Status{State: s}, Check: machine.Check{Health: h}}}
 	}
 	for _, tt := range []struct {
 		name      string
@@ -359,9 +360,9 @@ func TestPhases(t *testing.T) {
 		want      cluster.Phase
 		waits     string
 	}{
-		{"just started, done before", cluster.Observed{Observation: up.Observation, API: machine.Check{Health: machine.CheckPending}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "check"},
+		{"just started, done before", pending, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "check"},
 		{"just started, hypervisor not asked", cluster.Observed{Observation: machine.Observation{Power: machine.PowerUnasked, Install: up.Install}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "hypervisor"},
-		{"hypervisor frozen", cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: up.Install}, API: machine.Check{Health: machine.CheckFailing}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "hypervisor"},
+		{"hypervisor frozen", cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: up.Install, Check: machine.Check{Health: machine.CheckFailing}}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "hypervisor"},
 		{"of metal, never seen, not checked yet", metal(machine.CheckPending, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseUnknown, "bootlab up prod"},
 		{"of metal, never seen, check fails", metal(machine.CheckFailing, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "bootlab up prod"},
 		{"it serves", serves, up, cluster.Record{Left: now}, cluster.PhaseReady, ""},
@@ -370,7 +371,7 @@ func TestPhases(t *testing.T) {
 		{"a worker is off", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "bootlab up prod"},
 		{"a worker is off, it comes up", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}, Control: true}, cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseWorkers, "switched on"},
 		{"another machine uses a worker's address", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09"}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "02:00:00:00:00:09"},
-		{"another machine uses the control plane's addresses", cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09"}, API: serves.API}, up, cluster.Record{Left: now}, cluster.PhaseNotServing, "0 of 3"},
+		{"another machine uses the control plane's addresses", cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09", Check: serves.Check}}, up, cluster.Record{Left: now}, cluster.PhaseNotServing, "0 of 3"},
 		{"no router", serves, cluster.Observed{Observation: up.Observation, Ingress: machine.CheckFailing}, cluster.Record{Left: now}, cluster.PhaseDegraded, "a router"},
 	} {
 		all := observe(tt.other, nil)
@@ -387,7 +388,7 @@ func TestPhases(t *testing.T) {
 // TestBootstrapStaysOn: a bootstrap machine that cannot be switched off says why, instead of being switched off for ever.
 func TestBootstrapStaysOn(t *testing.T) {
 	t.Parallel()
-	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}, API: machine.Check{Health: machine.CheckPassing, Since: now}}
+	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot, Check: machine.Check{Health: machine.CheckPassing, Since: now}}}
 	s := cluster.Assess(prod(), observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { o.Failed = "the hypervisor refused" }}), cluster.Record{Up: asked.Up, Left: now}, now)
 	if m := s.Machines[0]; m.Stage != machine.Gone || !m.Stuck || m.Waits != "the hypervisor refused" || actions(s) != "switch off boot" || !strings.Contains(s.Waits, "refused") {
 		t.Errorf("%+v; %s; waits for %q", m, actions(s), s.Waits)
