@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"net/netip"
 	"testing"
+
+	http2frame "golang.org/x/net/http2"
 )
 
 const (
@@ -15,7 +18,25 @@ const (
 
 // BenchmarkHTTPKeepAlive is one request after the other on one connection, to a backend that allocates nothing.
 func BenchmarkHTTPKeepAlive(b *testing.B) {
-	backend := serveTCP(b, func(c net.Conn) {
+	backend := benchBackend(b)
+	at := addr(b)
+	newTestServer(b, Config{}, httpBalancer("web", at, backend))
+	c := dial(b, at)
+	request, reply := []byte(benchRequest), make([]byte, len(benchReply))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Write(request); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, reply); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchBackend answers requests with benchReply.
+func benchBackend(b *testing.B) netip.AddrPort {
+	return serveTCP(b, func(c net.Conn) {
 		buf := make([]byte, 4096)
 		for {
 			for n := 0; !bytes.HasSuffix(buf[:n], []byte("\r\n\r\n")); {
@@ -30,17 +51,35 @@ func BenchmarkHTTPKeepAlive(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkHTTP2Requests is one request after the other on one HTTP/2 connection, to a backend in HTTP/1 that allocates nothing.
+func BenchmarkHTTP2Requests(b *testing.B) {
 	at := addr(b)
-	newTestServer(b, Config{}, httpBalancer("web", at, backend))
-	c := dial(b, at)
-	request, reply := []byte(benchRequest), make([]byte, len(benchReply))
+	newTestServer(b, Config{}, httpBalancer("web", at, benchBackend(b)))
+	f := rawHTTP2(b, at)
+	_ = f.WriteWindowUpdate(0, 1<<30)
+	head := block("/api/v1/nodes?limit=500", "user-agent", "bench/1", "accept", "*/*")
+	stream := uint32(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.Write(request); err != nil {
+		if err := f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true, EndStream: true}); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := io.ReadFull(c, reply); err != nil {
-			b.Fatal(err)
+		for ended := false; !ended; {
+			h := f.next(b).Header()
+			ended = h.StreamID == stream && h.Flags.Has(http2frame.FlagDataEndStream)
 		}
+		stream += 2
+	}
+}
+
+// BenchmarkHTTP2Deadline is what http2Conn.use costs a request.
+func BenchmarkHTTP2Deadline(b *testing.B) {
+	h := &http2Conn{c: &httpConn{}}
+	for b.Loop() {
+		h.use(0)
+		h.use(1)
+		h.use(-1)
 	}
 }
