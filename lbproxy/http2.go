@@ -258,6 +258,8 @@ type http2Stream struct {
 	control *http.ResponseController
 	broken  bool // the stream is reset at its end
 
+	reading, writing streamDeadline
+
 	received atomic.Int64 // of the request's body
 	sent     int64        // of the response's body
 }
@@ -285,11 +287,23 @@ func (s *http2Stream) body() {
 // Read reads the request's body.
 func (s *http2Stream) Read(p []byte) (int, error) {
 	if f := s.x.frontend; f != nil {
-		_ = s.control.SetReadDeadline(time.Now().Add(f.Timeouts.Body))
+		s.reading.move(f.Timeouts.Body, s.control.SetReadDeadline)
 	}
 	n, err := s.r.Body.Read(p)
 	s.received.Add(int64(n))
 	return n, err
+}
+
+// A streamDeadline is when the one of a stream was set last. net/http wakes the goroutine of the connection to set it.
+type streamDeadline time.Time
+
+// move lets the deadline come after d from now, or up to an eighth or a second earlier.
+func (t *streamDeadline) move(d time.Duration, set func(time.Time) error) {
+	now := time.Now()
+	if now.Sub(time.Time(*t)) >= min(d/8, time.Second) {
+		*t = streamDeadline(now)
+		_ = set(now.Add(d))
+	}
 }
 
 // headOf returns the fields of a head. What is of one connection is left out where the head is written.
@@ -345,7 +359,7 @@ func (s *http2Stream) begin(x *exchange, _ h1.Framing, _ bool) error {
 
 // extendDeadline gives the client time to take what is written: as much as it has for a part of its own body.
 func (s *http2Stream) extendDeadline() {
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.x.frontend.Timeouts.Body))
+	s.writing.move(s.x.frontend.Timeouts.Body, s.control.SetWriteDeadline)
 }
 
 // content implements responder.
