@@ -237,18 +237,18 @@ func (r *race) wait(serving context.Context, winner dialResult) {
 // and their loop does the rest. The others have a goroutine until they are connected (proxyTCP).
 
 // acceptStream accepts a connection without package net, whose listeners cannot be waited for in another way than by Accept.
-func (s *Server) acceptStream(sock *listenSocket) (st *stream, from netip.AddrPort, err error) {
+func (s *Server) acceptStream(sock *listenSocket) (_ *stream, from netip.AddrPort, err error) {
 	if err := s.watch(sock); err != nil {
 		return nil, from, err
 	}
 	for {
-		fd := -1
-		closed := sock.raw.Control(func(listener uintptr) { fd, from, err = acceptSocket(int(listener)) })
-		switch {
+		closed := sock.raw.Control(sock.acceptNext)
+		got := sock.accepted
+		switch err := got.err; {
 		case closed != nil:
 			return nil, from, closed
 		case err == nil:
-			return &stream{fd: fd}, from, nil
+			return &stream{fd: got.fd}, got.from, nil
 		case err == unix.EAGAIN:
 			select {
 			case <-sock.readable:

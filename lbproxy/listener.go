@@ -60,11 +60,22 @@ type listenSocket struct {
 	addr      netip.AddrPort
 	closed    context.Context // ends when the socket is closed
 	cancel    context.CancelFunc
+
+	acceptNext func(fd uintptr) // sets accepted; made once, because each would be garbage. Of the goroutine that accepts.
+	accepted   accepted
+}
+
+// accepted is what accept4(2) has returned.
+type accepted struct {
+	fd   int
+	from netip.AddrPort
+	err  error
 }
 
 func newSocket(l net.Listener, addr netip.AddrPort) *listenSocket {
 	s := &listenSocket{Listener: l, addr: addr, readable: make(chan struct{}, 1)}
 	s.closed, s.cancel = context.WithCancel(context.Background())
+	s.acceptNext = func(fd uintptr) { s.accepted.fd, s.accepted.from, s.accepted.err = acceptSocket(int(fd)) }
 	if c, ok := l.(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {
 			// Accepted sockets inherit it. Package net sets it on each.
