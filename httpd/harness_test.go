@@ -242,6 +242,7 @@ func newBootServer(t testing.TB, limits httpd.Limits, files map[string][]byte) *
 	w.serve(t)
 	mirrors, err := mirror.New(mirror.Config{Dir: t.TempDir()}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return nil }, Events: w.events, Registerer: w.reg, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Own: func(netip.Addr) bool { return false }, Admin: func() []netip.AddrPort { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

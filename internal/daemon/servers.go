@@ -23,6 +23,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
+	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/consolelog"
@@ -112,6 +113,8 @@ func (d *Daemon) newDNS() (*dnsd.Server, error) {
 func (d *Daemon) newMirrors() (*mirror.Cache, error) {
 	return mirror.New(mirror.Config{Dir: d.inState("mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
+		Own:     func(a netip.Addr) bool { return hostheader.OwnAddr(d.current.Load().Lab, a) },
+		Admin:   func() []netip.AddrPort { return d.current.Load().Lab.Appliance.Admin },
 		Events:  d.bus, Registerer: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 }

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +24,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -137,7 +141,40 @@ type world struct {
 	reg    *prometheus.Registry
 	cache  *mirror.Cache
 	mirror *lab.Mirror
+	admin  []netip.AddrPort
 	stop   func()
+}
+
+// resolvesToLoopback connects to a name server for which every name is 127.0.0.1.
+func resolvesToLoopback(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe() // no packets: messages have their length before them
+	go func() {
+		defer server.Close()
+		for {
+			var size [2]byte
+			if _, err := io.ReadFull(server, size[:]); err != nil {
+				return
+			}
+			b := make([]byte, binary.BigEndian.Uint16(size[:]))
+			var m dnsmessage.Message
+			if _, err := io.ReadFull(server, b); err != nil || m.Unpack(b) != nil {
+				return
+			}
+			m.Response, m.Additionals = true, nil
+			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
+				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+			}
+			b, err := m.AppendPack(make([]byte, 2))
+			if err != nil {
+				return
+			}
+			binary.BigEndian.PutUint16(b, uint16(len(b)-2))
+			if _, err := server.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	return client, nil
 }
 
 func newWorld(t testing.TB, dir string, m lab.Mirror) *world {
@@ -156,9 +193,9 @@ func newPatientWorld(t testing.TB, dir string, idle time.Duration, m lab.Mirror)
 		m.Fresh = 30 * time.Second
 	}
 	w := &world{dir: dir, clock: clock.New(time.Now()), events: &tape{}, reg: prometheus.NewRegistry(), mirror: &m}
-	c, err := mirror.New(mirror.Config{Dir: dir, Idle: idle}, mirror.Deps{
+	c, err := mirror.New(mirror.Config{Dir: dir, Idle: idle, Resolver: &net.Resolver{PreferGo: true, Dial: resolvesToLoopback}}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return []*lab.Mirror{&m} }, Events: w.events, Registerer: w.reg,
-		Log: slog.New(slog.DiscardHandler), Now: w.clock.Now,
+		Log: slog.New(slog.DiscardHandler), Now: w.clock.Now, Own: func(netip.Addr) bool { return false }, Admin: func() []netip.AddrPort { return w.admin },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -216,6 +218,45 @@ func TestRedirects(t *testing.T) {
 		got, _, err := w.get(t, p)
 		if statusOf(err) != tt.status || tt.status == 0 && (err != nil || string(got) != "there") {
 			t.Errorf("to %s: %q, %v", tt.to, got, err)
+		}
+	}
+}
+
+// TestNoWayToThisMachine: neither a redirect nor a name that resolves to this machine lets an upstream lead there, where only programs of this
+// machine are served, unless the lab file has that very upstream.
+func TestNoWayToThisMachine(t *testing.T) {
+	t.Parallel()
+	here := newArchive(t, content([]byte("of this machine"), `"v1"`))
+	_, port, err := net.SplitHostPort(here.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	redirect := newArchive(t, nil)
+	for i, tt := range []struct {
+		name, url, to string
+		want          string // of the error; empty: the file
+	}{
+		{"the upstream's own address", here.URL, "", ""},
+		{"its name for this machine", "http://localhost:" + port, "", ""},
+		{"a name that leads here (DNS rebinding)", "http://archive.example:" + port, "", "is this machine"},
+		{"a redirect to such a name", redirect.URL, "http://archive.example:" + port + "/x.deb", "is this machine"},
+		{"a redirect of an upstream that is here", redirect.URL, here.URL + "/x.deb", ""},
+		{"a redirect to the admin API", redirect.URL, "http://127.0.0.1:9680/metrics", "is the admin API"},
+		{"another spelling of it", redirect.URL, "http://[::ffff:127.0.0.1]:9680/metrics", "is the admin API"},
+		{"a metadata service", redirect.URL, "http://metadata.example:" + port + "/", "listing"},
+	} {
+		redirect.becomes(func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, tt.to, http.StatusFound) })
+		here.questions()
+		w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{tt.url}})
+		w.admin = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9680")}
+		got, _, err := w.get(t, fmt.Sprintf("pool/%d.deb", i))
+		switch {
+		case tt.want == "" && (err != nil || string(got) != "of this machine"):
+			t.Errorf("%s: %q, %v", tt.name, got, err)
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			t.Errorf("%s: %q, %v, want an error: %s", tt.name, got, err, tt.want)
+		case tt.want != "" && len(here.questions()) > 0:
+			t.Errorf("%s: it was asked", tt.name)
 		}
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,11 +25,15 @@ import (
 type Config struct {
 	Dir  string        // used by the cache alone; created when it is needed
 	Idle time.Duration // without a byte from upstream until a download is resumed or fails; default 30 s
+
+	Resolver *net.Resolver // of the names of upstreams; default: the system's
 }
 
 // Deps is what a Cache needs. All fields are required.
 type Deps struct {
-	Mirrors    func() []*lab.Mirror // of the current lab; their caches are loaded at the start
+	Mirrors    func() []*lab.Mirror    // of the current lab; their caches are loaded at the start
+	Own        func(netip.Addr) bool   // reports whether an address is one of this machine
+	Admin      func() []netip.AddrPort // where the admin API listens: no upstream leads there
 	Events     event.Recorder
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
@@ -63,7 +69,7 @@ func New(cfg Config, deps Deps) (*Cache, error) {
 	}
 	deps.Log = deps.Log.With("server", "mirror")
 	return &Cache{
-		cfg: cfg, deps: deps, metrics: m, up: newUpstreams(deps.Now, cfg.Idle), disks: map[string]*diskCache{}, downloads: map[*download]struct{}{},
+		cfg: cfg, deps: deps, metrics: m, up: newUpstreams(cfg, deps), disks: map[string]*diskCache{}, downloads: map[*download]struct{}{},
 	}, nil
 }
 

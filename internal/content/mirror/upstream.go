@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,6 +18,7 @@ import (
 const (
 	dialWait     = 5 * time.Second
 	headerWait   = 15 * time.Second
+	idleConn     = time.Minute // without a request until a connection is closed
 	maxRedirects = 5
 	downFor      = 10 * time.Second // an upstream that failed is tried last for this long
 )
@@ -34,53 +33,12 @@ type upstreams struct {
 	down map[string]time.Time // until
 }
 
-func newUpstreams(now func() time.Time, idle time.Duration) *upstreams {
-	return &upstreams{now: now, idle: idle, down: map[string]time.Time{}, client: &http.Client{
-		CheckRedirect: checkRedirect,
-		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: dialWait}).DialContext,
-			TLSHandshakeTimeout:   dialWait,
-			ResponseHeaderTimeout: headerWait,
-			IdleConnTimeout:       time.Minute,
-			MaxIdleConnsPerHost:   16,
-			ForceAttemptHTTP2:     true,
-			DisableCompression:    true, // bytes are cached as upstream sends them
-		},
-	}}
+func newUpstreams(cfg Config, deps Deps) *upstreams {
+	g := &reach{resolver: cfg.Resolver, own: deps.Own, admin: deps.Admin}
+	return &upstreams{now: deps.Now, idle: cfg.Idle, down: map[string]time.Time{}, client: &http.Client{CheckRedirect: g.checkRedirect, Transport: newTransport(g)}}
 }
 
 func (u *upstreams) close() { u.client.CloseIdleConnections() }
-
-// checkRedirect refuses redirects to other schemes than http and https, to this machine or its link, and to directory
-// listings.
-func checkRedirect(r *http.Request, via []*http.Request) error {
-	switch {
-	case len(via) > maxRedirects:
-		return fmt.Errorf("more than %d redirects", maxRedirects)
-	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
-		return fmt.Errorf("redirected to %s, which is neither http nor https", r.URL.Redacted())
-	case strings.HasSuffix(r.URL.Path, "/"):
-		return errListing
-	case local(r.URL) && !local(via[0].URL):
-		return fmt.Errorf("redirected to %s, which is this machine", r.URL.Redacted())
-	}
-	return nil
-}
-
-// errListing means that a path is a directory upstream.
-var errListing = errors.New("redirected to a directory listing")
-
-// local reports whether a URL is of this machine or link-local, as a cloud's metadata service is.
-func local(u *url.URL) bool {
-	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
-	a, err := netip.ParseAddr(host)
-	if err != nil {
-		return host == "localhost" || strings.HasSuffix(host, ".localhost")
-	}
-	a = a.Unmap()
-	return a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast()
-}
 
 // A query is a request that any upstream may answer.
 type query struct {
