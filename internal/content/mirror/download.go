@@ -339,7 +339,7 @@ func (d *download) resume(ctx context.Context, try int) error {
 		return nil // the next attempt may succeed
 	}
 	d.resp = resp
-	return isRest(resp, d.at, d.head.Size)
+	return isRest(resp, d.at, d.head)
 }
 
 // restOf returns the header that requests all bytes from at on, of the file with that validator.
@@ -349,14 +349,17 @@ func restOf(at int64, validator string) func(string) http.Header {
 	}
 }
 
-// isRest returns an error unless the answer is the rest of a file from at on.
-func isRest(r *http.Response, at, size int64) error {
-	want := fmt.Sprintf("bytes %d-%d/%d", at, size-1, size)
+// isRest returns an error unless the answer is the rest from at on of the file with that head. Some servers ignore If-Range: what they send
+// may be of another version, of the same size.
+func isRest(r *http.Response, at int64, h head) error {
+	want := fmt.Sprintf("bytes %d-%d/%d", at, h.Size-1, h.Size)
 	switch got := strings.TrimSpace(r.Header.Get("Content-Range")); {
 	case r.StatusCode != http.StatusPartialContent:
 		return fmt.Errorf("the file changed upstream (%s)", r.Status)
 	case got != want:
 		return fmt.Errorf("upstream sent %q, not %q", got, want)
+	case h.differs(headOf(r)):
+		return errors.New("the file changed upstream (another ETag or date)")
 	}
 	return nil
 }

@@ -228,8 +228,8 @@ func (p *passthrough) open() error {
 	}
 	switch {
 	case p.at > 0:
-		err = isRest(resp, p.at, p.head.Size)
-	case resp.StatusCode != http.StatusOK || resp.ContentLength != p.head.Size || headOf(resp).ETag != p.head.ETag:
+		err = isRest(resp, p.at, p.head)
+	case resp.StatusCode != http.StatusOK || resp.ContentLength != p.head.Size || headOf(resp).ETag != p.head.ETag || p.head.differs(headOf(resp)):
 		err = fmt.Errorf("the file changed upstream (%s)", resp.Status)
 	}
 	if err != nil {

@@ -44,11 +44,23 @@ func (h head) modTime() time.Time {
 // validator returns the value of If-Range for this file; empty: it has none. A weak ETag does not
 // (RFC 9110, section 13.1.5).
 func (h head) validator() string {
-	if h.ETag != "" && !strings.HasPrefix(h.ETag, "W/") {
+	if strong(h.ETag) {
 		return h.ETag
 	}
 	return h.LastModified
 }
+
+// differs reports whether another answer is of another version of the file, by a strong ETag if both have one, else by what both have: servers
+// of one archive may have other dates, and a part may lack either (RFC 9110 section 15.3.7).
+func (h head) differs(o head) bool {
+	other := func(a, b string) bool { return a != "" && b != "" && a != b }
+	if strong(h.ETag) && o.ETag != "" {
+		return h.ETag != o.ETag
+	}
+	return other(h.ETag, o.ETag) || other(h.LastModified, o.LastModified)
+}
+
+func strong(etag string) bool { return etag != "" && !strings.HasPrefix(etag, "W/") }
 
 // conditions returns the header of a conditional request.
 func (h head) conditions() http.Header {

@@ -162,6 +162,17 @@ func dying(body []byte, etag string, n int) http.HandlerFunc {
 	}
 }
 
+// versions sends the first bytes of a file, and of another one of its size when it is asked for the rest, with these ETags.
+func versions(body []byte, first, second string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Range") != "" {
+			dying(slices.Repeat([]byte("x"), len(body)), second, len(body))(rw, r)
+			return
+		}
+		dying(body, first, 300_000)(rw, r)
+	}
+}
+
 // TestUpstreamDiesInTheMiddle: what broke off is resumed where that can be done, and else never given out as a whole.
 func TestUpstreamDiesInTheMiddle(t *testing.T) {
 	t.Parallel()
@@ -181,6 +192,8 @@ func TestUpstreamDiesInTheMiddle(t *testing.T) {
 			}
 			dying(body, `"v1"`, 300_000)(rw, r)
 		}, false},
+		{"another file of that size meanwhile, by an upstream that ignores If-Range", versions(body, `"v1"`, `"v2"`), false},
+		{"the same by date", versions(body, "W/\"v1\"\r\nLast-Modified: Tue, 14 Nov 2023 22:13:20 GMT", "W/\"v1\"\r\nLast-Modified: Wed, 15 Nov 2023 22:13:20 GMT"), false},
 		{"another place than asked for", func(rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Range") != "" {
 				r.Header.Set("Range", "bytes=100-")
