@@ -96,6 +96,26 @@ clusters: {k: {kind: kubernetes, address: 10.0.0.10}}
 	}
 }
 
+// TestCopiesOfDocuments: check warns about a copy of a document that everybody can fetch.
+func TestCopiesOfDocuments(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, folder := range []string{"files/docs", "files/public"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFiles(t, dir, map[string]string{
+		"lab.yaml": "version: 1\ndomain: lab.example\nnetworks: {n: {subnet: 10.0.0.0/24, dhcp: off}}\nprofiles: {p: {kernel: k, config: \"docs/{{.Host.Name}}.cfg\"}}\n" +
+			"hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.11, profile: p}}\n",
+		"files/docs/a.cfg": "rootpw secret\n", "files/public/a.cfg.bak": "rootpw secret\n", "files/k": "k",
+	})
+	_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Strict)
+	if want := filepath.Join(dir, "files/public/a.cfg.bak") + ": everybody can fetch it, and it has the content of "; err != nil || !strings.Contains(found.Warnings.Error(), want) {
+		t.Errorf("%v, warnings %q, want %s", err, found.Warnings.Error(), want)
+	}
+}
+
 // TestForgottenInterface: a network without interface whose address an interface of this machine has is reported by check, the log, the status and,
 // once a host has asked there, by why; machines with MACs of no host are in the log once.
 func TestForgottenInterface(t *testing.T) {

@@ -28,7 +28,8 @@ type Problem struct {
 	Pos     Pos    `json:"pos,omitzero"`
 	Key     string `json:"key,omitempty"` // path of keys, such as hosts.master-0.mac
 	Message string `json:"message"`       // lower case, names the value and what would be right
-	// Path is the file that is missing or cannot be read, if that is the problem: it is solved once the file can be read.
+	// Path is the file that is missing or cannot be read, if that is the problem: it is solved once the file can be read. Or it is one that
+	// everybody can fetch and nobody should.
 	Path string `json:"-"`
 	// Secret says that the line at Pos is not shown: it is one of a config document, which may hold passwords.
 	Secret bool   `json:"-"`

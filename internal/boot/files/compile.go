@@ -29,6 +29,7 @@ func Compile(l *lab.Lab) (*Files, error) {
 	for _, p := range l.Profiles {
 		c.profile(p)
 	}
+	c.refuseUnprotected()
 	c.keyFiles()
 	for _, i := range l.Images {
 		c.files.images = append(c.files.images, i.Path)
@@ -44,7 +45,15 @@ type compiler struct {
 	lab      *lab.Lab
 	files    *Files
 	users    map[*lab.Profile][]*lab.Host // the hosts that boot each profile
+	anywhere []anywhere
 	problems lab.Problems
+}
+
+// An anywhere is the name of a document whose template has no form by which it could be known.
+type anywhere struct {
+	profile *lab.Profile
+	path    recipe.Path
+	name    string
 }
 
 func (c *compiler) profile(p *lab.Profile) {
@@ -78,8 +87,23 @@ func (c *compiler) add(p *lab.Profile, f recipe.Path, rendered string) bool {
 		c.files.named[name] = struct{}{}
 	default:
 		c.secret(name)
+		if formless(f) {
+			c.anywhere = append(c.anywhere, anywhere{p, f, name})
+		}
 	}
 	return true
+}
+
+// refuseUnprotected reports the documents that become files for everybody once their host is removed: they are in such a folder, and their
+// template has no form.
+func (c *compiler) refuseUnprotected() {
+	for _, a := range c.anywhere {
+		for _, dir := range append([]string{Public}, c.files.trees...) {
+			if strings.HasPrefix(a.name, dir+"/") {
+				c.problem(a.profile, a.path, "%q may be any file, and is %s for a host: everybody could fetch it once the host is removed: want a document outside of %s", a.path.Text, a.name, dir)
+			}
+		}
+	}
 }
 
 // secret marks a file as secret, by its path relative to the files folder.
@@ -94,19 +118,26 @@ func (c *compiler) problem(p *lab.Profile, f recipe.Path, format string, args ..
 	c.problems.Addf(p.PosOf(f.Key), "profiles."+p.Name+"."+f.Key, format, args...)
 }
 
+// action stands for an action of a template; it is never part of a path.
+const action = "\x00"
+
+// form returns a template with its actions replaced.
+func form(f recipe.Path) string { return path.Clean(strings.Join(f.Literals(), action)) }
+
+// formless reports whether a template could be any path.
+func formless(f recipe.Path) bool { return form(f) == action }
+
 // pattern records the form of the document names that a template renders to, so that the document of a machine that the lab
 // does not list is secret too. A template that could be any path has no pattern.
-func (c *compiler) pattern(f recipe.Path) bool {
-	const action = "\x00" // never part of a path
-	text := path.Clean(strings.Join(f.Literals(), action))
-	if text == action {
-		return false
+func (c *compiler) pattern(f recipe.Path) {
+	if formless(f) {
+		return
 	}
+	text := form(f)
 	literal, _, _ := strings.Cut(text, action)
 	c.files.patterns = append(c.files.patterns, pattern{
 		regexp.MustCompile("(?i)^" + strings.ReplaceAll(regexp.QuoteMeta(text), action, ".*") + "$"), path.Clean(path.Dir(literal + "x")),
 	})
-	return true
 }
 
 // render adds the path that f renders to for every machine that boots p, with each of its NICs.

@@ -431,3 +431,92 @@ func TestTree(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumentsOfRemovedHosts: a host that leaves the lab takes the protection of its documents with it in no folder.
+func TestDocumentsOfRemovedHosts(t *testing.T) {
+	t.Parallel()
+	for _, config := range []string{
+		"public/{{.Host.Name}}.cfg", "public/{{.Host.Vars.rack}}/x.cfg", "media/{{.Host.Role}}/{{.Host.MAC.Hyphens}}.cfg", "docs/{{.Host.Name}}", "public/shared.cfg",
+		"{{.Host.Vars.folder}}/{{.Host.Name}}.cfg",
+	} {
+		dir := t.TempDir()
+		l := labWith(t, dir, &lab.Profile{Name: "p", Kernel: "k", Config: config}, &lab.Profile{Name: "tree", Kernel: "k", Tree: "media"})
+		for _, h := range l.Hosts {
+			h.Vars["folder"] = "public"
+		}
+		names := []string{"public/p-worker.cfg", "public/r1/x.cfg", "media/worker/52-54-00-00-00-00.cfg", "docs/p-worker", "public/shared.cfg"}
+		write(t, dir, names...)
+		refused := func(when string) (n int) {
+			f, err := files.Compile(l)
+			if err != nil {
+				t.Fatalf("%s, %s: %v", config, when, err)
+			}
+			for _, name := range names {
+				if file, err := f.Open(name); errors.Is(err, files.ErrSecret) {
+					n++
+				} else if err == nil {
+					file.Close()
+				}
+			}
+			return n
+		}
+		before := refused("with its hosts")
+		l.Hosts = nil
+		if after := refused("without"); before == 0 || after < before {
+			t.Errorf("%s: %d documents were refused, and %d are without their hosts", config, before, after)
+		}
+	}
+	for name, want := range map[string]string{
+		"public/x.cfg": `profiles.p.config: "{{.Host.Vars.doc}}" may be any file, and is public/x.cfg for a host: everybody could fetch it once the host is removed: want a document outside of public`,
+		"media/x.cfg":  `outside of media`,
+		"docs/x.cfg":   "",
+	} {
+		l := labWith(t, t.TempDir(), &lab.Profile{Name: "p", Kernel: "k", Config: "{{.Host.Vars.doc}}"}, &lab.Profile{Name: "tree", Kernel: "k", Tree: "media"})
+		for _, h := range l.Hosts {
+			h.Vars["doc"] = name
+		}
+		if _, err := files.Compile(l); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
+// TestExposed: a copy of what is secret, and what is secret only as long as the lab names it, are reported, where everybody can fetch them.
+func TestExposed(t *testing.T) {
+	t.Parallel()
+	dir, outside := t.TempDir(), t.TempDir()
+	write(t, outside, "bmc")
+	l := labWith(t, dir, &lab.Profile{Name: "p", Kernel: "public/k", Config: "docs/{{.Host.Name}}.cfg", Documents: []string{"public/late.cfg"}})
+	l.Hosts[0].BMC = &lab.BMC{PasswordFile: filepath.Join(outside, "bmc")}
+	write(t, dir, "public/k", "docs/p-worker.cfg", "docs/gone.cfg", "docs/empty.cfg", "public/other", "public/late.cfg")
+	copies := map[string]string{"public/a": "docs/p-worker.cfg", "public/deep/down/b": "docs/gone.cfg", "public/password": "bmc", "public/same-size": "docs/p-xorker.cfg", "public/none": "", "docs/empty.cfg": ""}
+	for name, text := range copies {
+		write(t, dir, name)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink("../docs/p-worker.cfg", filepath.Join(dir, "public/link")), os.Link(filepath.Join(dir, "docs/p-worker.cfg"), filepath.Join(dir, "public/hard")), syscall.Mkfifo(filepath.Join(dir, "public/fifo"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := files.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range f.Exposed() {
+		if p.Path == "" || !strings.HasPrefix(p.Message, p.Path+": ") {
+			t.Errorf("%+v", p)
+		}
+		got = append(got, strings.ReplaceAll(strings.ReplaceAll(p.Message, dir+"/", ""), outside+"/", ""))
+	}
+	want := []string{
+		"public/a: everybody can fetch it, and it has the content of docs/p-worker.cfg, which is secret: delete it",
+		"public/deep/down/b: everybody can fetch it, and it has the content of docs/gone.cfg, which is secret: delete it",
+		"public/late.cfg: everybody can fetch it once the lab file does not name it any more: want it outside of public",
+		"public/password: everybody can fetch it, and it has the content of bmc, which is secret: delete it",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

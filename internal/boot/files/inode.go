@@ -64,14 +64,22 @@ func hadLinks(info fs.FileInfo, began time.Time) bool {
 }
 
 // collect finds all secret files that exist: those that the lab names, those that have the form of a document name, and those outside the
-// files folder.
+// files folder. Their names do not matter.
 func (f *Files) collect() map[fileID]struct{} {
 	ids := map[fileID]struct{}{}
+	f.eachSecret(func(_ string, info fs.FileInfo) {
+		if id, _, ok := identify(info); ok {
+			ids[id] = struct{}{}
+		}
+	})
+	return ids
+}
+
+// eachSecret calls found for the secret files that exist, by their absolute paths.
+func (f *Files) eachSecret(found func(file string, info fs.FileInfo)) {
 	add := func(file string) {
 		if info, err := regular.Stat(file); err == nil {
-			if id, _, ok := identify(info); ok {
-				ids[id] = struct{}{}
-			}
+			found(file, info)
 		}
 	}
 	for _, name := range f.secretNames {
@@ -96,7 +104,6 @@ func (f *Files) collect() map[fileID]struct{} {
 			return nil
 		})
 	}
-	return ids
 }
 
 // patternDirs returns the folders that hold all files whose names have the form of a document name, without those inside another.

@@ -30,6 +30,8 @@ type Snapshot struct {
 	LB   *lbproxy.Table
 	Virt *virt.Table
 	Boot *boot.Table
+
+	Files *files.Files // which files of the lab may be fetched, by TFTP and HTTP alike
 }
 
 // Compile makes the snapshot of l, with what dynamic updates have made of its zones. All problems of all servers are reported at once, as
@@ -38,9 +40,8 @@ func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	s := &Snapshot{Lab: l}
 	var errs [4]error
 	s.DHCP = dhcpd.Compile(l)
-	files, err := files.Compile(l) // the same for TFTP and HTTP
-	errs[0] = err
-	s.TFTP, s.HTTP = tftpd.Compile(l, files), httpd.Compile(l, files)
+	s.Files, errs[0] = files.Compile(l)
+	s.TFTP, s.HTTP = tftpd.Compile(l, s.Files), httpd.Compile(l, s.Files)
 	s.DNS, errs[1] = dnsd.Compile(l, readDNSFile, updates...)
 	s.LB = lbproxy.Compile(l)
 	s.Virt, errs[2] = virt.Compile(l)
