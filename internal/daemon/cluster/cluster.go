@@ -92,6 +92,7 @@ type Machine struct {
 	Host *lab.Host
 	machine.State
 
+	on       bool // it runs, or is under way
 	pending  bool // what would tell has not answered yet
 	measured bool // whether it serves, or may serve soon, was measured
 }
@@ -200,6 +201,8 @@ func (a *assessment) machine(h *lab.Host) Machine {
 	if o.Failed != "" && !m.done() && (seen.Power != "" || m.Idle) { // of the last action; metal may boot whatever its controller answered
 		m.Why, m.Waits, m.Stuck = o.Failed, o.Failed, true
 	}
+	held := seen.Install.Held || seen.Install.State == install.Unknown
+	m.on = m.Stage.UnderWay() && m.Stage != machine.Waiting || m.Stage.Good() || m.Stage == machine.Failing || m.Stage == machine.Stopped && !held
 	m.pending = seen.Check.Health == machine.CheckPending || seen.Power == machine.PowerUnasked
 	m.measured = seen.Check.Health == machine.CheckPassing || seen.IsOff() ||
 		(seen.Power == "" || seen.Power == machine.PowerOn) && (seen.Check.Health == machine.CheckFailing || m.Stage != machine.Unknown)
@@ -295,7 +298,7 @@ func (a *assessment) phase() {
 	all := true
 	var first Machine // that Waits is about
 	for _, m := range s.Machines {
-		on = on || m.Stage.UnderWay() && m.Stage != machine.Waiting || m.Stage.Good() || m.Stage.Bad()
+		on = on || m.on
 		measured = measured || m.measured && (m.Host.Role == lab.RoleControlPlane || s.Members == 0)
 		pending = pending || m.pending && m.Host.Role == lab.RoleControlPlane
 		failing = failing || m.Stage == machine.Failing && m.Host.Role == lab.RoleControlPlane

@@ -365,6 +365,7 @@ func TestPhases(t *testing.T) {
 		{"hypervisor frozen", cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: up.Install, Check: machine.Check{Health: machine.CheckFailing}}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "hypervisor"},
 		{"of metal, never seen, not checked yet", metal(machine.CheckPending, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseUnknown, "bootlab up prod"},
 		{"of metal, never seen, check fails", metal(machine.CheckFailing, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "bootlab up prod"},
+		{"held by a restore", cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed, Held: true, Why: "x"}, Check: machine.Check{Health: machine.CheckFailing}}}, metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "a restore holds it"},
 		{"it serves", serves, up, cluster.Record{Left: now}, cluster.PhaseReady, ""},
 		{"served", fails, up, cluster.Record{Left: now}, cluster.PhaseNotServing, "0 of 3"},
 		{"fails without a bootstrap that left", fails, up, cluster.Record{}, cluster.PhaseNotServing, "0 of 3"},
