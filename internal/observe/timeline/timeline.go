@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"encoding/json"
@@ -345,6 +346,7 @@ func (m *machine) summary() Summary {
 	b := m.head.Boots[len(m.head.Boots)-1]
 	return Summary{
 		Key: m.key, Started: b.Started, Stage: b.Stage, Outcome: b.Outcome, Reason: b.Reason, Last: m.head.Last,
-		Active: b.Last, At: b.At, Done: b.Done, Asked: b.Asked, Fetched: b.Fetched, Returns: returns(m.head.Boots),
+		Active: b.Last, At: cmp.Or(b.At, b.Stage), // an older version stored no At
+		Done: b.Done, Asked: b.Asked, Fetched: b.Fetched, Returns: returns(m.head.Boots),
 	}
 }
