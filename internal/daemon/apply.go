@@ -313,7 +313,7 @@ func (d *Daemon) warnNew(s *snapshot.Snapshot) {
 
 // prepare does everything of a reload that can fail.
 func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
-	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance, d.confined, d.updates.list())
+	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance, d.confined, d.updates.List())
 	if err != nil {
 		return nil, err
 	}

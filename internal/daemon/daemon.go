@@ -273,7 +273,7 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if err := d.registry.Register(newConditionCollector(d.conditions)); err != nil {
 		return fmt.Errorf("register metrics of the conditions: %w", err)
 	}
-	return d.useUpdates(d.updates.list())
+	return d.useUpdates(d.updates.List())
 }
 
 // putInForce opens the listeners of the servers, drops root, and makes the servers answer from the lab. It returns what watches the lab file from now on.

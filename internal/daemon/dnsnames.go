@@ -23,7 +23,7 @@ func (d *Daemon) dnsTable(l *lab.Lab, t *dnsd.Table) *dnsd.Table {
 	if t.Learns() {
 		t = t.WithLearned(dnsd.Learned{Usable: d.usableBackends(l), Leases: leaseNames{d}, Leased: d.leasedAddrs})
 	}
-	return d.serials.assign(t)
+	return d.serials.Assign(t)
 }
 
 // leasedAddrs calls yield for every address that the lease book has, more than once for some.
@@ -100,7 +100,7 @@ func (d *Daemon) lookAtBackends() {
 	if !snap.DNS.HealthChanged(usable) {
 		return
 	}
-	snap.DNS = d.serials.assign(snap.DNS.WithLearned(dnsd.Learned{Usable: usable}))
+	snap.DNS = d.serials.Assign(snap.DNS.WithLearned(dnsd.Learned{Usable: usable}))
 	d.current.Store(&snap)
 }
 
@@ -115,6 +115,6 @@ func (d *Daemon) lookAtLeases() {
 	if next.SameLeases(snap.DNS) {
 		return
 	}
-	snap.DNS = d.serials.assign(next)
+	snap.DNS = d.serials.Assign(next)
 	d.current.Store(&snap)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/dnsstate"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
@@ -33,8 +34,8 @@ type persistentState struct {
 	book       *leases.Book
 	installs   *install.Machine
 	discovered *discovered.Book
-	serials    *serials
-	updates    *dnsUpdates
+	serials    *dnsstate.Serials
+	updates    *dnsstate.Updates
 }
 
 // CheckStoreConfig returns an error if the daemon does not support the store of the lab file.
@@ -95,12 +96,12 @@ func (d *Daemon) openPersistentState(ctx context.Context, s store.Store, pools .
 	if err != nil {
 		return nil, err
 	}
-	updates, err := openDNSUpdates(ctx, s, d.log)
+	updates, err := dnsstate.OpenUpdates(ctx, s, d.log)
 	if err != nil {
 		return nil, err
 	}
 	save := records.NewSaver(s)
-	serials, err := openSerials(ctx, s, save, d.log)
+	serials, err := dnsstate.OpenSerials(ctx, s, save, d.log)
 	return &persistentState{store: s, saver: save, clock: clock, book: book, installs: installs, discovered: found, serials: serials, updates: updates}, err
 }
 

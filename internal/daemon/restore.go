@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -13,7 +14,9 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/dnsstate"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/backup"
@@ -115,7 +118,7 @@ func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rear
 			r.Warnings = append(r.Warnings, "when the backup was made, the state had lost changes: it may lack leases and installs")
 		case strings.HasPrefix(e.Key, seenPrefix): // machines may have been created since
 		case e.Key == identity.Key, e.Key == install.LostKey: // what is restored is decided here
-		case strings.HasPrefix(e.Key, serialPrefix) && now[e.Key] != nil: // secondaries have seen it: it must not go back
+		case strings.HasPrefix(e.Key, dnsstate.SerialPrefix) && now[e.Key] != nil: // secondaries have seen it: it must not go back
 			r.records = append(r.records, backup.Entry{Key: e.Key, Value: now[e.Key]})
 		case !isInstall:
 			r.records = append(r.records, e)
@@ -246,4 +249,23 @@ func EntriesOf(b *backup.Backup) map[string][]byte {
 		all[e.Key] = e.Value
 	}
 	return all
+}
+
+// DeleteDNSUpdates is what DeleteDNSUpdate of the API does, for a daemon that does not run.
+func (s *State) DeleteDNSUpdates(ctx context.Context, name, rtype string) (deleted api.DNSUpdatesDeleted, err error) {
+	gone, err := dnsstate.Named(slices.Collect(maps.Keys(s.Entries)), name, rtype)
+	if err != nil {
+		return deleted, err
+	}
+	for key := range s.Entries {
+		if s.Damage != "" || strings.HasPrefix(key, store.OwnPrefix) {
+			return deleted, errors.New("the state has lost changes, which the daemon has to deal with: start it, then delete the updates")
+		}
+	}
+	for _, set := range gone {
+		delete(s.Entries, dnsstate.Key(set))
+	}
+	deleted.Kept, err = s.held.Replace(ctx, maps.All(s.Entries))
+	deleted.Deleted = len(gone)
+	return deleted, err
 }

@@ -320,7 +320,7 @@ func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
 
 // stateWarnings returns what bootlab status says of the state.
 func (d *Daemon) stateWarnings() (ws []string) {
-	ws = d.updates.warnings()
+	ws = d.updates.Warnings()
 	if err := d.state.problem(); err != nil {
 		ws = append(ws, err.Error())
 	}

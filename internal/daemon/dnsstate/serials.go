@@ -1,4 +1,4 @@
-package daemon
+package dnsstate
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/bootlab/bootlab/internal/store/records"
 )
 
-// serialPrefix is below which the serials of zones are in the store, by origin.
-const serialPrefix = "serial/"
+// SerialPrefix is below which the serials of zones are in the store, by origin.
+const SerialPrefix = "serial/"
 
 // A zoneSerial is the serial of a zone and the content that it stands for.
 type zoneSerial struct {
@@ -20,26 +20,26 @@ type zoneSerial struct {
 	Hash   uint64 `json:"hash"`
 }
 
-// serials gives zones their serials, over restarts. Only one reload at a time uses it.
-type serials struct {
+// Serials gives zones their serials, over restarts. Only one reload at a time uses it.
+type Serials struct {
 	saver *records.Saver
 	log   *slog.Logger
 	known map[string]zoneSerial
 }
 
-// openSerials reads the serials from the store.
-func openSerials(ctx context.Context, s store.Store, save *records.Saver, log *slog.Logger) (*serials, error) {
+// OpenSerials reads the serials from the store.
+func OpenSerials(ctx context.Context, s store.Store, save *records.Saver, log *slog.Logger) (*Serials, error) {
 	known := map[string]zoneSerial{}
-	err := records.Read(ctx, s, serialPrefix, func(origin string, z zoneSerial) error {
+	err := records.Read(ctx, s, SerialPrefix, func(origin string, z zoneSerial) error {
 		known[origin] = z
 		return nil
 	})
-	return &serials{saver: save, log: log, known: known}, err
+	return &Serials{saver: save, log: log, known: known}, err
 }
 
-// assign returns a table whose serials have moved where a zone's content has, and stores them. If the store fails, they hold
+// Assign returns a table whose serials have moved where a zone's content has, and stores them. If the store fails, they hold
 // until the next start; if the disk hangs, they are stored once it answers.
-func (s *serials) assign(t *dnsd.Table) *dnsd.Table {
+func (s *Serials) Assign(t *dnsd.Table) *dnsd.Table {
 	now := uint32(time.Now().Unix()) // RFC 1982 arithmetic: it may pass its end in 2106
 	all, changed := map[string]uint32{}, []store.Op(nil)
 	for _, c := range t.Contents() {
@@ -52,7 +52,7 @@ func (s *serials) assign(t *dnsd.Table) *dnsd.Table {
 		}
 		s.known[c.Origin] = z
 		if value, err := json.Marshal(z); err == nil {
-			changed = append(changed, store.Op{Key: serialPrefix + c.Origin, Value: value})
+			changed = append(changed, store.Op{Key: SerialPrefix + c.Origin, Value: value})
 		}
 	}
 	if len(changed) > 0 {

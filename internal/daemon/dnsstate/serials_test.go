@@ -1,4 +1,4 @@
-package daemon
+package dnsstate
 
 import (
 	"log/slog"
@@ -15,11 +15,11 @@ import (
 // TestSerials: a zone's serial moves when, and only when, its own content does, also twice in one second and over restarts.
 func TestSerials(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), stateFile)
-	open := func() (*serials, store.Store) {
+	path := filepath.Join(t.TempDir(), logfile.Name)
+	open := func() (*Serials, store.Store) {
 		db, _, err := logfile.Open(path)
 		must(t, err)
-		s, err := openSerials(t.Context(), db, records.NewSaver(db), slog.New(slog.DiscardHandler))
+		s, err := OpenSerials(t.Context(), db, records.NewSaver(db), slog.New(slog.DiscardHandler))
 		must(t, err)
 		return s, db
 	}
@@ -30,11 +30,11 @@ func TestSerials(t *testing.T) {
 		}
 		return z
 	}
-	assigned := func(s *serials, zones ...*lab.Zone) map[string]uint32 {
+	assigned := func(s *Serials, zones ...*lab.Zone) map[string]uint32 {
 		table, err := dnsd.Compile(&lab.Lab{Zones: zones}, nil)
 		must(t, err)
 		got := map[string]uint32{}
-		for _, c := range s.assign(table).Contents() {
+		for _, c := range s.Assign(table).Contents() {
 			got[c.Origin] = c.Serial
 		}
 		return got
@@ -62,5 +62,12 @@ func TestSerials(t *testing.T) {
 	}
 	if last := assigned(s, a2, b); last["a.test."] <= third["a.test."] {
 		t.Errorf("a change after a restart: %v after %v", last, third)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
