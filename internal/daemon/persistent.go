@@ -2,11 +2,9 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -20,7 +18,6 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/internal/store/records"
-	"github.com/bootlab/bootlab/virt"
 )
 
 // stateFile is the embedded store, below appliance.state.
@@ -117,55 +114,4 @@ func damageOf(s store.Store) *install.Loss {
 		}
 	}
 	return nil
-}
-
-// byHost is a virt.Store: one value for each host, as JSON below a prefix.
-type byHost[T comparable] struct {
-	store  store.Store
-	saver  *records.Saver
-	prefix string
-}
-
-// The prefixes of byHost.
-const (
-	placementPrefix = "vm/"
-	nextBootPrefix  = "vmboot/"
-	startPrefix     = "vmstart/"
-	seenPrefix      = "vmseen/" // by hypervisor
-)
-
-// seenHypervisors are the hypervisors that have answered, in the life of the state that placements are in. A loss since then may have been of
-// placements.
-type seenHypervisors struct{ byHost[virt.Seen] }
-
-// Load implements virt.Store.
-func (s seenHypervisors) Load(ctx context.Context) (map[string]virt.Seen, error) {
-	all, err := s.byHost.Load(ctx)
-	maps.DeleteFunc(all, func(name string, _ virt.Seen) bool { return store.Doubtful(s.store, s.prefix+name) })
-	return all, err
-}
-
-// Load returns all values, by host.
-func (s byHost[T]) Load(ctx context.Context) (map[string]T, error) {
-	all := map[string]T{}
-	err := records.Read(ctx, s.store, s.prefix, func(host string, v T) error {
-		all[host] = v
-		return nil
-	})
-	return all, err
-}
-
-// Put stores the value of a host; the zero value removes it.
-func (s byHost[T]) Put(_ context.Context, host string, v T) error {
-	op := store.Op{Key: s.prefix + host, Delete: v == *new(T)}
-	var err error
-	if !op.Delete {
-		if op.Value, err = json.Marshal(v); err != nil {
-			return err
-		}
-	}
-	if err = s.saver.Save(op); errors.Is(err, records.ErrSaving) {
-		return virt.ErrLater
-	}
-	return err
 }

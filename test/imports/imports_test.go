@@ -71,6 +71,7 @@ var rules = []rule{
 	{"internal/daemon/serviceaddr", []string{"dhcpd/leases", "internal/api", "internal/daemon/interfaces", "internal/host/vip", "internal/lab", "internal/observe/event", "internal/observe/metrics", "internal/store", "internal/store/records"}, "which addresses this machine holds; of DHCP only whose lease an address is"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/host/regular", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 	{"internal/daemon/storehealth", []string{"internal/api", "internal/observe/metrics", "internal/store/logfile"}, "asks the disk of a store; knows nothing that it stores"},
+	{"internal/daemon/vmstate", []string{"internal/store", "internal/store/records", "virt"}, "stores what virt gives it"},
 	{"internal/daemon/watchdog", []string{"tftpd"}, "asks servers as clients do; of TFTP only the file that its self-test asks for"},
 	{"internal/daemon/watch", []string{"internal/host/inotify", "internal/host/regular"}, "looks at files; reads no lab"},
 
