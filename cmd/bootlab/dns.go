@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
@@ -147,7 +147,7 @@ func deleteStoredUpdates(ctx context.Context, o *options, name, rtype string) (a
 	if err != nil {
 		return api.DNSUpdatesDeleted{}, whichLab(err)
 	}
-	state, err := daemon.OpenState(l.Appliance)
+	state, err := statefile.Hold(l.Appliance)
 	if err != nil {
 		return api.DNSUpdatesDeleted{}, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/store/backup"
@@ -53,12 +53,12 @@ func (r *restoring) run(cmd *cobra.Command, o *options, path string) error {
 	if r.daemon != nil {
 		return r.checkRunning(cmd, o)
 	}
-	state, err := daemon.OpenState(r.lab.Appliance)
+	state, err := statefile.Hold(r.lab.Appliance)
 	if err != nil {
 		return err
 	}
 	defer state.Close()
-	plan, err := daemon.PlanRestore(r.lab, r.backup, state.Entries, r.rearm())
+	plan, err := statefile.PlanRestore(r.lab, r.backup, state.Entries, r.rearm())
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -109,11 +109,11 @@ func (r *restoring) load(ctx context.Context, o *options, path string) error {
 	return nil
 }
 
-func (r *restoring) rearm() daemon.Rearm {
+func (r *restoring) rearm() statefile.Rearm {
 	if r.arm {
-		return daemon.ArmHosts
+		return statefile.ArmHosts
 	}
-	return daemon.HoldHosts
+	return statefile.HoldHosts
 }
 
 // checkRunning compares the backup with the state of the running daemon.
@@ -127,7 +127,7 @@ func (r *restoring) checkRunning(cmd *cobra.Command, o *options) error {
 	if err != nil {
 		return fmt.Errorf("read the state of the daemon: %w", err)
 	}
-	plan, err := daemon.PlanRestore(r.lab, r.backup, daemon.EntriesOf(now), r.rearm())
+	plan, err := statefile.PlanRestore(r.lab, r.backup, statefile.EntriesOf(now), r.rearm())
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (r *restoring) checkRunning(cmd *cobra.Command, o *options) error {
 // mostLeases is how many leases a plan shows.
 const mostLeases = 20
 
-func planText(cmd *cobra.Command, r *daemon.Restore) error {
+func planText(cmd *cobra.Command, r *statefile.Restore) error {
 	w := cmd.OutOrStdout()
 	age := time.Since(r.Backup.Created).Round(time.Second)
 	fmt.Fprintf(w, "backup of %s (%s ago)\nreplaces %s\n", backupText(r.Backup), age, r.File)
@@ -188,14 +188,14 @@ func nextBoot(state string) string {
 }
 
 // confirm asks the person at the terminal.
-func (r *restoring) confirm(cmd *cobra.Command, plan *daemon.Restore) error {
+func (r *restoring) confirm(cmd *cobra.Command, plan *statefile.Restore) error {
 	if r.yes {
 		return nil
 	}
 	return confirmYes(cmd, "\nReplace "+plan.File+"?", "restores")
 }
 
-func restoredText(cmd *cobra.Command, r *daemon.Restore) error {
+func restoredText(cmd *cobra.Command, r *statefile.Restore) error {
 	text := fmt.Sprintf("\nrestored %s", r.File)
 	if r.Kept != "" {
 		text += "; the state before is kept as " + r.Kept

@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -91,7 +92,7 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 	found.Warnings = append(found.Warnings, interfaces.AddressWarnings(l)...)
 	var refused []error
 	if len(l.Appliance.Store.Etcd) > 0 {
-		refused = append(refused, lab.Problems{{Pos: l.StoreAt, Key: "appliance.store.etcd", Message: noEtcd(l.Appliance)}})
+		refused = append(refused, lab.Problems{{Pos: l.StoreAt, Key: "appliance.store.etcd", Message: statefile.NoEtcd(l.Appliance)}})
 	}
 	bad, doubtful := certificateProblems(l, freshfile.ReadCertificate, time.Now())
 	found.Faults, found.Warnings = append(found.Faults, bad...), append(found.Warnings, doubtful...)

@@ -16,7 +16,7 @@ import (
 // does not answer is an error.
 func TestCookieSecrets(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), stateFile)
+	path := filepath.Join(t.TempDir(), logfile.Name)
 	open := func() (cookieSecrets, store.Store) {
 		db, _, err := logfile.Open(path)
 		must(t, err)

@@ -26,6 +26,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/confine"
@@ -222,7 +223,7 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 // readStore opens the store and reads the persistent state.
 func (d *Daemon) readStore(ctx context.Context) (err error) {
 	appliance := d.current.Load().Lab.Appliance
-	if d.file, err = openStore(appliance, d.log); err != nil {
+	if d.file, err = statefile.Open(appliance, d.log); err != nil {
 		return err
 	}
 	if d.storeWatch, err = storehealth.New(d.file, appliance.State, d.log, d.registry); err != nil {

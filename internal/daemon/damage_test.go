@@ -13,9 +13,11 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -25,7 +27,7 @@ type known map[string]string
 // readState opens a state file as the daemon does.
 func readState(t *testing.T, dir string) (known, store.Store) {
 	t.Helper()
-	s, err := openStore(lab.Appliance{State: dir}, slog.New(slog.DiscardHandler))
+	s, err := statefile.Open(lab.Appliance{State: dir}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func TestEveryDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	rounds := newState(t, dir)
-	file, err := os.ReadFile(filepath.Join(dir, stateFile))
+	file, err := os.ReadFile(filepath.Join(dir, logfile.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +125,7 @@ func TestEveryDamage(t *testing.T) {
 		for range n {
 			dir := t.TempDir()
 			b := damage(slices.Clone(file))
-			if err := os.WriteFile(filepath.Join(dir, stateFile), b, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, logfile.Name), b, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			got, s := readState(t, dir)

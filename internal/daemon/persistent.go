@@ -2,26 +2,17 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/dnsstate"
-	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/internal/store/records"
 )
-
-// stateFile is the embedded store, below appliance.state.
-const stateFile = logfile.Name
 
 // persistentState is the state that is kept over restarts.
 type persistentState struct {
@@ -33,46 +24,6 @@ type persistentState struct {
 	discovered *discovered.Book
 	serials    *dnsstate.Serials
 	updates    *dnsstate.Updates
-}
-
-// CheckStoreConfig returns an error if the daemon does not support the store of the lab file.
-func CheckStoreConfig(a lab.Appliance) error {
-	if len(a.Store.Etcd) > 0 {
-		return errors.New("appliance.store.etcd: " + noEtcd(a))
-	}
-	return nil
-}
-
-func noEtcd(a lab.Appliance) string {
-	return "is not supported yet: leave store out to keep state in " + filepath.Join(a.State, stateFile)
-}
-
-// openStore opens the store that the lab names.
-func openStore(a lab.Appliance, log *slog.Logger) (*logfile.Store, error) {
-	if err := CheckStoreConfig(a); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(a.State, stateFile)
-	s, losses, err := logfile.Open(path)
-	switch {
-	case errors.Is(err, syscall.ENOSPC):
-		return nil, fmt.Errorf("%w: free space and inodes there, or set appliance.state to a folder on another disk", err)
-	case errors.Is(err, syscall.EROFS):
-		return nil, fmt.Errorf("%w: the first start creates it: remount the file system writable, or set appliance.state to another folder", err)
-	case err != nil:
-		return nil, err
-	}
-	for _, l := range losses {
-		switch l.Kind {
-		case logfile.Torn:
-			log.Info("state file ends with an incomplete write: removed it", "file", path, "damage", l.String())
-		case logfile.Corrected:
-			log.Warn("state file was damaged and corrected, nothing is lost: check memory and disk of this machine", "file", path, "damage", l.String())
-		case logfile.Lost:
-			log.Error("state file is damaged: stored changes are lost", "file", path, "damage", l.String())
-		}
-	}
-	return s, nil
 }
 
 // openPersistentState reads leases, install states and discovered machines from the store. The lease book serves the pools.

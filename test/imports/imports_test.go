@@ -25,7 +25,7 @@ const anything = "*"
 
 // rules are in the order of the folders.
 var rules = []rule{
-	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/clusterconfig", "internal/content/images", "internal/daemon", "internal/daemon/doctor", "internal/daemon/interfaces", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/host/regular", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/clusterconfig", "internal/content/images", "internal/daemon", "internal/daemon/doctor", "internal/daemon/interfaces", "internal/daemon/plan", "internal/daemon/snapshot", "internal/daemon/statefile", "internal/firmware", "internal/host/regular", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/links", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
@@ -70,6 +70,7 @@ var rules = []rule{
 	{"internal/daemon/privileges", []string{"internal/boot", "internal/daemon/doctor", "internal/host/privilege", "internal/host/regular", "internal/lab"}, "as which user the daemon runs; of boot only which documents a lab has"},
 	{"internal/daemon/serviceaddr", []string{"dhcpd/leases", "internal/api", "internal/daemon/interfaces", "internal/host/vip", "internal/lab", "internal/observe/event", "internal/observe/metrics", "internal/store", "internal/store/records"}, "which addresses this machine holds; of DHCP only whose lease an address is"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/host/regular", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
+	{"internal/daemon/statefile", []string{"dhcpd/leases", "internal/api", "internal/boot/install", "internal/daemon/dnsstate", "internal/daemon/vmstate", "internal/lab", "internal/store", "internal/store/backup", "internal/store/identity", "internal/store/logfile"}, "opens the state and plans restores; of what is stored only how leases and installs are merged, and what a restore leaves out"},
 	{"internal/daemon/storehealth", []string{"internal/api", "internal/observe/metrics", "internal/store/logfile"}, "asks the disk of a store; knows nothing that it stores"},
 	{"internal/daemon/vmstate", []string{"internal/store", "internal/store/records", "virt"}, "stores what virt gives it"},
 	{"internal/daemon/watchdog", []string{"tftpd"}, "asks servers as clients do; of TFTP only the file that its self-test asks for"},

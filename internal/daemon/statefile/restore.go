@@ -1,20 +1,17 @@
-package daemon
+package statefile
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
-	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/dnsstate"
 	"github.com/bootlab/bootlab/internal/daemon/vmstate"
@@ -22,42 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/backup"
 	"github.com/bootlab/bootlab/internal/store/identity"
-	"github.com/bootlab/bootlab/internal/store/logfile"
 )
-
-// StatePath returns the state file of an appliance.
-func StatePath(a lab.Appliance) string { return filepath.Join(a.State, stateFile) }
-
-// A State is the state of a daemon that does not run, locked until Close.
-type State struct {
-	held    *logfile.Held
-	Entries map[string][]byte // by key
-	Damage  string            // what of it cannot be read; empty: all can
-}
-
-// OpenState opens the state folder of a and changes nothing. A damaged state is no error: what can be read counts. The error
-// names the process that uses it.
-func OpenState(a lab.Appliance) (*State, error) {
-	if err := CheckStoreConfig(a); err != nil {
-		return nil, err
-	}
-	held, err := logfile.Hold(StatePath(a))
-	if err != nil {
-		return nil, err
-	}
-	s := &State{held: held, Entries: map[string][]byte{}}
-	losses, err := held.Read(func(key string, value []byte) { s.Entries[key] = value })
-	if err != nil {
-		s.Damage = err.Error()
-	}
-	for _, l := range losses {
-		s.Damage = l.String()
-	}
-	return s, nil
-}
-
-// Close releases the lock.
-func (s *State) Close() error { return s.held.Close() }
 
 // A Restore says what a restore changes.
 type Restore struct {
@@ -108,7 +70,7 @@ func (r *Restore) Arms() (hosts []string) {
 // PlanRestore decides what a backup changes in a state with the entries now. The error is that the backup holds what this
 // program cannot read. Nothing is written.
 func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rearm) (*Restore, error) {
-	r := &Restore{Backup: b.Summary, File: StatePath(l.Appliance), Warnings: []string{}, Hosts: []install.Merged{}, Leases: RestoredLeases{Lost: []RestoredChange{}}}
+	r := &Restore{Backup: b.Summary, File: Path(l.Appliance), Warnings: []string{}, Hosts: []install.Merged{}, Leases: RestoredLeases{Lost: []RestoredChange{}}}
 	if b.Lab != l.Name {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the backup is of lab %s, this is lab %s", b.Lab, l.Name))
 	}
@@ -250,23 +212,4 @@ func EntriesOf(b *backup.Backup) map[string][]byte {
 		all[e.Key] = e.Value
 	}
 	return all
-}
-
-// DeleteDNSUpdates is what DeleteDNSUpdate of the API does, for a daemon that does not run.
-func (s *State) DeleteDNSUpdates(ctx context.Context, name, rtype string) (deleted api.DNSUpdatesDeleted, err error) {
-	gone, err := dnsstate.Named(slices.Collect(maps.Keys(s.Entries)), name, rtype)
-	if err != nil {
-		return deleted, err
-	}
-	for key := range s.Entries {
-		if s.Damage != "" || strings.HasPrefix(key, store.OwnPrefix) {
-			return deleted, errors.New("the state has lost changes, which the daemon has to deal with: start it, then delete the updates")
-		}
-	}
-	for _, set := range gone {
-		delete(s.Entries, dnsstate.Key(set))
-	}
-	deleted.Kept, err = s.held.Replace(ctx, maps.All(s.Entries))
-	deleted.Deleted = len(gone)
-	return deleted, err
 }

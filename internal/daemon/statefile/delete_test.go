@@ -1,4 +1,4 @@
-package daemon
+package statefile
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ func TestDeleteStoredUpdates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	appliance := lab.Appliance{State: dir}
-	db, _, err := logfile.Open(StatePath(appliance))
+	db, _, err := logfile.Open(Path(appliance))
 	must(t, err)
 	var txn store.Txn
 	for _, set := range []dnsd.RRSet{
@@ -34,7 +34,7 @@ func TestDeleteStoredUpdates(t *testing.T) {
 	must(t, db.Commit(t.Context(), txn))
 	must(t, db.Close())
 
-	state, err := OpenState(appliance)
+	state, err := Hold(appliance)
 	must(t, err)
 	deleted, err := state.DeleteDNSUpdates(t.Context(), "n2.a.test", "")
 	must(t, err)
@@ -42,10 +42,17 @@ func TestDeleteStoredUpdates(t *testing.T) {
 	if deleted.Deleted != 1 || filepath.Dir(deleted.Kept) != dir {
 		t.Errorf("deleted while stopped: %+v", deleted)
 	}
-	state, err = OpenState(appliance)
+	state, err = Hold(appliance)
 	must(t, err)
 	defer state.Close()
 	if _, gone := state.Entries["dnsupdate/a.test.|n2.a.test.|A"]; gone || len(state.Entries) != 2 {
 		t.Errorf("left: %q", slices.Sorted(maps.Keys(state.Entries)))
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package statefile
 
 import (
 	"encoding/binary"
