@@ -145,6 +145,15 @@ func (c *Clock) Wall(t time.Time) time.Time {
 	return t.Add(c.offset)
 }
 
+// OnWall gives a lease of the book the times of the wall clock. The zero Expiry is that of one that never ends.
+func (c *Clock) OnWall(lease *Lease) {
+	if lease.Start = c.Wall(lease.Start); lease.Expiry.Equal(Forever) {
+		lease.Expiry = time.Time{}
+		return
+	}
+	lease.Expiry = c.Wall(lease.Expiry)
+}
+
 // Last returns the last jump of the wall clock that Check returned.
 func (c *Clock) Last() Jump {
 	c.mu.Lock()

@@ -11,15 +11,6 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// onWall gives a lease of the book the times of the wall clock. The zero Expiry is that of one that never ends.
-func (l *persistentState) onWall(lease *leases.Lease) {
-	if lease.Start = l.clock.Wall(lease.Start); lease.Expiry.Equal(leases.Forever) {
-		lease.Expiry = time.Time{}
-		return
-	}
-	lease.Expiry = l.clock.Wall(lease.Expiry)
-}
-
 // watchClock records when the wall clock was set.
 func (d *Daemon) watchClock(ctx context.Context) error {
 	failed, warned := false, time.Time{}

@@ -43,12 +43,12 @@ func TestClockNote(t *testing.T) {
 		}
 	}
 	l := leases.Lease{Start: c.Now(), Expiry: end}
-	(&persistentState{clock: c}).onWall(&l)
+	c.OnWall(&l)
 	if !l.Start.Equal(wall) || !l.Expiry.Equal(wall.Add(12*time.Hour)) {
 		t.Errorf("a lease is shown from %v to %v", l.Start, l.Expiry)
 	}
 	never := leases.Lease{State: leases.Active, Start: c.Now(), Expiry: leases.Forever}
-	(&persistentState{clock: c}).onWall(&never)
+	c.OnWall(&never)
 	if shown := leaseOf(&lab.Lab{}, &never, wall); !shown.Expires.IsZero() || shown.State != api.LeaseActive {
 		t.Errorf("a lease that never ends is %s and ends %v", shown.State, shown.Expires)
 	}

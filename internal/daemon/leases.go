@@ -27,7 +27,7 @@ func (c *adminBackend) Leases(_ context.Context, q api.LeaseQuery) api.LeasePage
 	var p api.LeasePage
 	var a api.Lease // one for all: its address is passed on
 	c.book.Walk(func(lease *leases.Lease) {
-		c.onWall(lease)
+		c.clock.OnWall(lease)
 		a = leaseOf(l, lease, now)
 		if a.Holds() {
 			p.Holding++

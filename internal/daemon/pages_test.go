@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/daemon/adoption"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
@@ -74,7 +75,7 @@ func TestPageMemory(t *testing.T) {
 			b.Leases(t.Context(), api.LeaseQuery{Limit: 200, Keep: func(l *api.Lease) bool { return strings.HasSuffix(l.Name, "7") }})
 		},
 		"unknown":       func(b *adminBackend) { b.Discovered(t.Context()) },
-		"adopt address": func(b *adminBackend) { l := b.current.Load().Lab; b.nextFree(l, l.Networks[0]) },
+		"adopt address": func(b *adminBackend) { l := b.current.Load().Lab; b.unknown().NextFree(l, l.Networks[0]) },
 	} {
 		was, is := allocated(func() { ask(small) }), allocated(func() { ask(large) })
 		if is > was+was/5+4096 {
@@ -120,7 +121,7 @@ func TestLeasePages(t *testing.T) {
 			t.Errorf("pages of %d leases: %d leases, or another order", limit, len(got))
 		}
 	}
-	if u := b.Discovered(t.Context()); len(u) != maxDiscovered || u[0].Name != "machine-999" || u[maxDiscovered-1].Name != "machine-500" {
+	if u := b.Discovered(t.Context()); len(u) != adoption.MaxUnknown || u[0].Name != "machine-999" || u[adoption.MaxUnknown-1].Name != "machine-500" {
 		t.Errorf("%d unknown machines, from %s to %s", len(u), u[0].Name, u[len(u)-1].Name)
 	}
 }

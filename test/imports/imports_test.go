@@ -58,6 +58,7 @@ var rules = []rule{
 	{"internal/content/unpack", nil, "unpacks files; knows no server"},
 
 	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
+	{"internal/daemon/adoption", []string{"dhcpd/leases", "internal/api", "internal/boot/discovered", "internal/lab", "internal/observe/event", "internal/observe/timeline"}, "compares what is known of machines with the lab; of DHCP only leases"},
 	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab", "internal/observe/machine", "internal/observe/timeline"}, "decides how a cluster comes up; observes nothing and does nothing"},
 	{"internal/daemon/completion", []string{"internal/daemon/cluster", "internal/host/freshfile", "internal/host/regular", "internal/lab", "internal/lab/load"}, "asks API servers; of the loader only its reader of kubeconfigs"},
 	{"internal/daemon/confinement", []string{"internal/host/confine", "internal/host/regular", "internal/lab", "internal/lab/load", "internal/store/identity"}, "says which files a lab needs; of the loader only which files a kubeconfig is made from"},

@@ -1,4 +1,4 @@
-package daemon
+package adoption
 
 import (
 	"net/netip"
@@ -70,19 +70,15 @@ hosts:
 			if err != nil {
 				t.Fatal(err)
 			}
-			clock, err := leases.OpenClock(t.Context(), storetest.Memory(), leases.SystemHost())
-			if err != nil {
-				t.Fatal(err)
-			}
 			book, err := leases.Open(t.Context(), storetest.Memory(), time.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &adminBackend{Daemon: &Daemon{persistentState: &persistentState{book: book, clock: clock}}}
-			if got := c.nextFree(l, l.Networks[0]); got.String() != tt.want {
+			m := Machines{Book: book}
+			if got := m.NextFree(l, l.Networks[0]); got.String() != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
-			if got := c.nextFree(l, l.Networks[0]); got != (netip.Addr{}) && !l.Networks[0].Subnet.Contains(got) {
+			if got := m.NextFree(l, l.Networks[0]); got != (netip.Addr{}) && !l.Networks[0].Subnet.Contains(got) {
 				t.Errorf("%s is outside", got)
 			}
 		})
