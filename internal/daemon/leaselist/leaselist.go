@@ -90,8 +90,8 @@ func (f *firstLeases) cut() (page []api.Lease, next netip.Addr) {
 	return f.all[:end], next
 }
 
-// Lease returns a lease with what the lab knows, its state at now. An address that is reserved for the host is a reservation; any other belongs to the pool
-// whose range holds it.
+// Lease returns a lease with what the lab knows, its state at now. An address that is reserved for the host is a reservation; any other
+// belongs to the pool whose range holds it.
 func Lease(l *lab.Lab, lease *leases.Lease, now time.Time) api.Lease {
 	a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, State: leaseState(lease, now), Since: lease.Start, Expires: lease.Expiry, VendorClass: lease.Vendor, RelayPort: lease.RelayPort}
 	a.Never = a.State == api.LeaseActive && a.Expires.IsZero()
