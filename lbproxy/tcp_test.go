@@ -181,7 +181,7 @@ func TestClientResetReachesBackend(t *testing.T) {
 		ends <- err
 	})
 	b := balancer("b", addr(t), at)
-	newTestServer(t, Config{}, b)
+	newTestServer(t, Config{Hedge: time.Minute}, b) // a connect that another replaces ends in order, without a byte
 	for range clients {
 		c := dial(t, b.Listen)
 		_, _ = io.WriteString(c, "hi\n")
