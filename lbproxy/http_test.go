@@ -335,9 +335,10 @@ func TestHTTPStreams(t *testing.T) {
 	close(next)
 }
 
-func TestHTTPUpgrade(t *testing.T) {
-	t.Parallel()
-	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+// serveUpgrade serves a backend that sends back what it gets in the other protocol.
+func serveUpgrade(t *testing.T) netip.AddrPort {
+	t.Helper()
+	return serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {
 			http.Error(w, "upgrade", http.StatusUpgradeRequired)
 			return
@@ -351,10 +352,35 @@ func TestHTTPUpgrade(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
 		_, _ = io.Copy(c, rw)
 	})
-	b := httpBalancer("web", addr(t), back)
+}
+
+const upgradeRequest = "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+// TestHTTPUpgradeBehindProxy: what a client sends behind its upgrade, and was read with the PROXY header, reaches the backend.
+func TestHTTPUpgradeBehindProxy(t *testing.T) {
+	t.Parallel()
+	b := with(httpBalancer("web", addr(t), serveUpgrade(t)), func(b *lab.Balancer) {
+		b.AcceptProxy = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	newTestServer(t, Config{}, b)
+	c := dial(t, b.Listen)
+	early := strings.Repeat("early, ", 1500) + "end"
+	_, _ = io.WriteString(c, "PROXY TCP4 203.0.113.9 198.51.100.1 4711 443\r\n"+upgradeRequest+early)
+	for got := ""; got != "\r"; {
+		got = readLine(t, c)
+	}
+	got := make([]byte, len(early))
+	if n, err := io.ReadFull(c, got); string(got) != early {
+		t.Errorf("%d of %d bytes came back: %v", n, len(early), err)
+	}
+}
+
+func TestHTTPUpgrade(t *testing.T) {
+	t.Parallel()
+	b := httpBalancer("web", addr(t), serveUpgrade(t))
 	r := newTestServer(t, Config{Drain: 200 * time.Millisecond}, b)
 	c := dial(t, b.Listen)
-	_, _ = io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+	_, _ = io.WriteString(c, upgradeRequest)
 	if got := readLine(t, c); got != "HTTP/1.1 101 Switching Protocols\r" {
 		t.Fatalf("status %q", got)
 	}
