@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -189,5 +190,35 @@ func TestWhyPower(t *testing.T) {
 	})
 	if a := d.why(t, "hung"); a.State != "unknown" || !strings.Contains(strings.Join(a.Facts, " "), "BMC does not answer") {
 		t.Errorf("a machine whose controller is silent: %+v", a)
+	}
+}
+
+// TestAddressTaken: a machine that runs is not well while another one uses its address: hosts, why and the command agree, and name the MAC.
+func TestAddressTaken(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.127.6")
+	l.hosts = "  own: {mac: \"52:54:00:00:00:13\", ip: NET.13}\n"
+	l.write()
+	d := start(t, l)
+	own := func() api.Host {
+		t.Helper()
+		hosts, err := d.client.Hosts(t.Context())
+		if err != nil || len(hosts) == 0 {
+			t.Fatal(hosts, err)
+		}
+		return hosts[slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == "own" })]
+	}
+	d.machine(t, "52:54:00:00:00:13").wire(t).bind(mac("52:54:00:00:00:13"))
+	d.until("its system runs", func() bool { return own().MachineStage == "running" })
+	other := d.machine(t, "02:00:00:00:00:99")
+	other.run("ip", "addr", "add", "10.127.6.13/24", "dev", "eth0")
+	d.until("another machine uses its address", func() bool {
+		other.run("ip", "neigh", "flush", "all")
+		other.run("curl", "-s", "-m", "2", "http://"+d.addr+":8080/") // asks for the appliance's address by ARP
+		h := own()
+		return h.MachineStage == "failing" && strings.Contains(h.MachineWhy, "02:00:00:00:00:99")
+	})
+	if a := d.why(t, "own"); a.State != "stopped" || a.MachineStage != "failing" || !strings.Contains(a.Cause, "another machine uses its address") {
+		t.Errorf("why: %+v", a)
 	}
 }

@@ -183,7 +183,7 @@ func ownEvents(events []event.Event) (own []event.Event) {
 
 // diagnose tries what is certain before what is likely.
 func (c *boot) diagnose() Diagnosis {
-	for _, rule := range []func() (Diagnosis, bool){c.serves, c.held, c.console, c.later, c.diskReturns, c.power, c.fromDisk, c.finished, c.failure, c.unseen, c.runs} {
+	for _, rule := range []func() (Diagnosis, bool){c.serves, c.held, c.console, c.later, c.diskReturns, c.power, c.fromDisk, c.taken, c.finished, c.failure, c.unseen, c.runs} {
 		if d, ok := rule(); ok {
 			return d
 		}

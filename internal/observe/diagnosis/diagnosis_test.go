@@ -176,6 +176,9 @@ func TestOf(t *testing.T) {
 		{name: "marked as installed, and its system requests a file", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.FileMissing, "files/nosuch")}, state: diagnosis.Unknown, cause: "it was marked as installed"},
 		{name: "serves", machine: host, events: append(toKernel(), ev(event.BackendUp)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "serves, whatever its last boot shows", machine: with(func(m *diagnosis.Machine) { m.State = machine.State{Stage: machine.Serving, Why: "it passes"} }), outcome: timeline.Failed, events: toScript(ev(event.FileMissing, "k"), ev(event.BackendUp), ev(event.FileMissing, "x")), state: diagnosis.Done, cause: "nothing is wrong: it passes"},
+		{name: "done, and another machine uses its address", machine: with(func(m *diagnosis.Machine) {
+			m.State = machine.State{Stage: machine.Failing, Conflict: "02:00:00:00:00:09", Why: "another machine uses its address: 02:00:00:00:00:09"}
+		}), outcome: timeline.Done, events: toKernel(ev(event.InstallDone), event.Event{Kind: event.AddressConflict, Claimed: true, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "another machine uses its address: 02:00:00:00:00:09", do: "switch that machine off"},
 		{name: "its cluster waits", machine: with(func(m *diagnosis.Machine) { m.Cluster = "the control plane" }), events: toScript(), state: diagnosis.Stopped, stage: event.StageScript, fact: "its cluster waits for the control plane"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

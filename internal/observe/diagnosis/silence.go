@@ -73,6 +73,16 @@ func (c *boot) serves() (Diagnosis, bool) {
 	return d, true
 }
 
+// taken is a machine whose system was started, and whose address another machine uses.
+func (c *boot) taken() (Diagnosis, bool) {
+	if c.m.State.Conflict == "" {
+		return Diagnosis{}, false
+	}
+	d := stopped(c.m.State.Why, c.commands(failings[event.AddressConflict].do...), c.seen(event.AddressConflict)...)
+	d.Stage = event.AddressConflict.Stage()
+	return d, true
+}
+
 // finished is a boot that came to its end, and the health of the system since.
 func (c *boot) finished() (Diagnosis, bool) {
 	up := len(c.own) > 0 && c.own[len(c.own)-1].Kind == event.BackendUp

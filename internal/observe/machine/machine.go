@@ -97,6 +97,8 @@ type State struct {
 	Waits string // what it waits for, in a few words; empty: nothing
 	Stuck bool   // it goes on only if an admin acts
 	Idle  bool   // it is off, or nothing tells that it is on: who wants it to boot has to switch it on
+
+	Conflict string // the MAC of another machine that uses its address, where it is Failing for that
 }
 
 // IsOff reports whether it was measured that the machine does not run.
@@ -145,7 +147,7 @@ func Of(o Observation, now time.Time) State {
 		s = o.started(now)
 	}
 	if o.Conflict != "" && (s.Stage.Good() || s.Stage == Starting) {
-		s = State{Stage: Failing, Why: "another machine uses its address: " + o.Conflict, Waits: "its address, which " + o.Conflict + " uses", Stuck: true}
+		s = State{Stage: Failing, Why: "another machine uses its address: " + o.Conflict, Waits: "its address, which " + o.Conflict + " uses", Stuck: true, Conflict: o.Conflict}
 	}
 	return s
 }
