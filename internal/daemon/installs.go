@@ -6,92 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/virt"
 )
-
-const (
-	expireEvery = 30 * time.Second // time-outs are hours
-	maxQueued   = 1024             // hosts that wait in the queue of an installWatch
-)
-
-// An installWatch reports completion signals that the DHCP server sees to the install state machine, and ends installs that have reached
-// their install_timeout. After a loss of install states it also reports which hosts run. It records events; where its queue is full, the
-// next boot or the timeout ends the install instead, and a host that runs is seen at its next renewal.
-type installWatch struct {
-	queue chan sign
-	lost  atomic.Bool // install states were lost
-}
-
-// A sign is what an event shows of a host.
-type sign struct {
-	host string
-	runs string // what the host did that shows that it runs; empty: its system asks for a new lease
-}
-
-func newInstallWatch() *installWatch { return &installWatch{queue: make(chan sign, maxQueued)} }
-
-// Record implements event.Recorder.
-func (w *installWatch) Record(e event.Event) {
-	s := sign{host: e.Host}
-	switch {
-	case e.Host == "":
-		return
-	case e.Kind == event.DHCPDiscover && e.Client == event.ClientOS:
-	case e.Kind == event.DHCPAck && e.Client == event.ClientOS && w.lost.Load():
-		s.runs = "has a lease for its system"
-	case e.Kind == event.BackendUp && w.lost.Load():
-		s.runs = "answers health checks"
-	default:
-		return
-	}
-	select {
-	case w.queue <- s:
-	default:
-	}
-}
-
-// run returns nil when ctx ends. What the store does not accept is tried again at the next signal.
-func (w *installWatch) run(ctx context.Context, d *Daemon) error {
-	tick := time.NewTicker(expireEvery)
-	defer tick.Stop()
-	for {
-		var err error
-		select {
-		case <-ctx.Done():
-			return nil
-		case s := <-w.queue:
-			err = d.signOf(ctx, s)
-		case <-tick.C:
-			err = d.installs.Expire(ctx, d.machineNamed)
-		}
-		if err != nil && ctx.Err() == nil {
-			d.serverLog.Warn("install state not saved", "err", err)
-		}
-	}
-}
-
-// signOf reports a sign to the state machine.
-func (d *Daemon) signOf(ctx context.Context, s sign) error {
-	h := d.machineNamed(s.host)
-	switch {
-	case h == nil:
-		return nil
-	case s.runs != "":
-		return d.installs.Runs(ctx, h, s.runs)
-	case d.installs.Status(h).State == install.Installing:
-		return d.installs.SystemUp(ctx, h)
-	}
-	return nil
-}
 
 // machineNamed returns the host of that name, or the machine of a pool, whose name is its MAC, or nil.
 func (d *Daemon) machineNamed(name string) *lab.Host {

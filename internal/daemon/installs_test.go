@@ -1,10 +1,7 @@
 package daemon
 
 import (
-	"context"
-	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,85 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
-	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
-
-// TestInstallWatch: the first word of an installed system ends an install whose installer cannot say that it is done; what
-// firmware and iPXE say does not.
-func TestInstallWatch(t *testing.T) {
-	t.Parallel()
-	l, err := load.Parse("lab.yaml", []byte(`version: 1
-domain: d.example
-networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1, interface: br0}}
-profiles: {p: {os: coreos, kernel: k, config: c.ign, install_to: /dev/vda}}
-hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
-`), load.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := storetest.Memory()
-	bus := event.NewBus(event.BusConfig{Now: time.Now})
-	now := time.Now()
-	installs, err := install.Open(t.Context(), install.Config{}, install.Deps{Store: store, Events: bus, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	clock, err := leases.OpenClock(t.Context(), store, leases.SystemHost())
-	if err != nil {
-		t.Fatal(err)
-	}
-	book, err := leases.Open(t.Context(), store, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &Daemon{log: slog.New(slog.DiscardHandler), installWatch: newInstallWatch(), persistentState: &persistentState{store: store, clock: clock, book: book, installs: installs}}
-	d.current.Store(&snapshot.Snapshot{Lab: l})
-	h := l.Host("a")
-	ticket, err := installs.Boot(t.Context(), h, install.Request{Prepare: func() (install.Signals, error) { return install.NextBoot | install.SystemLease, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(installs.Received(t.Context(), h, ticket), installs.ConfigRead(t.Context(), h, ticket.Token)); err != nil {
-		t.Fatal(err)
-	}
-	now = now.Add(10 * time.Minute)
-
-	for _, client := range []event.Client{event.ClientPXE, event.ClientIPXE, event.ClientHTTP} {
-		d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: client, Detail: "os"}) // the text decides nothing
-	}
-	d.installWatch.Record(event.Event{Kind: event.DHCPAck, Host: "a", Client: event.ClientOS}) // may be a renewal
-	d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Client: event.ClientOS})       // of no host
-	if n := len(d.installWatch.queue); n != 0 {
-		t.Errorf("%d signals queued, want none", n)
-	}
-	d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Client: event.ClientOS})
-	d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS, Detail: "PXE"})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- d.installWatch.run(ctx, d) }()
-	netns.WaitFor(t, "the end of the install", func() bool { return installs.Status(h).State == install.Installed })
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	d.installWatch.Record(event.Event{Kind: event.BackendUp, Host: "a"}) // shows nothing, as no state was lost
-	d.installWatch.lost.Store(true)
-	d.installWatch.Record(event.Event{Kind: event.BackendUp, Host: "a"})
-	if got := (<-d.installWatch.queue); got != (sign{host: "a", runs: "answers health checks"}) || len(d.installWatch.queue) != 0 {
-		t.Errorf("after a loss, the queue has %+v and %d more", got, len(d.installWatch.queue))
-	}
-	for range 3 * maxQueued { // a burst of requests blocks no caller
-		d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS})
-	}
-}
 
 // TestInstallNow: what a controller refuses leaves its host armed, and the error says so; a power cycle is an event.
 func TestInstallNow(t *testing.T) {

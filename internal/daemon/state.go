@@ -61,7 +61,7 @@ func (d *Daemon) openState(ctx context.Context, folder string) (*state, error) {
 			d.log.Error("loss of install states not stored", "err", err)
 		}
 	}
-	d.installWatch.lost.Store(d.installs.Lost() != nil)
+	d.installWatch.SetLost(d.installs.Lost() != nil)
 	return s, d.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: MetricStateLost, Help: "Whether install states were lost and no admin has accepted that: 1, else 0.",
 	}, func() float64 {

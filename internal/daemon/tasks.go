@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bootlab/bootlab/internal/daemon/installwatch"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/daemon/watchdog"
@@ -38,7 +39,9 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		{name: serverLB, server: true, run: d.lb.Serve},
 		// No connection is left that would break.
 		{name: "addresses", run: d.addresses.Run},
-		{name: "install", run: func(ctx context.Context) error { return d.installWatch.run(ctx, d) }},
+		{name: "install", run: func(ctx context.Context) error {
+			return d.installWatch.Run(ctx, installwatch.Deps{Installs: d.installs, Machine: d.machineNamed, Log: d.serverLog})
+		}},
 		{name: "clusters", run: d.clusters.run},
 		// No client asks for virtual machines any more.
 		{name: serverRedfish, server: true, run: func(ctx context.Context) error {

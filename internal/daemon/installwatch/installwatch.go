@@ -1,0 +1,98 @@
+package installwatch
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+const (
+	expireEvery = 30 * time.Second // time-outs are hours
+	maxQueued   = 1024             // hosts that wait in the queue of a Watch
+)
+
+// A Watch reports completion signals that the DHCP server sees to the install state machine, and ends installs that have reached
+// their install_timeout. After a loss of install states it also reports which hosts run. It records events; where its queue is full, the
+// next boot or the timeout ends the install instead, and a host that runs is seen at its next renewal.
+type Watch struct {
+	queue chan sign
+	lost  atomic.Bool // install states were lost
+}
+
+// A sign is what an event shows of a host.
+type sign struct {
+	host string
+	runs string // what the host did that shows that it runs; empty: its system asks for a new lease
+}
+
+// New returns a watch that is not running yet.
+func New() *Watch { return &Watch{queue: make(chan sign, maxQueued)} }
+
+// Deps are what Run needs. All fields are required.
+type Deps struct {
+	Installs *install.Machine
+	Machine  func(name string) *lab.Host // of the lab in force; nil: it has none of that name
+	Log      *slog.Logger
+}
+
+// SetLost says whether install states are lost: then Run reports which hosts run.
+func (w *Watch) SetLost(lost bool) { w.lost.Store(lost) }
+
+// Record implements event.Recorder.
+func (w *Watch) Record(e event.Event) {
+	s := sign{host: e.Host}
+	switch {
+	case e.Host == "":
+		return
+	case e.Kind == event.DHCPDiscover && e.Client == event.ClientOS:
+	case e.Kind == event.DHCPAck && e.Client == event.ClientOS && w.lost.Load():
+		s.runs = "has a lease for its system"
+	case e.Kind == event.BackendUp && w.lost.Load():
+		s.runs = "answers health checks"
+	default:
+		return
+	}
+	select {
+	case w.queue <- s:
+	default:
+	}
+}
+
+// Run returns nil when ctx ends. What the store does not accept is tried again at the next signal.
+func (w *Watch) Run(ctx context.Context, d Deps) error {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-w.queue:
+			err = d.signOf(ctx, s)
+		case <-tick.C:
+			err = d.Installs.Expire(ctx, d.Machine)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.Log.Warn("install state not saved", "err", err)
+		}
+	}
+}
+
+// signOf reports a sign to the state machine.
+func (d Deps) signOf(ctx context.Context, s sign) error {
+	h := d.Machine(s.host)
+	switch {
+	case h == nil:
+		return nil
+	case s.runs != "":
+		return d.Installs.Runs(ctx, h, s.runs)
+	case d.Installs.Status(h).State == install.Installing:
+		return d.Installs.SystemUp(ctx, h)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package installwatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/storetest"
+)
+
+// TestInstallWatch: the first word of an installed system ends an install whose installer cannot say that it is done; what
+// firmware and iPXE say does not.
+func TestInstallWatch(t *testing.T) {
+	t.Parallel()
+	l, err := load.Parse("lab.yaml", []byte(`version: 1
+domain: d.example
+networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1, interface: br0}}
+profiles: {p: {os: coreos, kernel: k, config: c.ign, install_to: /dev/vda}}
+hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
+`), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := storetest.Memory()
+	bus := event.NewBus(event.BusConfig{Now: time.Now})
+	now := time.Now()
+	installs, err := install.Open(t.Context(), install.Config{}, install.Deps{Store: store, Events: bus, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := New()
+	h := l.Host("a")
+	ticket, err := installs.Boot(t.Context(), h, install.Request{Prepare: func() (install.Signals, error) { return install.NextBoot | install.SystemLease, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(installs.Received(t.Context(), h, ticket), installs.ConfigRead(t.Context(), h, ticket.Token)); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(10 * time.Minute)
+
+	for _, client := range []event.Client{event.ClientPXE, event.ClientIPXE, event.ClientHTTP} {
+		w.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: client, Detail: "os"}) // the text decides nothing
+	}
+	w.Record(event.Event{Kind: event.DHCPAck, Host: "a", Client: event.ClientOS}) // may be a renewal
+	w.Record(event.Event{Kind: event.DHCPDiscover, Client: event.ClientOS})       // of no host
+	if n := len(w.queue); n != 0 {
+		t.Errorf("%d signals queued, want none", n)
+	}
+	w.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Client: event.ClientOS})
+	w.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS, Detail: "PXE"})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- w.Run(ctx, Deps{Installs: installs, Machine: l.Host, Log: slog.New(slog.DiscardHandler)})
+	}()
+	netns.WaitFor(t, "the end of the install", func() bool { return installs.Status(h).State == install.Installed })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	w.Record(event.Event{Kind: event.BackendUp, Host: "a"}) // shows nothing, as no state was lost
+	w.SetLost(true)
+	w.Record(event.Event{Kind: event.BackendUp, Host: "a"})
+	if got := (<-w.queue); got != (sign{host: "a", runs: "answers health checks"}) || len(w.queue) != 0 {
+		t.Errorf("after a loss, the queue has %+v and %d more", got, len(w.queue))
+	}
+	for range 3 * maxQueued { // a burst of requests blocks no caller
+		w.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS})
+	}
+}
