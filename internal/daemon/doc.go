@@ -1,4 +1,5 @@
-// Package daemon is the composition: it alone knows all servers.
+// Package daemon is the composition: it alone knows all servers. Here is what builds, starts, reloads and stops them, and what the admin API
+// asks of them; what has a subject of its own and needs little of the daemon is in the packages below.
 //
 // Run loads the lab, opens every socket, drops privileges, starts the servers on one snapshot and keeps that snapshot
 // true to the lab file until its context ends:

@@ -64,7 +64,7 @@ var rules = []rule{
 	{"internal/daemon/confinement", []string{"internal/host/confine", "internal/host/regular", "internal/lab", "internal/lab/load", "internal/store/identity"}, "says which files a lab needs; of the loader only which files a kubeconfig is made from"},
 	{"internal/daemon/dnsstate", []string{"dnsd", "internal/api", "internal/store", "internal/store/records"}, "keeps what dnsd gives it; answers nothing"},
 	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
-	{"internal/daemon/installwatch", []string{"internal/boot/install", "internal/lab", "internal/observe/event"}, "tells the state machine what events show"},
+	{"internal/daemon/installwatch", []string{"internal/boot/install", "internal/lab", "internal/observe/event"}, "reports to the state machine what events show"},
 	{"internal/daemon/interfaces", []string{"internal/daemon/doctor", "internal/host/links", "internal/host/vip", "internal/lab"}, "asks the kernel about a lab; of doctor only whether the interface of a network was forgotten"},
 	{"internal/daemon/leaselist", []string{"dhcpd/leases", "internal/api", "internal/api/leasefile", "internal/lab"}, "shows leases; of their files only how a client id is written"},
 	{"internal/daemon/media", []string{"internal/api/redfish", "internal/lab", "internal/observe/panics", "virt"}, "downloads into virt; knows no other server"},

@@ -1,7 +1,6 @@
-// Package installwatch tells the install state machine what events show: that the system of a host is up, and that an install has timed out.
+// Package installwatch reports to the install state machine what events show: that the system of a host is up, and that an install has timed out.
 //
-// It is a recorder of events, whose queue is bounded: what is lost is only a signal that comes again, or a timeout that ends the install
-// instead.
+// It is a recorder of events with a bounded queue. Where the queue is full, the signal comes again, or a timeout ends the install instead.
 //
 //	w := installwatch.New()
 //	bus := event.NewBus(event.BusConfig{Counters: []event.Recorder{w}})
