@@ -66,6 +66,7 @@ var rules = []rule{
 	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
 	{"internal/daemon/installwatch", []string{"internal/boot/install", "internal/lab", "internal/observe/event"}, "reports to the state machine what events show"},
 	{"internal/daemon/interfaces", []string{"internal/daemon/doctor", "internal/host/links", "internal/host/vip", "internal/lab"}, "asks the kernel about a lab; of doctor only whether the interface of a network was forgotten"},
+	{"internal/daemon/leaseimport", []string{"dhcpd", "dhcpd/leases", "internal/api"}, "gives leases to the DHCP server; knows no other"},
 	{"internal/daemon/leaselist", []string{"dhcpd/leases", "internal/api", "internal/api/leasefile", "internal/lab"}, "shows leases; of their files only how a client id is written"},
 	{"internal/daemon/media", []string{"internal/api/redfish", "internal/lab", "internal/observe/panics", "virt"}, "downloads into virt; knows no other server"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
