@@ -55,8 +55,8 @@ type Identity struct {
 	lost   string   // why it is no continuation of what the markers name; empty: it is
 }
 
-// Find compares the store with the MACs of the lab's hosts, and with the markers at these paths. It writes nothing, unless the name cannot be
-// decoded: then it is counted as lost.
+// Find compares the store with the MACs of the lab's hosts, and with the markers at these paths. It names an empty store at once, and counts a
+// name that cannot be decoded as lost; else it writes nothing.
 func Find(ctx context.Context, s store.Store, hosts []string, paths ...string) (*Identity, error) {
 	i := &Identity{store: s, hosts: hosts}
 	for _, path := range paths {
@@ -113,6 +113,7 @@ func (i *Identity) findUnnamed(ctx context.Context) error {
 	switch {
 	case m == nil && empty:
 		i.record.New = true
+		_ = i.commitLocked(ctx, i.record) // before anything else is written: a start that fails is no damage. If the disk takes no writes, Keep says so
 	case m == nil:
 		i.lost = "the state database has no name: it was damaged"
 	case empty:

@@ -277,6 +277,24 @@ func (s *site) write(path, text string) {
 }
 
 // TestAcceptIsOneCommit: what is accepted is stored together with the name, or not at all.
+// TestStartThatFails: a first start that ends after it has written something, as one that meets a port in use, is no damage to the next one.
+func TestStartThatFails(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.hosts = []string{"52-54-00-00-00-01"}
+	for range 2 {
+		if id := s.find(); !id.First() || id.Lost() != "" {
+			t.Fatalf("first %v, lost %q, want the first start", id.First(), id.Lost())
+		}
+		if err := s.s.Commit(t.Context(), store.Txn{Then: []store.Op{{Key: "something", Value: []byte("{}")}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if id := s.start(); id.Lost() != "" {
+		t.Errorf("lost: %q", id.Lost())
+	}
+}
+
 func TestAcceptIsOneCommit(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
