@@ -212,6 +212,10 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 // is.
 func (r *resolver) unknownMember(m *scalar[member], key string) {
 	known, label := r.raw.Hosts.names(), m.V.host
+	if label == "localhost" {
+		r.failOnce(m.spot, key, "host %[2]q%[1]s is not in the lab: did you mean 127.0.0.1?", label)
+		return
+	}
 	if i := strings.IndexByte(label, '.'); i > 0 {
 		label = label[:i]
 		if e := r.raw.Hosts.byName[label]; e != nil && e.V.Cluster.set() && r.clusters[string(e.V.Cluster.V)] == nil {

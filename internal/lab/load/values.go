@@ -391,6 +391,9 @@ func (member) spec() spec { return what("backend, host:port or host", `^.+$`) }
 type statuses string
 
 func (v *statuses) parse(s string) error {
+	if len(s) == 3 && s[0] >= '1' && s[0] <= '5' && strings.EqualFold(s[1:], "xx") {
+		return fmt.Errorf("%q is not an HTTP status: did you mean %c00-%[2]c99?", s, s[0])
+	}
 	from, to, ranged := strings.Cut(s, "-")
 	if !ranged {
 		to = from
