@@ -48,6 +48,7 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		return b // keys that depend on it would be errors that follow
 	}
 	r.modeKeys(raw, b.Mode, key)
+	r.unreached(raw, b, key)
 	switch {
 	case b.Mode == lab.ModeHTTP: // in HTTP mode a server name is a host
 		b.Match = lab.Match{Host: append(b.Match.Host, b.Match.SNI...), Path: b.Match.Path}
@@ -57,6 +58,14 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		r.fail(raw.Match.Path.spot, key+".match.path", "is read from HTTP, which mode %s does not see: want mode: http", b.Mode)
 	}
 	return b
+}
+
+// unreached warns of backends that no request gets to, because the balancer redirects all of them.
+func (r *resolver) unreached(raw *rawBalancer, b *lab.Balancer, key string) {
+	if b.Redirect == lab.RedirectHTTPS && len(b.Backends) > 0 && raw.TLS.V == nil && len(b.TrustedProxies) == 0 {
+		r.lab.Warnings.Addf(r.pos(raw.Redirect.spot), key+".redirect",
+			"every request without TLS is redirected, so that the backends are never used: want a balancer of their own with match, or no backends")
+	}
 }
 
 // maxPorts is how many ports one balancer may listen on: each has a socket.
