@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// balancer returns the balancer of a frontend's address and one of its backends, which is nil for a redirect alone.
+// balancer returns the balancer of a frontend's address and one of its routes.
 func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping {
 	m := &mapping{}
 	if len(b.listen) == 1 {
@@ -45,7 +45,8 @@ func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping 
 	case f.has("option", log):
 		m.set("log", f.all("option", log)[0].at, "requests")
 	}
-	if r.backend == nil {
+	if r.redirect {
+		m.need("redirect", r.at, "https")
 		return m
 	}
 	h.algorithm(m, r.backend)

@@ -15,11 +15,12 @@ type proxyBind struct {
 	params []string
 }
 
-// A proxyRoute is a backend that a frontend uses, and for which connections.
+// A proxyRoute is a backend that a frontend uses, or a redirect to https, and for which connections.
 type proxyRoute struct {
-	at      place
-	backend *proxySection
-	match   mapping
+	at       place
+	backend  *proxySection // nil: redirect
+	redirect bool
+	match    mapping
 }
 
 // frontend makes the balancers of a frontend.
@@ -33,12 +34,9 @@ func (h *haproxy) frontend(f *proxySection) {
 	}
 	binds := h.binds(f)
 	routes := h.routesOf(f)
-	redirect := h.redirects(f)
-	switch {
-	case len(binds) == 0:
+	redirects := h.redirects(f)
+	if len(binds) == 0 {
 		h.note(f.at, "it binds no address: it is left out")
-	case len(routes) == 0 && redirect == nil:
-		h.note(f.at, "it has no server and no backend: it is left out")
 	}
 	for _, b := range binds {
 		if b.port == "22623" {
@@ -48,23 +46,30 @@ func (h *haproxy) frontend(f *proxySection) {
 		if len(binds) > 1 {
 			name += "-" + b.port
 		}
-		for _, r := range routes {
-			m := h.balancer(f, b, r)
-			if redirect != nil {
-				m.need("redirect", redirect.at, "https")
+		all := routes
+		if !slices.Contains(b.params, "ssl") {
+			for _, r := range redirects {
+				all = r.apply(all)
 			}
-			own := name
-			if len(r.match.entries) > 0 {
-				own += "-" + r.backend.name
-			}
-			h.addBalancer(own, f.at, m)
 		}
-		if len(routes) == 0 && redirect != nil {
-			m := h.balancer(f, b, proxyRoute{})
-			m.need("redirect", redirect.at, "https")
-			h.addBalancer(name, f.at, m)
+		if len(all) == 0 {
+			h.note(f.at, "it has no server and no backend: it is left out")
+		}
+		for _, r := range all {
+			h.addBalancer(r.name(name), f.at, h.balancer(f, b, r))
 		}
 	}
+}
+
+// name returns the name of the balancer of a route, of a frontend with that name.
+func (r proxyRoute) name(frontend string) string {
+	switch {
+	case len(r.match.entries) == 0:
+		return frontend
+	case r.redirect:
+		return frontend + "-redirect"
+	}
+	return frontend + "-" + r.backend.name
 }
 
 func (h *haproxy) addBalancer(name string, at place, m *mapping) {
@@ -205,30 +210,6 @@ func (h *haproxy) usable(l proxyLine, name string) *proxySection {
 		return nil
 	}
 	return b
-}
-
-// redirects returns the line that redirects to https, if all of the frontend is.
-func (h *haproxy) redirects(f *proxySection) (found *proxyLine) {
-	for i, l := range f.lines {
-		w := l.words
-		if w[0] == "http-request" {
-			w = w[1:]
-		}
-		if w[0] != "redirect" {
-			continue
-		}
-		rest := strings.Join(w[min(len(w), 3):], " ")
-		if len(w) > 2 && w[1] == "scheme" && w[2] == "https" && (!strings.Contains(rest, "if ") && !strings.Contains(rest, "unless ") || strings.Contains(rest, "ssl_fc")) {
-			found = &f.lines[i]
-			continue
-		}
-		note := h.note
-		if len(w) > 2 && w[1] == "scheme" && w[2] == "https" || f.restricts(w) {
-			note = h.weaker
-		}
-		note(l.at, "the only redirect is that of all requests to https: it is left out")
-	}
-	return found
 }
 
 // condition reads what follows use_backend, if it is about the server name, the host or the path alone. False: it is noted.

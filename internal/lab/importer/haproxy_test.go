@@ -1,0 +1,84 @@
+package importer_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/lab/importer"
+)
+
+// An imported is a lab file without its head, and its notes.
+type imported struct{ lab, notes string }
+
+func importProxy(t *testing.T, text string) imported {
+	t.Helper()
+	r, err := importer.Text(importer.HAProxy, "x", []byte(text), importer.Options{Check: check})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var notes strings.Builder
+	for _, n := range r.Notes {
+		notes.WriteString(n.String() + "\n")
+	}
+	_, lab, _ := strings.Cut(string(r.Lab), "\ndomain: ")
+	return imported{lab, notes.String()}
+}
+
+// want compares an import with parts of the lab that must be there, or with "!" in front must not, and with parts of the notes.
+func (i imported) want(t *testing.T, lab, notes []string) {
+	t.Helper()
+	for _, w := range lab {
+		part, absent := strings.CutPrefix(w, "!")
+		if strings.Contains(i.lab, part) == absent {
+			t.Errorf("want %q in\n%s", w, i.lab)
+		}
+	}
+	for _, w := range notes {
+		part, absent := strings.CutPrefix(w, "!")
+		if strings.Contains(i.notes, part) == absent {
+			t.Errorf("want %q among the notes\n%s", w, i.notes)
+		}
+	}
+}
+
+// TestRedirects says which requests are redirected, and which get to backends, as HAProxy has it.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	const (
+		head    = "frontend f\n mode http\n bind 10.0.0.1:80\n acl challenge path_beg /.well-known/acme-challenge/\n acl shop hdr(host) shop.example\n"
+		servers = "backend acme\n mode http\n server a 10.0.0.11:80\nbackend web\n mode http\n server w 10.0.0.12:80\n"
+	)
+	for name, tt := range map[string]struct {
+		text  string
+		lab   []string
+		notes []string
+	}{
+		"all but the challenge": {head + " http-request redirect scheme https if !{ ssl_fc } !challenge\n use_backend acme if challenge\n" + servers,
+			[]string{"f: {listen: 10.0.0.1:80, mode: http, redirect: https}", "f-acme:\n    listen: 10.0.0.1:80\n    mode: http\n    backends:", "path: [/.well-known/acme-challenge/]", "10.0.0.11:80"}, nil},
+		"unless": {head + " redirect scheme https unless { ssl_fc } or challenge\n use_backend acme if challenge\n default_backend web\n" + servers,
+			[]string{"f: {listen: 10.0.0.1:80, mode: http, redirect: https}", "f-acme:", "!10.0.0.12"}, nil},
+		"an exception without a rule": {head + " redirect scheme https if !{ ssl_fc } !challenge\n default_backend web\n" + servers,
+			[]string{"f: {listen: 10.0.0.1:80, mode: http, redirect: https}", "f-web:", "path: [/.well-known/acme-challenge/]", "10.0.0.12:80"}, nil},
+		"an exception of a host": {head + " redirect scheme https if !{ ssl_fc } !challenge\n use_backend acme if shop\n" + servers,
+			[]string{"f: {listen: 10.0.0.1:80, mode: http, redirect: https}", "match: {path: [/.well-known/acme-challenge/], host: [shop.example]}"}, nil},
+		"one host only": {head + " redirect scheme https if !{ ssl_fc } shop\n default_backend web\n" + servers,
+			[]string{"f-redirect:\n", "match: {host: [shop.example]}\n    redirect: https", "f:\n", "10.0.0.12:80"}, nil},
+		"a host whose backends are never reached": {head + " redirect scheme https if !{ ssl_fc } shop\n use_backend acme if shop\n default_backend web\n" + servers,
+			[]string{"redirect: https", "10.0.0.12:80", "!10.0.0.11"}, nil},
+		"all":              {head + " redirect scheme https if !{ ssl_fc }\n use_backend acme if challenge\n default_backend web\n" + servers, []string{"f: {listen: 10.0.0.1:80, mode: http, redirect: https}", "!10.0.0.11", "!10.0.0.12"}, nil},
+		"by address":       {head + " redirect scheme https if !{ ssl_fc } !{ src 10.0.0.0/8 }\n default_backend web\n" + servers, []string{"!redirect", "10.0.0.12:80"}, []string{"NOT ENFORCED: x:6: redirect scheme https"}},
+		"without an end":   {head + " redirect scheme https if !{ ssl_fc\n default_backend web\n" + servers, []string{"!redirect"}, []string{"NOT ENFORCED: x:6: "}},
+		"on two ports":     {strings.Replace(head, "10.0.0.1:80\n", "10.0.0.1:80\n bind 10.0.0.1:443 ssl crt web.pem\n", 1) + " redirect scheme https if !{ ssl_fc }\n default_backend web\n" + servers, []string{"f-80: {listen: 10.0.0.1:80, mode: http, redirect: https}", "f-443:\n", "10.0.0.12:80"}, nil},
+		"either of two":    {head + " redirect scheme https if !{ ssl_fc } shop || challenge\n default_backend web\n" + servers, []string{"!redirect"}, []string{"NOT ENFORCED: x:6: "}},
+		"only with TLS":    {head + " redirect scheme https if { ssl_fc }\n default_backend web\n" + servers, []string{"!redirect"}, nil},
+		"two redirects":    {head + " redirect scheme https if !{ ssl_fc } shop\n redirect scheme https if !{ ssl_fc } { hdr(host) blog.example }\n default_backend web\n" + servers, []string{"host: [shop.example]", "host: [blog.example]", "f-redirect-2:"}, nil},
+		"the same twice":   {head + " redirect scheme https if !{ ssl_fc } shop\n redirect scheme https if !{ ssl_fc } shop\n default_backend web\n" + servers, []string{"!f-redirect-2"}, []string{"!is left out: "}},
+		"path of a host":   {head + " redirect scheme https if !{ ssl_fc } challenge\n use_backend web if shop\n" + servers, []string{"match: {path: [/.well-known/acme-challenge/], host: [shop.example]}\n", "match: {path: [/.well-known/acme-challenge/]}"}, nil},
+		"no other backend": {head + " redirect scheme https code 301 if !{ ssl_fc }\n" + servers, []string{"f: {listen: 10.0.0.1:80, mode: http, redirect: https}"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			importProxy(t, tt.text).want(t, tt.lab, tt.notes)
+		})
+	}
+}
