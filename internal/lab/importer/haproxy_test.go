@@ -82,3 +82,28 @@ func TestRedirects(t *testing.T) {
 		})
 	}
 }
+
+// TestProxySemantics says what becomes of statements that mean something else here, and which note says so.
+func TestProxySemantics(t *testing.T) {
+	t.Parallel()
+	const (
+		http = "frontend f\n mode http\n bind 10.0.0.1:80\n default_backend b\nbackend b\n mode http\n"
+		tcp  = "listen f\n bind 10.0.0.1:5432\n"
+	)
+	for name, tt := range map[string]struct {
+		text  string
+		lab   []string
+		notes []string
+	}{
+		"cookie of the application, prefixed":  {http + " cookie JSESSIONID prefix nocache\n server a 10.0.0.11:80 cookie a\n", []string{"sticky: JSESSIONID_BACKEND"}, []string{"x:7: cookie JSESSIONID prefix nocache: the application's cookie is not changed: sticky sets one of its own, JSESSIONID_BACKEND\n"}},
+		"cookie of the application, rewritten": {http + " cookie SRV rewrite\n server a 10.0.0.11:80 cookie a\n", []string{"sticky: SRV_BACKEND"}, []string{"x:7: cookie SRV rewrite: "}},
+		"cookie of the application, read":      {http + " cookie SRV\n server a 10.0.0.11:80 cookie a\n", []string{"sticky: SRV_BACKEND"}, []string{"x:7: cookie SRV: "}},
+		"cookie of HAProxy":                    {http + " cookie SRV insert indirect nocache\n server a 10.0.0.11:80 cookie a\n", []string{"sticky: SRV\n"}, []string{"!x:7"}},
+		"cookie of HAProxy for a domain":       {http + " cookie SRV insert indirect domain .a.example maxidle 30m\n server a 10.0.0.11:80 cookie a\n", []string{"sticky: SRV\n"}, []string{"x:7: cookie SRV insert indirect domain .a.example maxidle 30m: domain, maxidle of the cookie is left out\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			importProxy(t, tt.text).want(t, tt.lab, tt.notes)
+		})
+	}
+}

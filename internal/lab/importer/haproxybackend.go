@@ -51,8 +51,8 @@ func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping 
 	}
 	h.algorithm(m, r.backend)
 	h.timeouts(m, f, r.backend, http)
-	if l, v, ok := r.backend.value("cookie"); ok && http && len(v) > 0 {
-		m.set("sticky", l.at, v[0])
+	if http {
+		h.sticky(m, r.backend)
 	}
 	h.servers(m, b, r.backend, http)
 	return m
