@@ -100,6 +100,10 @@ func TestProxySemantics(t *testing.T) {
 		"cookie of the application, read":      {http + " cookie SRV\n server a 10.0.0.11:80 cookie a\n", []string{"sticky: SRV_BACKEND"}, []string{"x:7: cookie SRV: "}},
 		"cookie of HAProxy":                    {http + " cookie SRV insert indirect nocache\n server a 10.0.0.11:80 cookie a\n", []string{"sticky: SRV\n"}, []string{"!x:7"}},
 		"cookie of HAProxy for a domain":       {http + " cookie SRV insert indirect domain .a.example maxidle 30m\n server a 10.0.0.11:80 cookie a\n", []string{"sticky: SRV\n"}, []string{"x:7: cookie SRV insert indirect domain .a.example maxidle 30m: domain, maxidle of the cookie is left out\n"}},
+
+		"TLS of mode tcp":           {"listen f\n bind 10.0.0.1:5432 ssl crt web.pem\n server a 10.0.0.11:5432\n", []string{"!10.0.0"}, []string{"x:2: bind 10.0.0.1:5432 ssl crt web.pem: mode tcp does not end TLS, it passes it through: it is left out; let the servers speak TLS themselves and remove ssl and crt, or keep HAProxy in front; mode http ends TLS, for HTTP alone\n", "!add mode: http"}},
+		"TLS to servers, mode tcp":  {tcp + " server a 10.0.0.11:5432 ssl verify none\n", []string{"!10.0.0"}, []string{"x:3: server a 10.0.0.11:5432 ssl verify none: mode tcp speaks no TLS with backends, it passes that of the clients through: the balancer is left out", "!add mode: http"}},
+		"TLS of one address of two": {"listen f\n bind 10.0.0.1:5433 ssl crt web.pem\n bind 10.0.0.1:5432\n server a 10.0.0.11:5432\n", []string{"10.0.0.1:5432", "!5433"}, []string{"x:2: bind"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// balancer returns the balancer of a frontend's address and one of its routes.
+// balancer returns the balancer of a frontend's address and one of its routes; nil: it cannot be one.
 func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping {
 	m := &mapping{}
 	if len(b.listen) == 1 {
@@ -19,10 +19,9 @@ func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping 
 	} else {
 		m.needList("listen", b.at, b.listen...)
 	}
-	http := false
-	if l, v, ok := f.value("mode"); ok && len(v) > 0 && v[0] == "http" {
-		http = true
-		m.need("mode", l.at, "http")
+	http := f.isHTTP()
+	if http {
+		m.need("mode", f.all("mode")[0].at, "http")
 	}
 	h.bindParams(m, b)
 	if len(r.match.entries) > 0 {
@@ -54,7 +53,9 @@ func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping 
 	if http {
 		h.sticky(m, r.backend)
 	}
-	h.servers(m, b, r.backend, http)
+	if !h.servers(m, b, r.backend, http) {
+		return nil
+	}
 	return m
 }
 
@@ -188,8 +189,8 @@ func proxyParams(words []string, into map[string]string) (unknown []string) {
 	return unknown
 }
 
-// servers adds the backends, and what HAProxy says of each server and bootlab of all.
-func (h *haproxy) servers(m *mapping, b proxyBind, s *proxySection, http bool) {
+// servers adds the backends, and what HAProxy says of each server and bootlab of all. False: bootlab cannot speak with them.
+func (h *haproxy) servers(m *mapping, b proxyBind, s *proxySection, http bool) bool {
 	var all []proxyServer
 	for _, d := range s.all("default-server") {
 		h.unknownParams(d, proxyParams(d.words[1:], map[string]string{}))
@@ -208,10 +209,15 @@ func (h *haproxy) servers(m *mapping, b proxyBind, s *proxySection, http bool) {
 	if len(all) == 0 {
 		m.setList("backends", s.at)
 		m.get("backends").needed = true
-		return
+		return true
+	}
+	if tls := h.tlsServer(all); tls != nil && !http {
+		h.note(tls.at, "mode tcp speaks no TLS with backends, it passes that of the clients through: the balancer is left out")
+		return false
 	}
 	h.shared(m, all, http)
 	h.check(m, s, all)
+	return true
 }
 
 func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer, bool) {

@@ -42,6 +42,11 @@ func (h *haproxy) frontend(f *proxySection) {
 		if b.port == "22623" {
 			h.note(f.at, "a cluster of kind openshift with an address has the balancers of 6443, 22623, 443 and 80 by itself")
 		}
+		if slices.Contains(b.params, "ssl") && !f.isHTTP() {
+			h.note(b.at, "mode tcp does not end TLS, it passes it through: it is left out; let the servers speak TLS themselves and remove ssl and crt, "+
+				"or keep HAProxy in front; mode http ends TLS, for HTTP alone")
+			continue
+		}
 		name := f.name
 		if len(binds) > 1 {
 			name += "-" + b.port
@@ -56,7 +61,9 @@ func (h *haproxy) frontend(f *proxySection) {
 			h.note(f.at, "it has no server and no backend: it is left out")
 		}
 		for _, r := range all {
-			h.addBalancer(r.name(name), f.at, h.balancer(f, b, r))
+			if m := h.balancer(f, b, r); m != nil {
+				h.addBalancer(r.name(name), f.at, m)
+			}
 		}
 	}
 }
@@ -70,6 +77,11 @@ func (r proxyRoute) name(frontend string) string {
 		return frontend + "-redirect"
 	}
 	return frontend + "-" + r.backend.name
+}
+
+func (s *proxySection) isHTTP() bool {
+	_, v, ok := s.value("mode")
+	return ok && len(v) > 0 && v[0] == "http"
 }
 
 func (h *haproxy) addBalancer(name string, at place, m *mapping) {

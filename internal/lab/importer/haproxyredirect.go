@@ -14,7 +14,6 @@ type proxyRedirect struct {
 
 // redirects returns the redirects of a frontend to https, in the order of the file. Others are noted.
 func (h *haproxy) redirects(f *proxySection) (found []proxyRedirect) {
-	_, mode, _ := f.value("mode")
 	for _, l := range f.lines {
 		w := l.words
 		if w[0] == "http-request" {
@@ -32,7 +31,7 @@ func (h *haproxy) redirects(f *proxySection) (found []proxyRedirect) {
 			note(l.at, "the only redirect is that to https: it is left out")
 			continue
 		}
-		if !slices.Contains(mode, "http") {
+		if !f.isHTTP() {
 			h.note(l.at, "a redirect needs mode http: it is left out")
 			continue
 		}

@@ -24,6 +24,8 @@ func (r *resolver) modeKeys(raw *rawBalancer, mode lab.BalanceMode, key string) 
 	}
 	if mode != lab.ModeHTTP {
 		refuse(httpKeys(raw), "is for mode http, and this balancer has %s: add mode: http", has)
+		refuse([]modeKey{{"tls", raw.TLS.V != nil, raw.TLS.spot}, {"backend_tls", raw.BackendTLS.V != nil, raw.BackendTLS.spot}},
+			"is for HTTP alone, and this balancer has %s: add mode: http, or leave it out for another protocol, whose TLS the servers end", has)
 	}
 	if mode == lab.ModeUDP {
 		refuse(connectionKeys(raw), "is for connections, which mode udp does not have: leave it out")
@@ -35,14 +37,13 @@ func (r *resolver) modeKeys(raw *rawBalancer, mode lab.BalanceMode, key string) 
 	}
 }
 
-// httpKeys returns the keys of mode http alone.
+// httpKeys returns the keys of mode http alone, without those about TLS.
 func httpKeys(raw *rawBalancer) []modeKey {
 	t := &raw.Timeouts
 	return []modeKey{
 		{"timeouts.server", t.Server.ok(), t.Server.spot}, {"timeouts.request", t.Request.ok(), t.Request.spot},
 		{"timeouts.body", t.Body.ok(), t.Body.spot}, {"timeouts.keepalive", t.Keep.ok(), t.Keep.spot},
-		{"tls", raw.TLS.V != nil, raw.TLS.spot}, {"backend_protocol", raw.Protocol.ok(), raw.Protocol.spot},
-		{"backend_tls", raw.BackendTLS.V != nil, raw.BackendTLS.spot},
+		{"backend_protocol", raw.Protocol.ok(), raw.Protocol.spot},
 		{"redirect", raw.Redirect.ok(), raw.Redirect.spot}, {"sticky", raw.Sticky.ok(), raw.Sticky.spot},
 		{"trusted_proxies", raw.TrustedProxies.set(), raw.TrustedProxies.spot},
 	}
