@@ -198,14 +198,14 @@ func (h *haproxy) backendOf(name string) *proxySection {
 
 // proxySilent are directives that bootlab does by itself, or that do not matter, and those that other functions read.
 const proxySilent = `mode bind disabled enabled server default-server balance timeout maxconn default_backend use_backend acl redirect cookie
-	description id log log-tag log-format log-format-sd unique-id-format unique-id-header retries retry-on fullconn monitor-uri hash-type
-	tcp-check http-check backlog grace rate-limit load-server-state-from-file server-state-file-name source-keepalive email-alert max-keep-alive-queue`
+	description id log log-tag unique-id-format retries retry-on fullconn hash-type
+	tcp-check http-check backlog grace rate-limit load-server-state-from-file server-state-file-name source-keepalive max-keep-alive-queue`
 
 // proxyOptions are options that bootlab does by itself, or that other functions read.
 const proxyOptions = `httplog tcplog dontlognull dontlog-normal log-health-checks log-separate-errors logasap httpslog
-	http-server-close httpclose forceclose http-keep-alive http-tunnel http-pretend-keepalive prefer-last-server redispatch forwardfor tcpka clitcpka srvtcpka
+	http-server-close httpclose forceclose http-keep-alive http-tunnel http-pretend-keepalive prefer-last-server redispatch tcpka clitcpka srvtcpka
 	httpchk tcp-check ssl-hello-chk splice-auto splice-request splice-response tcp-smart-accept tcp-smart-connect contstats nolinger checkcache
-	http-buffer-request http-ignore-probes http-no-delay http-use-htx idle-close-on-response socket-stats accept-invalid-http-request abortonclose allbackups`
+	http-buffer-request http-ignore-probes http-no-delay http-use-htx idle-close-on-response socket-stats abortonclose allbackups`
 
 // inUse reports whether anything goes through a section.
 func (h *haproxy) inUse(s *proxySection) bool {
@@ -236,6 +236,9 @@ func (h *haproxy) unread(s *proxySection) {
 		for _, l := range s.lines {
 			if strings.HasPrefix(l.words[0], "lua") {
 				h.note(l.at, "there is no Lua: it is left out")
+			}
+			if what, found := strings.CutPrefix(l.words[0], "ssl-default-"); found && strings.ContainsAny(what, "-") && listed("ciphers ciphersuites curves sigalgs", what[strings.IndexByte(what, '-')+1:]) {
+				h.note(l.at, "%s: it is left out", fixedTLS)
 			}
 		}
 		return
@@ -271,6 +274,16 @@ func proxyReason(w []string) string {
 	switch {
 	case listed(proxySilent, w[0]):
 		return ""
+	case w[0] == "monitor-uri":
+		return "bootlab answers no path by itself: the backends get these requests"
+	case w[0] == "log-format" || w[0] == "log-format-sd" || w[0] == "error-log-format":
+		return "the access log has attributes of its own: it is left out"
+	case w[0] == "option" && second == "forwardfor" && (slices.Contains(w, "except") || slices.Contains(w, "if-none")):
+		return "X-Forwarded-For of the clients is dropped, but that of trusted_proxies: set it"
+	case w[0] == "option" && second == "forwardfor":
+		return "" // always
+	case w[0] == "option" && second == "accept-invalid-http-request":
+		return "what is malformed gets 400"
 	case w[0] == "option" && listed(proxyOptions, second), w[0] == "no" && second == "option":
 		return ""
 	case w[0] == "option":

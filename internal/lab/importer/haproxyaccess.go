@@ -8,6 +8,7 @@ import (
 const (
 	refusesNothing = "bootlab refuses no client and no request: keep them out by a firewall, or at the backends"
 	limitsNoRate   = "bootlab limits no rate of connections or requests"
+	fixedTLS       = "cipher suites and curves are not configurable"
 	oldTLS         = "TLS 1.2 is accepted too"
 	clientsField   = "requests are not rewritten: the backends get what a client writes into this field"
 )
@@ -29,6 +30,9 @@ func proxyAccess(w []string) string {
 			return "there are no filters: " + refusesNothing
 		}
 	case "option":
+		if i := slices.Index(w, "header"); next[1] == "forwardfor" && i > 0 && !strings.EqualFold(next[i+1], "X-Forwarded-For") {
+			return "the client's address is in X-Forwarded-For alone: the backends get what a client writes into this field"
+		}
 		if next[1] == "checkcache" {
 			return "responses are not searched for cookies that could be cached"
 		}

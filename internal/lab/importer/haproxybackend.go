@@ -163,6 +163,10 @@ const proxyValues = `addr agent-addr agent-inter agent-port agent-send alpn ca-f
 	redir resolve-net resolve-opts resolve-prefer resolvers rise set-proxy-v2-tlv-fmt shard sigalgs slowstart sni socks4 source ssl-max-ver ssl-min-ver tcp-ut track
 	usesrc verify verifyhost weight ws`
 
+// proxyLeft are parameters of a server that matter and have no equivalent.
+const proxyLeft = `slowstart agent-check track observe source resolvers downinter minconn maxqueue crt redir socks4 interface namespace
+	proxy-v2-options on-marked-up ciphers ciphersuites curves sigalgs`
+
 // proxyParams adds the parameters of a server to into. It returns those of a server that HAProxy does not have; what
 // follows one is taken for its value, unless HAProxy has it.
 func proxyParams(words []string, into map[string]string) (unknown []string) {
@@ -206,6 +210,7 @@ func (h *haproxy) servers(m *mapping, b proxyBind, s *proxySection, http bool) b
 	for _, server := range all {
 		h.backendEntry(m, server)
 	}
+	h.backups(s, all)
 	if len(all) == 0 {
 		m.setList("backends", s.at)
 		m.get("backends").needed = true
@@ -256,6 +261,21 @@ func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer
 	return p, !h.idle(p)
 }
 
+// backups notes those that HAProxy uses only when the first is down, too.
+func (h *haproxy) backups(s *proxySection, all []proxyServer) {
+	if s.has("option", "allbackups") {
+		return
+	}
+	first := true
+	for _, server := range all {
+		if _, backup := server.params["backup"]; backup && !first {
+			h.note(server.at, "HAProxy uses the first backup alone, bootlab all of them at once: leave out this one, or keep both")
+		} else if backup {
+			first = false
+		}
+	}
+}
+
 // unknownParams lists the options of a server, or of default-server, that HAProxy does not have.
 func (h *haproxy) unknownParams(l proxyLine, words []string) {
 	for _, word := range words {
@@ -297,10 +317,13 @@ func (h *haproxy) backendEntry(m *mapping, s proxyServer) {
 	if has("backup") {
 		item.set("backup", s.at, "true")
 	}
-	for _, name := range []string{"slowstart", "agent-check", "track", "observe", "source", "resolvers"} {
+	for name := range strings.FieldsSeq(proxyLeft) {
 		if has(name) {
 			h.note(s.at, "%s is left out", name)
 		}
+	}
+	if has("addr") {
+		h.note(s.at, "addr is left out: a check goes to the address of the backend")
 	}
 	if len(item.entries) == 1 {
 		m.append("backends", s.at, address)
@@ -339,6 +362,7 @@ func (h *haproxy) shared(m *mapping, all []proxyServer, http bool) {
 	switch {
 	case h.tlsServer(all) != nil:
 		h.backendTLS(m, *h.tlsServer(all), h2)
+		h.oneTLS(all, *h.tlsServer(all))
 	case h2 && http:
 		m.need("backend_protocol", first.at, "h2c")
 	}
@@ -355,7 +379,7 @@ func (h *haproxy) check(m *mapping, s *proxySection, all []proxyServer) {
 	}
 	c := &mapping{}
 	_, secure := server.params["check-ssl"]
-	if _, tls := server.params["ssl"]; tls && server.params["port"] == "" {
+	if _, tls := server.params["ssl"]; tls && server.params["port"] == "" && server.params["addr"] == "" {
 		secure = true
 	}
 	kind := "tcp"

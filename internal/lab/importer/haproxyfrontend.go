@@ -269,7 +269,19 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 	if joined == anyOf && len(match.entries) > 1 {
 		return give("a balancer matches one of hosts and one of paths, not one or the other")
 	}
+	h.pathBegins(l, match)
 	return len(match.entries) > 0 || give("there is no condition")
+}
+
+// pathBegins notes paths that begin more in HAProxy than here.
+func (h *haproxy) pathBegins(l proxyLine, match *mapping) {
+	if e := match.get("path"); e != nil {
+		for _, path := range texts(e.list) {
+			if !strings.HasSuffix(path, "/") {
+				h.note(l.at, "path_beg %s is also the begin of %[1]s-x in HAProxy; here it is %[1]s and what is below", path)
+			}
+		}
+	}
 }
 
 // A junction says which of several tests must hold.

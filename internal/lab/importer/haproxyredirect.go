@@ -40,6 +40,9 @@ func (h *haproxy) redirects(f *proxySection) (found []proxyRedirect) {
 			h.weaker(l.at, "%s: it is left out, and requests without TLS get to the backends", why)
 			continue
 		}
+		for _, m := range append(slices.Clone(r.except), r.only) {
+			h.pathBegins(l, &m)
+		}
 		found = append(found, r)
 	}
 	return found

@@ -35,7 +35,10 @@ func (h *haproxy) bindParams(m *mapping, b proxyBind) {
 		case "maxconn":
 			h.note(b.at, "max_connections is of all addresses of a balancer: set it")
 			i++
-		case "alpn", "name", "ciphers", "ciphersuites", "ssl-min-ver", "ssl-max-ver", "backlog", "mode", "user", "group", "process", "thread", "npn", "curves", "ca-file", "ca-verify-file", "crl-file":
+		case "ciphers", "ciphersuites", "curves", "sigalgs":
+			h.note(b.at, "%s: %s is left out", fixedTLS, w)
+			i++
+		case "alpn", "name", "ssl-min-ver", "ssl-max-ver", "backlog", "mode", "user", "group", "process", "thread", "npn", "ca-file", "ca-verify-file", "crl-file":
 			i++
 		}
 	}
@@ -93,6 +96,20 @@ func (h *haproxy) checkTLS(c *mapping, s proxyServer) {
 	}
 	if name != "" {
 		c.set("sni", s.at, name)
+	}
+}
+
+// oneTLS notes servers whose certificates HAProxy verifies in another way than that of the server whose TLS all get.
+func (h *haproxy) oneTLS(all []proxyServer, used proxyServer) {
+	for _, s := range all {
+		_, secure := s.params["ssl"]
+		switch {
+		case !secure || !h.verifies(used):
+		case !h.verifies(s):
+			h.note(s.at, "verify is one for all backends: this server is down unless its certificate is verified as that of %s:%d is", used.at.file, used.at.line)
+		case s.params["ca-file"] != used.params["ca-file"]:
+			h.note(s.at, "ca-file is one for all backends: that of %s:%d is used", used.at.file, used.at.line)
+		}
 	}
 }
 
