@@ -120,6 +120,10 @@ func TestProxySemantics(t *testing.T) {
 		"begin of a path":          {"frontend f\n mode http\n bind 10.0.0.1:80\n use_backend b if { path_beg /api }\nbackend b\n mode http\n server a 10.0.0.11:80\n", []string{"path: [/api]"}, []string{"x:4: use_backend b if { path_beg /api }: path_beg /api is also the begin of /api-x in HAProxy; here it is /api and what is below\n"}},
 		"begin of a folder":        {"frontend f\n mode http\n bind 10.0.0.1:80\n use_backend b if { path_beg /api/ }\nbackend b\n mode http\n server a 10.0.0.11:80\n", []string{"path: [/api/]"}, []string{"!path_beg /api/ is"}},
 		"requests that are broken": {http + " option accept-invalid-http-request\n server a 10.0.0.11:80\n", nil, []string{"x:7: option accept-invalid-http-request: what is malformed gets 400\n"}},
+
+		"expectation":         {tcp + " option tcp-check\n tcp-check connect\n tcp-check expect string role:master\n server a 10.0.0.11:5432 check\n", nil, []string{"NOT ENFORCED: x:5: tcp-check expect string role:master: a check connects and reads nothing: a server that does not answer so, such as a replica, gets connections\n"}},
+		"expectation of http": {http + " option httpchk GET /role\n http-check expect string master\n server a 10.0.0.11:80 check\n", nil, []string{"NOT ENFORCED: x:8: http-check expect string master: a check expects a status"}},
+		"no expectation":      {tcp + " option tcp-check\n tcp-check connect\n server a 10.0.0.11:5432 check\n", nil, []string{"x:4: tcp-check connect: ", "!NOT ENFORCED"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

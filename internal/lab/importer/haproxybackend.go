@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -392,7 +391,7 @@ func (h *haproxy) check(m *mapping, s *proxySection, all []proxyServer) {
 		}
 		h.httpCheck(c, s, l, v)
 	} else if s.has("tcp-check") {
-		h.note(s.all("tcp-check")[0].at, "a check connects, and sends nothing of its own: the rules are left out")
+		h.tcpCheck(s)
 	}
 	if kind != "tcp" {
 		c.need("kind", server.at, kind)
@@ -465,6 +464,23 @@ func (h *haproxy) httpCheck(c *mapping, s *proxySection, l proxyLine, v []string
 			c.set("expect", l.at, expect[1])
 		}
 	default:
-		h.note(l.at, "a check expects a status: %s is left out", fmt.Sprint(strings.Join(expect, " ")))
+		h.weaker(l.at, "a check expects a status: a server that does not answer so, such as a replica, gets requests")
+	}
+	for _, word := range []string{"disable-on-404", "send-state"} {
+		if l, _, ok := s.value("http-check", word); ok {
+			h.note(l.at, "there is no equivalent: it is left out")
+		}
+	}
+}
+
+// tcpCheck notes what a check of mode tcp does not do. Without an expectation, such as of the role of a database, other servers get
+// connections, too.
+func (h *haproxy) tcpCheck(s *proxySection) {
+	expects := s.all("tcp-check", "expect")
+	for _, l := range expects {
+		h.weaker(l.at, "a check connects and reads nothing: a server that does not answer so, such as a replica, gets connections")
+	}
+	if len(expects) == 0 {
+		h.note(s.all("tcp-check")[0].at, "a check connects, and sends nothing of its own: the rules are left out")
 	}
 }
