@@ -19,6 +19,7 @@ type draft struct {
 	networks  []*network
 	hosts     []*host
 	seen      []string // names of other machines, which say what the domain is
+	outside   []string // names that are looked up in DNS: the domain is none of theirs
 	names     []address
 	zones     mapping // by origin
 	dns       mapping

@@ -197,7 +197,7 @@ func (h *haproxy) backendOf(name string) *proxySection {
 }
 
 // proxySilent are directives that bootlab does by itself, or that do not matter, and those that other functions read.
-const proxySilent = `mode bind disabled enabled server default-server balance timeout maxconn default_backend use_backend acl redirect cookie
+const proxySilent = `mode bind disabled enabled server server-template default-server balance timeout maxconn default_backend use_backend acl redirect cookie
 	description id log log-tag unique-id-format retries retry-on fullconn hash-type
 	tcp-check http-check backlog grace rate-limit load-server-state-from-file server-state-file-name source-keepalive max-keep-alive-queue`
 
@@ -258,11 +258,16 @@ func (h *haproxy) unread(s *proxySection) {
 	}
 }
 
+// hasServers reports whether a section has servers of its own.
+func (s *proxySection) hasServers() bool {
+	return slices.ContainsFunc(s.lines, func(l proxyLine) bool { return l.words[0] == "server" || l.words[0] == "server-template" })
+}
+
 func (s *proxySection) isStats() bool {
 	own := func(word string) bool {
 		return slices.ContainsFunc(s.lines, func(l proxyLine) bool { return l.words[0] == word })
 	}
-	return own("stats") && !own("server") && !own("default_backend") && !own("use_backend")
+	return own("stats") && !s.hasServers() && !own("default_backend") && !own("use_backend")
 }
 
 // proxyReason says why a line is not carried, or "".
@@ -298,8 +303,6 @@ func proxyReason(w []string) string {
 		return "the dashboard and /metrics have the statistics"
 	case w[0] == "stick" || w[0] == "stick-table":
 		return "there are no stick tables: balance: source, or sticky, keeps a client at its backend"
-	case w[0] == "server-template":
-		return "backends are not found by DNS: write each one, or add them with bootlab backend add"
 	case w[0] == "use-server":
 		return "a rule chooses a balancer, not a server: it is left out"
 	case strings.HasPrefix(w[0], "http-request") || strings.HasPrefix(w[0], "http-response"):

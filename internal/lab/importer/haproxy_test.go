@@ -1,6 +1,7 @@
 package importer_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -10,9 +11,14 @@ import (
 // An imported is a lab file without its head, and its notes.
 type imported struct{ lab, notes string }
 
+// lookup knows pg.example.com and my.example.com.
+func lookup(name string) netip.Addr {
+	return map[string]netip.Addr{"pg.example.com": netip.MustParseAddr("10.9.9.9"), "my.example.com": netip.MustParseAddr("10.9.9.8")}[name]
+}
+
 func importProxy(t *testing.T, text string) imported {
 	t.Helper()
-	r, err := importer.Text(importer.HAProxy, "x", []byte(text), importer.Options{Check: check})
+	r, err := importer.Text(importer.HAProxy, "x", []byte(text), importer.Options{Check: check, Lookup: lookup})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +130,11 @@ func TestProxySemantics(t *testing.T) {
 		"expectation":         {tcp + " option tcp-check\n tcp-check connect\n tcp-check expect string role:master\n server a 10.0.0.11:5432 check\n", nil, []string{"NOT ENFORCED: x:5: tcp-check expect string role:master: a check connects and reads nothing: a server that does not answer so, such as a replica, gets connections\n"}},
 		"expectation of http": {http + " option httpchk GET /role\n http-check expect string master\n server a 10.0.0.11:80 check\n", nil, []string{"NOT ENFORCED: x:8: http-check expect string master: a check expects a status"}},
 		"no expectation":      {tcp + " option tcp-check\n tcp-check connect\n server a 10.0.0.11:5432 check\n", nil, []string{"x:4: tcp-check connect: ", "!NOT ENFORCED"}},
+
+		"servers by DNS":                 {tcp + " server-template pg 3 db.example.com:5432 resolvers dns check\n", []string{"backends: [db.example.com:5432]"}, []string{"x:3: server-template pg 3 db.example.com:5432 resolvers dns check: all addresses of the name are backends, 64 at most, and are looked up again when their TTL ends\n"}},
+		"servers by SRV":                 {tcp + " server-template pg 3 _pg._tcp.example.com resolvers dns check\n", nil, []string{"x:3: server-template pg 3 _pg._tcp.example.com resolvers dns check: SRV records"}},
+		"a server by DNS":                {tcp + " server a db.example.com:5432 resolvers dns check\n", []string{"backends: [db.example.com:5432]"}, []string{"x:3: server a db.example.com:5432 resolvers dns check: all addresses"}},
+		"a name of the domain of others": {tcp + " server a db.example.com:5432 resolvers dns\n server b pg.example.com:5432\n server c my.example.com:5432\n", []string{"!example.com\n", "backends: [db.example.com:5432, 10.9.9.9:5432"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -99,7 +99,7 @@ func (s *proxySection) restricts(words []string) bool {
 // a client is, or leads to a backend that serves nobody.
 func (h *haproxy) leaveRule(f *proxySection, l proxyLine, why string) {
 	b := h.backendOf(l.words[1])
-	if f.restricts(l.words[2:]) || b != nil && !b.has("server") && !b.has("server-template") {
+	if f.restricts(l.words[2:]) || b != nil && !b.hasServers() {
 		h.weaker(l.at, "%s: the rule is left out, and what it selects goes to another backend", why)
 		return
 	}

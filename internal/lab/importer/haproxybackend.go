@@ -163,7 +163,7 @@ const proxyValues = `addr agent-addr agent-inter agent-port agent-send alpn ca-f
 	usesrc verify verifyhost weight ws`
 
 // proxyLeft are parameters of a server that matter and have no equivalent.
-const proxyLeft = `slowstart agent-check track observe source resolvers downinter minconn maxqueue crt redir socks4 interface namespace
+const proxyLeft = `slowstart agent-check track observe source downinter minconn maxqueue crt redir socks4 interface namespace
 	proxy-v2-options on-marked-up ciphers ciphersuites curves sigalgs`
 
 // proxyParams adds the parameters of a server to into. It returns those of a server that HAProxy does not have; what
@@ -199,6 +199,10 @@ func (h *haproxy) servers(m *mapping, b proxyBind, s *proxySection, http bool) b
 		h.unknownParams(d, proxyParams(d.words[1:], map[string]string{}))
 	}
 	for _, l := range s.lines {
+		if l.words[0] == "server-template" && len(l.words) > 3 {
+			l.words = append([]string{"server"}, l.words[2:]...) // the count is the name
+			l.words = append(l.words, "resolvers", "any")        // with or without, all addresses are used
+		}
 		if l.words[0] != "server" {
 			continue
 		}
@@ -245,19 +249,21 @@ func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer
 		h.note(l.at, "%s is not an address with a port: it is left out", l.words[2])
 		return proxyServer{}, false
 	}
-	if _, err := netip.ParseAddr(host); err != nil {
-		address, ok := h.lookup(l.at, host)
-		if !ok {
-			return proxyServer{}, false
-		}
-		host = address
-	}
 	p := proxyServer{at: l.at, address: host, port: port, params: map[string]string{}}
 	for _, d := range s.all("default-server") {
 		proxyParams(d.words[1:], p.params)
 	}
 	h.unknownParams(l, proxyParams(l.words[3:], p.params))
-	return p, !h.idle(p)
+	if _, err := netip.ParseAddr(host); err == nil {
+		return p, !h.idle(p)
+	}
+	var ok bool
+	if p.params["resolvers"] != "" && strings.Contains(host, ".") {
+		ok = h.inDNS(&p)
+	} else {
+		p.address, ok = h.lookup(l.at, host)
+	}
+	return p, ok && !h.idle(p)
 }
 
 // backups notes those that HAProxy uses only when the first is down, too.
@@ -273,6 +279,18 @@ func (h *haproxy) backups(s *proxySection, all []proxyServer) {
 			first = false
 		}
 	}
+}
+
+// inDNS makes a server a backend by its name. False: it cannot be one.
+func (h *haproxy) inDNS(p *proxyServer) bool {
+	name := strings.TrimSuffix(p.address, ".")
+	if strings.HasPrefix(name, "_") {
+		h.note(p.at, "SRV records are not looked up for backends: it is left out; write host:port, of which all addresses are backends")
+		return false
+	}
+	h.note(p.at, "all addresses of the name are backends, 64 at most, and are looked up again when their TTL ends")
+	p.address, h.outside = name, append(h.outside, name)
+	return true
 }
 
 // unknownParams lists the options of a server, or of default-server, that HAProxy does not have.

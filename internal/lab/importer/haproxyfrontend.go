@@ -201,7 +201,7 @@ func (h *haproxy) routesOf(f *proxySection) (all []proxyRoute) {
 			all = append(all, proxyRoute{at: l.at, backend: b})
 		}
 	}
-	if f.kind == "listen" && slices.ContainsFunc(f.lines, func(l proxyLine) bool { return l.words[0] == "server" }) {
+	if f.kind == "listen" && f.hasServers() {
 		all = append(all, proxyRoute{at: f.at, backend: f})
 	}
 	return all

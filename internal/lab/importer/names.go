@@ -110,7 +110,7 @@ func (d *draft) chooseDomain() {
 	}
 	count, best := map[string]int{}, ""
 	try := func(name string) {
-		if _, domain, _ := strings.Cut(strings.ToLower(strings.TrimSuffix(name, ".")), "."); validName(domain) {
+		if _, domain, _ := strings.Cut(strings.ToLower(strings.TrimSuffix(name, ".")), "."); validName(domain) && !d.looksUp(domain) {
 			count[domain]++
 			if n := count[domain] - count[best]; best == "" || n > 0 || n == 0 && domain < best {
 				best = domain
@@ -132,6 +132,11 @@ func (d *draft) chooseDomain() {
 		best = "lab.internal"
 	}
 	d.domain = best
+}
+
+// looksUp reports whether a name in a domain is looked up in DNS.
+func (d *draft) looksUp(domain string) bool {
+	return slices.ContainsFunc(d.outside, func(name string) bool { return strings.HasSuffix("."+strings.ToLower(name), "."+domain) })
 }
 
 // validName reports whether s is a DNS name that the lab file accepts.
