@@ -14,6 +14,7 @@ type haproxy struct {
 	byName   map[[2]string]*proxySection // the first of a kind and name
 	uses     map[string]bool             // names of backends that rules use
 	looked   map[string]string           // addresses of names
+	made     map[*proxySection][]string  // balancers of backends
 }
 
 // A proxySection is a section of the file, with the defaults that apply to it.
@@ -34,7 +35,7 @@ type proxyLine struct {
 }
 
 func readHAProxy(d *draft, s *sources, names []string) error {
-	h := &haproxy{draft: d, byName: map[[2]string]*proxySection{}, uses: map[string]bool{}, looked: map[string]string{}}
+	h := &haproxy{draft: d, byName: map[[2]string]*proxySection{}, uses: map[string]bool{}, looked: map[string]string{}, made: map[*proxySection][]string{}}
 	for _, name := range names {
 		data, err := s.read(name)
 		if err != nil {
@@ -58,6 +59,7 @@ func readHAProxy(d *draft, s *sources, names []string) error {
 			}
 		}
 	}
+	h.usedTwice()
 	return nil
 }
 
@@ -248,7 +250,7 @@ func (h *haproxy) unread(s *proxySection) {
 		return
 	}
 	if s.isStats() {
-		h.note(s.at, "the dashboard and /metrics have the statistics: the section is left out")
+		h.note(s.at, "%s: the section is left out", replacedStats)
 		return
 	}
 	for _, l := range s.lines {
@@ -269,6 +271,8 @@ func (s *proxySection) isStats() bool {
 	}
 	return own("stats") && !s.hasServers() && !own("default_backend") && !own("use_backend")
 }
+
+const replacedStats = "the dashboard and /metrics replace it"
 
 // proxyReason says why a line is not carried, or "".
 func proxyReason(w []string) string {
@@ -299,8 +303,10 @@ func proxyReason(w []string) string {
 		return "" // always set
 	case w[0] == "http-request" && second == "redirect":
 		return ""
+	case w[0] == "http-request" && second == "use-service" && slices.Contains(w, "prometheus-exporter"):
+		return replacedStats
 	case w[0] == "stats":
-		return "the dashboard and /metrics have the statistics"
+		return replacedStats
 	case w[0] == "stick" || w[0] == "stick-table":
 		return "there are no stick tables: balance: source, or sticky, keeps a client at its backend"
 	case w[0] == "use-server":

@@ -131,10 +131,16 @@ func TestProxySemantics(t *testing.T) {
 		"expectation of http": {http + " option httpchk GET /role\n http-check expect string master\n server a 10.0.0.11:80 check\n", nil, []string{"NOT ENFORCED: x:8: http-check expect string master: a check expects a status"}},
 		"no expectation":      {tcp + " option tcp-check\n tcp-check connect\n server a 10.0.0.11:5432 check\n", nil, []string{"x:4: tcp-check connect: ", "!NOT ENFORCED"}},
 
-		"servers by DNS":                 {tcp + " server-template pg 3 db.example.com:5432 resolvers dns check\n", []string{"backends: [db.example.com:5432]"}, []string{"x:3: server-template pg 3 db.example.com:5432 resolvers dns check: all addresses of the name are backends, 64 at most, and are looked up again when their TTL ends\n"}},
+		"servers by DNS":                 {tcp + " server-template pg 3 db.example.com:5432 resolvers dns check\n", []string{"- db.example.com:5432 # pg\n"}, []string{"x:3: server-template pg 3 db.example.com:5432 resolvers dns check: all addresses of the name are backends, 64 at most, and are looked up again when their TTL ends\n"}},
 		"servers by SRV":                 {tcp + " server-template pg 3 _pg._tcp.example.com resolvers dns check\n", nil, []string{"x:3: server-template pg 3 _pg._tcp.example.com resolvers dns check: SRV records"}},
-		"a server by DNS":                {tcp + " server a db.example.com:5432 resolvers dns check\n", []string{"backends: [db.example.com:5432]"}, []string{"x:3: server a db.example.com:5432 resolvers dns check: all addresses"}},
-		"a name of the domain of others": {tcp + " server a db.example.com:5432 resolvers dns\n server b pg.example.com:5432\n server c my.example.com:5432\n", []string{"!example.com\n", "backends: [db.example.com:5432, 10.9.9.9:5432"}, nil},
+		"a server by DNS":                {tcp + " server a db.example.com:5432 resolvers dns check\n", []string{"- db.example.com:5432 # a\n"}, []string{"x:3: server a db.example.com:5432 resolvers dns check: all addresses"}},
+		"a name of the domain of others": {tcp + " server a db.example.com:5432 resolvers dns\n server b pg.example.com:5432\n server c my.example.com:5432\n", []string{"!example.com\n", "- db.example.com:5432 # a\n", "- 10.9.9.9:5432 # b\n"}, nil},
+
+		"names of servers":      {tcp + " server pg-0 10.0.0.11:5432\n server pg-1 10.0.0.12:5432 weight 3\n server 10.0.0.13 10.0.0.13:5432\n", []string{"- 10.0.0.11:5432 # pg-0\n", "- {address: 10.0.0.12:5432, weight: 3} # pg-1\n", "- 10.0.0.13:5432\n"}, nil},
+		"a backend used twice":  {"frontend f\n bind 10.0.0.1:80\n default_backend b\nfrontend g\n bind 10.0.0.2:80\n default_backend b\nbackend b\n server a 10.0.0.11:80\n", nil, []string{"x:7: backend b: it becomes 2 balancers, f and g, each with checks, connection limits and a queue of its own\n"}},
+		"a map":                 {"frontend f\n mode http\n bind 10.0.0.1:80\n use_backend %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,b)]\nbackend b\n mode http\n server a 10.0.0.11:80\n", nil, []string{"x:4: use_backend %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,b)]: a backend that is looked up for each request is not supported: write a balancer with match for each"}},
+		"statistics":            {"listen stats\n bind :8404\n mode http\n stats enable\n stats uri /\n", nil, []string{"x:1: listen stats: the dashboard and /metrics replace it: the section is left out\n"}},
+		"statistics of a front": {"frontend stats\n bind :8404\n mode http\n http-request use-service prometheus-exporter if { path /metrics }\n", nil, []string{"x:4: http-request use-service prometheus-exporter if { path /metrics }: the dashboard and /metrics replace it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -144,6 +144,7 @@ func shortSpan(d time.Duration) string {
 // A proxyServer is one server of a backend, with the parameters of default-server.
 type proxyServer struct {
 	at      place
+	name    string
 	address string
 	port    string
 	params  map[string]string // by word; "" for those without a value
@@ -200,8 +201,8 @@ func (h *haproxy) servers(m *mapping, b proxyBind, s *proxySection, http bool) b
 	}
 	for _, l := range s.lines {
 		if l.words[0] == "server-template" && len(l.words) > 3 {
-			l.words = append([]string{"server"}, l.words[2:]...) // the count is the name
-			l.words = append(l.words, "resolvers", "any")        // with or without, all addresses are used
+			l.words = append([]string{"server", l.words[1]}, l.words[3:]...) // the count is left out
+			l.words = append(l.words, "resolvers", "any")                    // with or without, all addresses are used
 		}
 		if l.words[0] != "server" {
 			continue
@@ -249,7 +250,7 @@ func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer
 		h.note(l.at, "%s is not an address with a port: it is left out", l.words[2])
 		return proxyServer{}, false
 	}
-	p := proxyServer{at: l.at, address: host, port: port, params: map[string]string{}}
+	p := proxyServer{at: l.at, name: l.words[1], address: host, port: port, params: map[string]string{}}
 	for _, d := range s.all("default-server") {
 		proxyParams(d.words[1:], p.params)
 	}
@@ -342,11 +343,15 @@ func (h *haproxy) backendEntry(m *mapping, s proxyServer) {
 	if has("addr") {
 		h.note(s.at, "addr is left out: a check goes to the address of the backend")
 	}
+	var added *entry
 	if len(item.entries) == 1 {
-		m.append("backends", s.at, address)
-		return
+		added = m.append("backends", s.at, address)
+	} else {
+		added = m.appendMap("backends", s.at, item)
 	}
-	m.appendMap("backends", s.at, item)
+	if added != nil && s.name != s.address && s.name != address {
+		added.remark = clip(s.name)
+	}
 }
 
 // shared sets what is one value of a balancer: the first server's.

@@ -62,7 +62,7 @@ func (h *haproxy) frontend(f *proxySection) {
 		}
 		for _, r := range all {
 			if m := h.balancer(f, b, r); m != nil {
-				h.addBalancer(r.name(name), f.at, m)
+				h.addBalancer(r, r.name(name), f.at, m)
 			}
 		}
 	}
@@ -84,9 +84,21 @@ func (s *proxySection) isHTTP() bool {
 	return ok && len(v) > 0 && v[0] == "http"
 }
 
-func (h *haproxy) addBalancer(name string, at place, m *mapping) {
+func (h *haproxy) addBalancer(r proxyRoute, name string, at place, m *mapping) {
 	name = h.free("balancers", ident(name, "balancer"), func(try string) bool { return h.balancers.get(try) != nil })
 	h.balancers.add(&entry{key: name, at: at, sub: m})
+	if r.backend != nil {
+		h.made[r.backend] = append(h.made[r.backend], name)
+	}
+}
+
+// usedTwice notes backends that became several balancers.
+func (h *haproxy) usedTwice() {
+	for s, names := range h.made {
+		if n := len(names); n > 1 {
+			h.note(s.at, "it becomes %d balancers, %s and %s, each with checks, connection limits and a queue of its own", n, strings.Join(names[:n-1], ", "), names[n-1])
+		}
+	}
 }
 
 // binds reads the addresses of a frontend: those of bind, and of older files in the line of the section.
@@ -211,6 +223,8 @@ func (h *haproxy) routesOf(f *proxySection) (all []proxyRoute) {
 func (h *haproxy) usable(l proxyLine, name string) *proxySection {
 	b := h.backendOf(name)
 	switch {
+	case b == nil && strings.Contains(name, "%["):
+		h.note(l.at, "a backend that is looked up for each request is not supported: write a balancer with match for each line of the map")
 	case b == nil:
 		h.note(l.at, "there is no backend of that name: it is left out")
 	case b.disabled() != nil:

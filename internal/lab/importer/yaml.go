@@ -27,7 +27,8 @@ type entry struct {
 	text   string
 	list   []*entry
 	sub    *mapping
-	quoted bool // of a key: an option's number
+	quoted bool   // of a key: an option's number
+	remark string // a comment behind it; printable, on one line
 	// needed says that the mapping means something else without the entry, so that both are left out together.
 	needed bool
 	// isList tells an empty list from a text.
@@ -60,8 +61,8 @@ func (m *mapping) setList(key string, at place, items ...string) *entry {
 	return m.add(e)
 }
 
-// append adds a text to a list, which it makes, unless it is there.
-func (m *mapping) append(key string, at place, text string) {
+// append adds a text to a list, which it makes, unless it is there; then it returns nil.
+func (m *mapping) append(key string, at place, text string) *entry {
 	e := m.get(key)
 	if e == nil {
 		e = m.add(&entry{key: key, at: at, isList: true})
@@ -72,19 +73,24 @@ func (m *mapping) append(key string, at place, text string) {
 			e.texts[i.text] = true
 		}
 	}
-	if !e.texts[text] {
-		e.texts[text] = true
-		e.list = append(e.list, &entry{at: at, text: text})
+	if e.texts[text] {
+		return nil
 	}
+	e.texts[text] = true
+	item := &entry{at: at, text: text}
+	e.list = append(e.list, item)
+	return item
 }
 
 // appendMap adds a mapping to a list.
-func (m *mapping) appendMap(key string, at place, item *mapping) {
+func (m *mapping) appendMap(key string, at place, item *mapping) *entry {
 	e := m.get(key)
 	if e == nil {
 		e = m.add(&entry{key: key, at: at, isList: true})
 	}
-	e.list = append(e.list, &entry{at: at, sub: item})
+	added := &entry{at: at, sub: item}
+	e.list = append(e.list, added)
+	return added
 }
 
 // under returns the mapping of a key, which it makes.
@@ -148,6 +154,9 @@ type writer struct {
 const maxFlow = 120 // columns of a line in flow style
 
 func (w *writer) line(e *entry, indent int, text string) {
+	if e.remark != "" {
+		text += " # " + e.remark
+	}
 	w.b.WriteString(strings.Repeat(" ", indent) + text + "\n")
 	w.lines = append(w.lines, e)
 }
@@ -207,12 +216,16 @@ func (w *writer) entry(e *entry, indent int) {
 	}
 }
 
-// simple reports whether e may be on one line: texts, lists of texts, and mappings of those, not too many.
+// simple reports whether e may be on one line: texts, lists of texts, and mappings of those, not too many, and none with a remark.
 func simple(e *entry) bool {
 	if len(e.list) > maxFlow || e.sub != nil && len(e.sub.entries) > maxFlow {
 		return false
 	}
-	deep := func(e *entry) bool { return e.sub != nil || len(e.list) > 0 }
+	remarked := func(e *entry) bool { return e.remark != "" }
+	if slices.ContainsFunc(e.list, remarked) {
+		return false
+	}
+	deep := func(e *entry) bool { return e.sub != nil || len(e.list) > 0 || remarked(e) }
 	if e.sub == nil {
 		return !slices.ContainsFunc(e.list, func(i *entry) bool { return i.sub != nil && slices.ContainsFunc(i.sub.entries, deep) })
 	}
