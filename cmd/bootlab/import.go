@@ -40,10 +40,11 @@ func importFormat(o *options, format importer.Format, about string) *cobra.Comma
 	cmd := &cobra.Command{
 		Use:   string(format) + " FILE...",
 		Short: "Read " + about,
+		Long:  "Read " + about + ". - is standard input.",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			r, err := untilInterrupted(cmd.Context(), func() (*importer.Result, error) {
-				return importer.Import(format, files, importer.Options{Root: root, Interface: interfaceWith, Lookup: lookup(cmd.Context()), Check: importProblems})
+				return importer.Import(format, files, importer.Options{Root: root, Stdin: cmd.InOrStdin(), Interface: interfaceWith, Lookup: lookup(cmd.Context()), Check: importProblems})
 			})
 			if err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 // there.
 type haproxy struct {
 	*draft
+	sources  *sources
 	sections []*proxySection
 	byName   map[[2]string]*proxySection // the first of a kind and name
 	uses     map[string]bool             // names of backends that rules use
@@ -35,7 +36,7 @@ type proxyLine struct {
 }
 
 func readHAProxy(d *draft, s *sources, names []string) error {
-	h := &haproxy{draft: d, byName: map[[2]string]*proxySection{}, uses: map[string]bool{}, looked: map[string]string{}, made: map[*proxySection][]string{}}
+	h := &haproxy{draft: d, sources: s, byName: map[[2]string]*proxySection{}, uses: map[string]bool{}, looked: map[string]string{}, made: map[*proxySection][]string{}}
 	for _, name := range names {
 		data, err := s.read(name)
 		if err != nil {

@@ -1,7 +1,10 @@
 package importer_test
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -146,5 +149,54 @@ func TestProxySemantics(t *testing.T) {
 			t.Parallel()
 			importProxy(t, tt.text).want(t, tt.lab, tt.notes)
 		})
+	}
+}
+
+// TestCertificatesOfAFolder: the files that HAProxy would load from a folder are listed; one that cannot be read is a note.
+func TestCertificatesOfAFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"b.pem", "a.pem", "a.pem.ocsp", "a.pem.key", ".hidden.pem", "c.pem.issuer"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := filepath.Join(t.TempDir(), "haproxy.cfg")
+	for _, tt := range []struct{ crt, lab, note string }{
+		{dir + "/", "certificates: [" + dir + "/a.pem, " + dir + "/b.pem]", "bind :443 ssl crt " + dir + "/: the files that the folder has now are listed: add a new one to certificates"},
+		{dir, "certificates: [" + dir + "/a.pem, " + dir + "/b.pem]", ""},
+		{"/nowhere/certs/", "/nowhere/certs/CERTIFICATE.pem", "the folder /nowhere/certs/ cannot be read here (no such file or directory): list its files as certificates, for which /nowhere/certs/CERTIFICATE.pem stands"},
+	} {
+		text := "frontend f\n mode http\n bind :443 ssl crt " + tt.crt + "\n default_backend b\nbackend b\n mode http\n server a 10.0.0.11:80\n"
+		if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := importer.Import(importer.HAProxy, []string{cfg}, importer.Options{Check: check})
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := fmt.Sprint(r.Notes)
+		if !strings.Contains(strings.Join(strings.Fields(string(r.Lab)), " "), strings.Join(strings.Fields(tt.lab), " ")) && !strings.Contains(string(r.Lab), "- "+dir+"/a.pem\n") || !strings.Contains(notes, tt.note) {
+			t.Errorf("crt %s: want %q and the note %q, got\n%s%s", tt.crt, tt.lab, tt.note, r.Lab, notes)
+		}
+	}
+}
+
+// TestStandardInput imports what is piped in, by either name.
+func TestStandardInput(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"-", "/dev/stdin"} {
+		o := importer.Options{Check: check, Stdin: strings.NewReader("listen l\n bind :80\n server a 10.0.0.11:80\n chek\n")}
+		r, err := importer.Import(importer.HAProxy, []string{name}, o)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !strings.Contains(string(r.Lab), "10.0.0.11:80") || len(r.Notes) != 1 || r.Notes[0].File != name {
+			t.Errorf("%s: %s%v", name, r.Lab, r.Notes)
+		}
+	}
+	if _, err := importer.Import(importer.HAProxy, []string{"-", "-"}, importer.Options{Check: check, Stdin: strings.NewReader("")}); err == nil {
+		t.Error("standard input is read twice")
 	}
 }

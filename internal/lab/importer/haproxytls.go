@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"errors"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -15,7 +17,7 @@ func (h *haproxy) bindParams(m *mapping, b proxyBind) {
 		}
 		switch w := b.params[i]; w {
 		case "crt":
-			certificates = append(certificates, h.below("crt-base", next))
+			certificates = append(certificates, h.certificates(b, h.below("crt-base", next))...)
 			i++
 		case "accept-proxy":
 			h.note(b.at, "accept_proxy needs the addresses of the peers: a PROXY header is not accepted until it is set")
@@ -54,6 +56,34 @@ func (h *haproxy) bindParams(m *mapping, b proxyBind) {
 			tls.needList("certificates", b.at, certificates...)
 		}
 	}
+}
+
+// certificates returns the files of a crt: the file itself, or those of a folder as HAProxy loads them.
+func (h *haproxy) certificates(b proxyBind, name string) []string {
+	at := name
+	if path.IsAbs(name) {
+		at = h.sources.path(name, "")
+	}
+	files, err := h.sources.folder(at, func(file string) bool {
+		return !slices.Contains([]string{".key", ".issuer", ".ocsp", ".sctl", ".dhparam"}, path.Ext(file))
+	})
+	switch {
+	case err == nil && len(files) > 0:
+		h.note(b.at, "the files that the folder has now are listed: add a new one to certificates")
+		for i := range files {
+			files[i] = path.Join(name, path.Base(files[i]))
+		}
+		return files
+	case err == nil || strings.HasSuffix(name, "/"):
+		why := "it has no certificate"
+		if e := (*fs.PathError)(nil); errors.As(err, &e) {
+			why = e.Err.Error()
+		}
+		stands := path.Join(name, "CERTIFICATE.pem")
+		h.note(b.at, "the folder %s cannot be read here (%s): list its files as certificates, for which %s stands", name, why, stands)
+		return []string{stands}
+	}
+	return []string{name}
 }
 
 func (h *haproxy) backendTLS(m *mapping, s proxyServer, h2 bool) {

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,6 +50,8 @@ func Formats() (all [][2]string) {
 type Options struct {
 	// Root is the folder that absolute paths inside of the files begin at. Empty: the file system's root.
 	Root string
+	// Stdin is read, once, for the file - or /dev/stdin. Nil: there is none.
+	Stdin io.Reader
 	// Interface returns the interface of this machine whose network contains an address, and its own address there with the length of
 	// the network. Nil, or an empty name: none.
 	Interface func(netip.Addr) (name string, own netip.Prefix)
@@ -100,7 +103,7 @@ func (n Note) String() string {
 // Import reads files of one format, which are one configuration, and returns a lab file that loads. An error says which file cannot be
 // read, or which line is not of this format.
 func Import(format Format, files []string, o Options) (*Result, error) {
-	return read(&sources{root: o.Root}, format, files, o)
+	return read(&sources{root: o.Root, stdin: o.Stdin}, format, files, o)
 }
 
 func read(s *sources, format Format, files []string, o Options) (*Result, error) {

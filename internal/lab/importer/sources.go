@@ -2,7 +2,9 @@ package importer
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +22,7 @@ const (
 // sources reads files, and those that they name.
 type sources struct {
 	root   string
+	stdin  io.Reader // nil: there is none, or it is read
 	count  int
 	memory map[string][]byte // files of tests, in place of the file system
 }
@@ -36,7 +39,22 @@ func (s *sources) read(name string) ([]byte, error) {
 		}
 		return data, nil
 	}
+	if name == "-" || name == "/dev/stdin" {
+		return s.readStdin()
+	}
 	data, err := regular.Read(name, maxFile)
+	return bytes.TrimPrefix(data, []byte("\ufeff")), err
+}
+
+func (s *sources) readStdin() ([]byte, error) {
+	if s.stdin == nil {
+		return nil, errors.New("standard input can be read once")
+	}
+	data, err := io.ReadAll(io.LimitReader(s.stdin, maxFile+1))
+	s.stdin = nil
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("standard input has more than %d MiB", maxFile>>20)
+	}
 	return bytes.TrimPrefix(data, []byte("\ufeff")), err
 }
 

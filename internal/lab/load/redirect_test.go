@@ -9,10 +9,10 @@ import (
 func TestUnreachedBackends(t *testing.T) {
 	t.Parallel()
 	for keys, warns := range map[string]bool{
-		"redirect: https, backends: [10.1.2.9]":                                       true,
-		"redirect: https, match: {path: [/a]}, backends: [10.1.2.9]":                  true,
-		"redirect: https":                                                             false,
-		"backends: [10.1.2.9]":                                                        false,
+		"redirect: https, backends: [10.1.2.9]":                      true,
+		"redirect: https, match: {path: [/a]}, backends: [10.1.2.9]": true,
+		"redirect: https":      false,
+		"backends: [10.1.2.9]": false,
 		"redirect: https, trusted_proxies: [10.1.2.8], backends: [10.1.2.9]":          false,
 		"redirect: https, tls: {certificates: [/none/web.pem]}, backends: [10.1.2.9]": false,
 	} {
