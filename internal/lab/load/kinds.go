@@ -2,6 +2,7 @@ package load
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,8 +165,29 @@ func (m *dict[T]) decode(d *decoder, n *yaml.Node) {
 		d.problem(n, "is %s: want names with values", describe(n))
 		return
 	}
+	if t := reflect.TypeFor[T](); t.Kind() == reflect.Struct && d.nameless(n, t) {
+		d.incomplete[d.key()] = true
+		d.problem(n, "a name is missing above %s: want NAME: with the keys below it, indented", n.Content[0].Value)
+		return
+	}
 	m.entries(d, n, nil)
 	slices.SortFunc(m.Entries, func(a, b *entry[T]) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// nameless reports whether the keys of n, which should be names, are those of one entry instead, with values that no entry is.
+func (d *decoder) nameless(n *yaml.Node, entry reflect.Type) bool {
+	if _, custom := reflect.New(entry).Interface().(value); custom {
+		return false
+	}
+	keys, plain := d.plan(entry), false
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if _, known := keys.index[n.Content[i].Value]; !known {
+			return false
+		}
+		v := aliased(n.Content[i+1])
+		plain = plain || v.Kind != yaml.MappingNode && !isNull(v)
+	}
+	return plain
 }
 
 // entries adds the entries of n. An entry of a merged mapping gives way to one of own, the mappings that merge it.

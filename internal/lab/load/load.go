@@ -170,6 +170,10 @@ func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
 		return
 	}
 	doc, err := oneDocument(data)
+	noMapping := err != nil || len(doc.Content) > 0 && doc.Content[0].Kind != yaml.MappingNode
+	if noMapping && d.otherFormat(name, data) {
+		return
+	}
 	if err != nil {
 		doc = d.syntax(data, err)
 	}

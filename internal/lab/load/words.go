@@ -188,9 +188,9 @@ func lacksOne(s, word string) bool {
 // otherKeys are words that people have for keys of the lab file, those of dnsmasq, ISC dhcpd, Kea, HAProxy, libvirt, Terraform and Ansible, in lower
 // case; of several, the one that the mapping knows is meant.
 var otherKeys = map[string]string{
-	"bind": "listen interface", "bind_address": "listen", "listen_address": "listen", "listen-address": "listen", "port": "listen", "frontend": "listen",
+	"bind": "listen interface", "bind_address": "listen", "listen_address": "listen", "listen-address": "listen", "port": "listen", "frontend": "listen balancers", "frontends": "balancers", "backend": "backends balancers", "backends": "balancers", "cookie": "sticky", "default-server": "check", "httpchk": "check", "use_backend": "match", "acl": "match",
 	"servers": "backends forward dns", "server": "backends forward dns", "members": "backends", "member": "backends", "upstreams": "backends forward", "pool_members": "backends", "targets": "backends",
-	"algorithm": "balance", "lb_method": "balance", "health_check": "check", "healthcheck": "check", "healthchecks": "check", "option": "options", "protocol": "mode",
+	"algorithm": "balance", "lb_method": "balance", "health_check": "check", "healthcheck": "check", "healthchecks": "check", "option": "options check", "protocol": "mode",
 	"dns_servers": "dns", "dns-servers": "dns", "dns_server": "dns", "nameserver": "dns", "nameservers": "dns forward", "name_servers": "dns", "domain-name-servers": "dns", "resolvers": "dns forward", "forwarders": "forward", "forwarder": "forward",
 	"domain_name": "domain", "domain-name": "domain", "dns_domain": "domain", "search_domains": "search", "domain-search": "search", "dns_search": "search",
 	"ntp_servers": "ntp", "ntp-servers": "ntp", "time_servers": "ntp",
