@@ -86,6 +86,10 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 	for _, p := range warnings {
 		found.add(p, strict && p.Path != "")
 	}
+	if l != nil {
+		bad, doubtful := certificateProblems(l, freshfile.ReadCertificate, time.Now())
+		found.Faults, found.Warnings = append(found.Faults, bad...), append(found.Warnings, doubtful...)
+	}
 	if err != nil {
 		return nil, found, withZones(l, err)
 	}
@@ -94,8 +98,6 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 	if len(l.Appliance.Store.Etcd) > 0 {
 		refused = append(refused, lab.Problems{{Pos: l.StoreAt, Key: "appliance.store.etcd", Message: statefile.NoEtcd(l.Appliance)}})
 	}
-	bad, doubtful := certificateProblems(l, freshfile.ReadCertificate, time.Now())
-	found.Faults, found.Warnings = append(found.Faults, bad...), append(found.Warnings, doubtful...)
 	s, err := compile(l, nil)
 	if err != nil { // what could be served of the rest is checked, too
 		if b, err := boot.Compile(l); err == nil {

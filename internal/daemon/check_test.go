@@ -143,3 +143,22 @@ func TestForgottenInterface(t *testing.T) {
 		t.Errorf("%d lines of packets in no network, want 1:\n%s", n, r.log)
 	}
 }
+
+// TestCertificatesBesideErrors: an error of the lab hides none of its certificates.
+func TestCertificatesBesideErrors(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFiles(t, dir, map[string]string{"web.pem": "no certificate\n", "lab.yaml": `version: 1
+domain: lab.example
+balancers:
+  a: {listen: "10.0.0.1:443", mode: http, tls: {certificates: [web.pem]}, backends: ["10.0.0.9:80"]}
+  b: {listen: "10.0.0.1:81", mode: htpt, backends: ["10.0.0.9:80"]}
+`})
+	_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Lenient)
+	if err == nil || !strings.Contains(err.Error(), "balancers.b.mode") {
+		t.Errorf("error %v, want one of balancers.b.mode", err)
+	}
+	if got := found.Faults.Error(); !strings.Contains(got, "balancers.a.tls.certificates[0]") {
+		t.Errorf("faults %q, want one of the certificate", got)
+	}
+}
