@@ -175,16 +175,23 @@ func (s *Server) storeRuntime(ctx context.Context, old, next RuntimeBackend) err
 	return s.deps.RuntimeBackends.Delete(ctx, old.Balancer, old.Addr)
 }
 
-// AddBackend adds a backend to a balancer, or changes one that was added. It is durable when AddBackend returns. The error wraps
+// AddBackend adds a backend to a balancer, or changes one that was added. Weight 0 is the weight that it has, else 1. It is durable when AddBackend returns. The error wraps
 // ErrUnknown, ErrInLab, ErrBackend or ErrWeight, or comes from Deps.RuntimeBackends.
 func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	m.Added, m.Weight = true, max(m.Weight, 1)
-	if err := s.mayAdd(m); err != nil {
+	s.mu.Lock()
+	before := s.runtime[m.Balancer][m.Addr]
+	s.mu.Unlock()
+	m.Added, m.Weight = true, cmp.Or(max(m.Weight, 0), before.Weight, 1)
+	err := s.mayAdd(m)
+	if errors.Is(err, ErrUnknown) {
+		return err
+	}
+	if err != nil {
 		return fmt.Errorf("backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
-	if err := s.storeRuntime(ctx, RuntimeBackend{}, m); err != nil {
+	if err = s.storeRuntime(ctx, RuntimeBackend{}, m); err != nil {
 		return fmt.Errorf("store backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
 	s.applyRuntime(func() { s.setRuntimeLocked(m) })
@@ -198,7 +205,7 @@ func (s *Server) mayAdd(m RuntimeBackend) error {
 	f, backends := t.find(m.Balancer, m.Addr.String())
 	switch {
 	case f == nil:
-		return ErrUnknown
+		return unknown(m.Balancer, nil, "")
 	case len(backends) > 0 && !backends[0].Added:
 		return ErrInLab
 	case !m.Addr.IsValid() || m.Addr.Port() == 0 || !ofOneHost(m.Addr.Addr()):
@@ -328,15 +335,32 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 
 // findBackends returns the backends of a balancer that backend names, at least one.
 func (s *Server) findBackends(balancer, backend string) ([]*backend, error) {
-	_, backends := s.active.Load().find(balancer, backend)
+	f, backends := s.active.Load().find(balancer, backend)
 	if len(backends) == 0 {
-		return nil, fmt.Errorf("backend %s of balancer %s: %w", backend, balancer, ErrUnknown)
+		return nil, unknown(balancer, f, backend)
 	}
 	return backends, nil
 }
 
-// ErrUnknown is returned for a balancer or backend that the active table does not have.
+// ErrUnknown is returned for a balancer or backend that the active table does not have. The error that wraps it says which of the two.
 var ErrUnknown = errors.New("no such balancer or backend")
+
+// An unknownError is ErrUnknown in words of its own.
+type unknownError string
+
+// Error implements error.
+func (e unknownError) Error() string { return string(e) }
+
+// Is makes it ErrUnknown.
+func (e unknownError) Is(target error) bool { return target == ErrUnknown }
+
+// unknown says that there is no such balancer, or that it, f, has no such backend.
+func unknown(balancer string, f *frontend, backend string) error {
+	if f == nil {
+		return unknownError("there is no balancer " + balancer)
+	}
+	return unknownError("balancer " + balancer + " has no backend " + backend)
+}
 
 // A Drain is a backend that an admin took out of a balancer.
 type Drain struct {
@@ -396,7 +420,7 @@ func (s *Server) Ready(ctx context.Context, balancer, backend string) error {
 func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind event.Kind) error {
 	f, backends := s.active.Load().find(balancer, backend)
 	if len(backends) == 0 {
-		return fmt.Errorf("backend %s of balancer %s: %w", backend, balancer, ErrUnknown)
+		return unknown(balancer, f, backend)
 	}
 	for _, b := range backends {
 		if err := s.storeDrain(ctx, Drain{balancer, b.Addr}, kind); err != nil {

@@ -185,3 +185,37 @@ func TestRuntimeBackup(t *testing.T) {
 		t.Errorf("without a: %v", got)
 	}
 }
+
+// TestAddedAgain keeps the weight of a backend that is added again without one, and errors say what does not exist.
+func TestAddedAgain(t *testing.T) {
+	t.Parallel()
+	a, b := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b"))
+	r := newTestServer(t, Config{}, balancer("web", addr(t), a))
+	weight := func(want int) {
+		t.Helper()
+		for _, m := range r.Status()[0].Backends {
+			if m.Addr == b && m.Weight != want {
+				t.Errorf("weight %d, want %d", m.Weight, want)
+			}
+		}
+	}
+	for _, step := range []struct{ add, want int }{{0, 1}, {7, 7}, {0, 7}, {2, 2}} {
+		if err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: b, Weight: step.add}); err != nil {
+			t.Fatal(err)
+		}
+		weight(step.want)
+	}
+	for _, tt := range []struct{ balancer, backend, want string }{
+		{"web", "nobody", "balancer web has no backend nobody"}, {"nothing", "nobody", "there is no balancer nothing"},
+	} {
+		weightErr := r.SetWeight(t.Context(), tt.balancer, tt.backend, 3)
+		for _, err := range []error{r.Drain(t.Context(), tt.balancer, tt.backend), r.RemoveBackend(t.Context(), tt.balancer, tt.backend), weightErr} {
+			if err == nil || err.Error() != tt.want || !errors.Is(err, ErrUnknown) {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+		}
+	}
+	if err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "nothing", Addr: b}); err == nil || err.Error() != "there is no balancer nothing" {
+		t.Errorf("added to no balancer: %v", err)
+	}
+}

@@ -268,15 +268,19 @@ func backendCommand(o *options) *cobra.Command {
 	add := &api.BackendChange{Action: api.BackendAdd}
 	adding := changeCommand(o, add, "Add a backend, a host or an address with a port, until it is removed or in the lab file")
 	adding.Use = "add BALANCER HOST:PORT"
-	adding.Flags().IntVar(&add.Weight, "weight", 1, fmt.Sprintf("share of new connections, 1 to %d", lab.MaxWeight))
+	adding.Flags().IntVar(&add.Weight, "weight", 0, fmt.Sprintf("share of new connections, 1 to %d (default 1; of a backend that was added before, the one it has)", lab.MaxWeight))
 	adding.Flags().BoolVar(&add.Backup, "backup", false, "use it only while no other backend is up")
 	cmd.AddCommand(adding, weightCommand(o), liveCommand(o))
 	cmd.AddCommand(&cobra.Command{
-		Use:   "list",
+		Use:   "list [BALANCER...]",
 		Short: "List load balancers, their backends and their health",
-		Args:  cobra.NoArgs,
-		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Balancer, error) {
-			return c.Balancers(cmd.Context())
+		Args:  cobra.ArbitraryArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) ([]api.Balancer, error) {
+			all, err := c.Balancers(cmd.Context())
+			if err != nil {
+				return nil, err
+			}
+			return balancersNamed(all, args)
 		}, balancersText),
 	})
 	return cmd
@@ -342,6 +346,28 @@ func weightText(m api.Backend) string {
 		return fmt.Sprintf("%d (lab file %d)", m.Weight, m.LabWeight)
 	}
 	return strconv.Itoa(m.Weight)
+}
+
+// balancersNamed returns the balancers of these names, in the lab's order; without names all.
+func balancersNamed(all []api.Balancer, names []string) ([]api.Balancer, error) {
+	known := make([]string, len(all))
+	for i, b := range all {
+		known[i] = b.Name
+	}
+	for _, name := range names {
+		if slices.Contains(known, name) {
+			continue
+		}
+		hint := "bootlab backend list lists them"
+		if near := lab.Nearest(name, known); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return nil, fmt.Errorf("no balancer %q in the lab; %s", name, hint)
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	return slices.DeleteFunc(all, func(b api.Balancer) bool { return !slices.Contains(names, b.Name) }), nil
 }
 
 func balancersText(cmd *cobra.Command, bs []api.Balancer) error {

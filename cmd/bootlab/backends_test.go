@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -26,5 +27,21 @@ func TestDrained(t *testing.T) {
 		if got := backendState(api.Backend{State: api.BackendDraining, Connections: connections}); got != want {
 			t.Errorf("%d connections: %q, want %q", connections, got, want)
 		}
+	}
+}
+
+// TestBackendListOf: backend list BALANCER shows that one, and names the nearest of one that does not exist.
+func TestBackendListOf(t *testing.T) {
+	t.Parallel()
+	all := []api.Balancer{{Name: "web"}, {Name: "db"}, {Name: "plain"}}
+	got, err := balancersNamed(slices.Clone(all), []string{"db", "web", "db"})
+	if err != nil || len(got) != 2 || got[0].Name != "web" || got[1].Name != "db" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := balancersNamed(all, nil); err != nil || len(got) != 3 {
+		t.Errorf("without a name: %v, %v", got, err)
+	}
+	if _, err := balancersNamed(all, []string{"wbe"}); err == nil || err.Error() != `no balancer "wbe" in the lab; did you mean web?` {
+		t.Errorf("another: %v", err)
 	}
 }

@@ -116,6 +116,6 @@ const (
 // A BackendChange is what to do to a backend.
 type BackendChange struct {
 	Action BackendAction
-	Weight int  // of add and weight; 0: that of the lab file, else 1
+	Weight int  // of add and weight; 0: of add the one that it has, of weight that of the lab file, else 1
 	Backup bool // of add
 }
