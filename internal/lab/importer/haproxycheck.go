@@ -1,0 +1,124 @@
+package importer
+
+import (
+	"slices"
+	"strings"
+)
+
+// check sets the health check.
+func (h *haproxy) check(m *mapping, s *proxySection, all []proxyServer) {
+	server := all[0]
+	if i := slices.IndexFunc(all, func(s proxyServer) bool { _, ok := s.params["check"]; return ok }); i >= 0 {
+		server = all[i]
+	} else {
+		m.under("check", server.at).set("kind", server.at, "none")
+		return
+	}
+	c := &mapping{}
+	_, secure := server.params["check-ssl"]
+	if _, tls := server.params["ssl"]; tls && server.params["port"] == "" && server.params["addr"] == "" {
+		secure = true
+	}
+	kind := "tcp"
+	if secure || s.has("option", "ssl-hello-chk") {
+		kind = "tls"
+	}
+	if l, v, ok := s.value("option", "httpchk"); ok {
+		if kind = "http"; secure {
+			kind = "https"
+		}
+		h.httpCheck(c, s, l, v)
+	} else if s.has("tcp-check") {
+		h.tcpCheck(s)
+	}
+	if kind != "tcp" {
+		c.need("kind", server.at, kind)
+	}
+	for name, key := range map[string]string{"port": "port", "rise": "rise", "fall": "fall"} {
+		if v := server.params[name]; v != "" {
+			c.set(key, server.at, v)
+		}
+	}
+	for name, key := range map[string]string{"inter": "interval", "fastinter": "fast_interval"} {
+		if d := proxyTime(server.params[name]); server.params[name] != "" && d > 0 {
+			c.set(key, server.at, shortSpan(d))
+		}
+	}
+	if l, v, ok := s.value("timeout", "check"); ok && len(v) > 0 && proxyTime(v[0]) > 0 {
+		c.set("timeout", l.at, shortSpan(proxyTime(v[0])))
+	}
+	if secure {
+		h.checkTLS(c, server)
+	}
+	if len(c.entries) > 0 {
+		m.add(&entry{key: "check", at: server.at, sub: c})
+	}
+}
+
+// httpCheck reads option httpchk and http-check.
+func (h *haproxy) httpCheck(c *mapping, s *proxySection, l proxyLine, v []string) {
+	method, path := "OPTIONS", "/"
+	switch {
+	case len(v) == 1:
+		path = v[0]
+	case len(v) > 1:
+		method, path = v[0], v[1]
+	}
+	at := l.at
+	if l, send, ok := s.value("http-check", "send"); ok {
+		params := map[string]string{}
+		for i := 0; i+1 < len(send); i++ {
+			if slices.Contains([]string{"meth", "uri"}, send[i]) {
+				params[send[i]] = send[i+1]
+				i++
+			}
+		}
+		at = l.at
+		if params["uri"] != "" {
+			path = params["uri"]
+		}
+		if params["meth"] != "" {
+			method = params["meth"]
+		}
+		if i := slices.Index(send, "hdr"); i >= 0 && i+2 < len(send) && strings.EqualFold(send[i+1], "host") {
+			c.set("host", l.at, send[i+2])
+		}
+	}
+	if len(v) > 2 {
+		if _, host, ok := strings.Cut(strings.ToLower(strings.Join(v[2:], " ")), "host:"); ok && len(strings.Fields(host)) > 0 {
+			c.set("host", l.at, strings.Fields(host)[0])
+		}
+	}
+	if method != "GET" {
+		h.note(at, "a check requests with GET, not %s", method)
+	}
+	c.set("path", at, path)
+	l, expect, ok := s.value("http-check", "expect")
+	switch {
+	case !ok:
+	case len(expect) > 1 && expect[0] == "status":
+		c.setList("expect", l.at, strings.Split(expect[1], ",")...)
+		if e := c.get("expect"); len(e.list) == 1 {
+			c.set("expect", l.at, expect[1])
+		}
+	default:
+		h.weaker(l.at, "a check expects a status: a server that does not answer so, such as a replica, gets requests")
+	}
+	for _, word := range []string{"disable-on-404", "send-state"} {
+		if l, _, ok := s.value("http-check", word); ok {
+			h.note(l.at, "there is no equivalent: it is left out")
+		}
+	}
+}
+
+// tcpCheck notes what a check of mode tcp does not do. Without an expectation, such as of the role of a database, other servers get
+// connections, too.
+func (h *haproxy) tcpCheck(s *proxySection) {
+	expects := s.all("tcp-check", "expect")
+	for _, l := range expects {
+		h.weaker(l.at, "a check connects and reads nothing: a server that does not answer so, such as a replica, gets connections")
+	}
+	if len(expects) == 0 {
+		h.note(s.all("tcp-check")[0].at, "a check connects, and sends nothing of its own: the rules are left out")
+	}
+}
