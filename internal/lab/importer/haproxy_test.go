@@ -130,9 +130,10 @@ func TestProxySemantics(t *testing.T) {
 		"begin of a folder":        {"frontend f\n mode http\n bind 10.0.0.1:80\n use_backend b if { path_beg /api/ }\nbackend b\n mode http\n server a 10.0.0.11:80\n", []string{"path: [/api/]"}, []string{"!path_beg /api/ is"}},
 		"requests that are broken": {http + " option accept-invalid-http-request\n server a 10.0.0.11:80\n", nil, []string{"x:7: option accept-invalid-http-request: what is malformed gets 400\n"}},
 
-		"expectation":         {tcp + " option tcp-check\n tcp-check connect\n tcp-check expect string role:master\n server a 10.0.0.11:5432 check\n", nil, []string{"NOT ENFORCED: x:5: tcp-check expect string role:master: a check connects and reads nothing: a server that does not answer so, such as a replica, gets connections\n"}},
-		"expectation of http": {http + " option httpchk GET /role\n http-check expect string master\n server a 10.0.0.11:80 check\n", nil, []string{"NOT ENFORCED: x:8: http-check expect string master: a check expects a status"}},
-		"no expectation":      {tcp + " option tcp-check\n tcp-check connect\n server a 10.0.0.11:5432 check\n", nil, []string{"x:4: tcp-check connect: ", "!NOT ENFORCED"}},
+		"expectation":            {tcp + " option tcp-check\n tcp-check connect\n tcp-check expect string role:master\n server a 10.0.0.11:5432 check\n", nil, []string{"NOT ENFORCED: x:5: tcp-check expect string role:master: a check connects and reads nothing: a server that does not answer so, such as a replica, gets connections\n"}},
+		"expectation of http":    {http + " option httpchk GET /role\n http-check expect string master\n server a 10.0.0.11:80 check\n", nil, []string{"NOT ENFORCED: x:8: http-check expect string master: a check expects a status"}},
+		"statuses by expression": {http + " option httpchk GET /up\n http-check expect rstatus ^20[04]\n server a 10.0.0.11:80 check\n", nil, []string{"x:8: http-check expect rstatus ^20[04]: a check expects statuses as a list: write expect; any 2xx or 3xx passes until then\n", "!NOT ENFORCED"}},
+		"no expectation":         {tcp + " option tcp-check\n tcp-check connect\n server a 10.0.0.11:5432 check\n", nil, []string{"x:4: tcp-check connect: ", "!NOT ENFORCED"}},
 
 		"servers by DNS":                 {tcp + " server-template pg 3 db.example.com:5432 resolvers dns check\n", []string{"- db.example.com:5432 # pg\n"}, []string{"x:3: server-template pg 3 db.example.com:5432 resolvers dns check: all addresses of the name are backends, 64 at most, and are looked up again when their TTL ends\n"}},
 		"servers by SRV":                 {tcp + " server-template pg 3 _pg._tcp.example.com resolvers dns check\n", nil, []string{"x:3: server-template pg 3 _pg._tcp.example.com resolvers dns check: SRV records"}},

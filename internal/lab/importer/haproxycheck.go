@@ -101,6 +101,8 @@ func (h *haproxy) httpCheck(c *mapping, s *proxySection, l proxyLine, v []string
 		if e := c.get("expect"); len(e.list) == 1 {
 			c.set("expect", l.at, expect[1])
 		}
+	case len(expect) > 1 && (expect[0] == "rstatus" || expect[0] == "!" && strings.HasSuffix(expect[1], "status")):
+		h.note(l.at, "a check expects statuses as a list: write expect; any 2xx or 3xx passes until then")
 	default:
 		h.weaker(l.at, "a check expects a status: a server that does not answer so, such as a replica, gets requests")
 	}
