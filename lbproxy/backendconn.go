@@ -45,6 +45,7 @@ type backendConn struct {
 	pool     *connPool
 	reused   bool
 	lost     atomic.Bool // the backend went down
+	had      atomic.Bool // it had the whole request when it was lost
 	answered atomic.Bool // a byte of the response to the current request has come
 	idle     time.Time   // since when it is in the pool
 	raw      syscall.RawConn
@@ -257,6 +258,13 @@ func (p *connPool) expire(before time.Time) {
 	}
 }
 
+// delivered reports whether the backend's kernel has acknowledged all that was sent.
+func (c *backendConn) delivered() bool {
+	info, ok := tcpInfo(c.socket)
+	acked := info.Bytes_acked - min(info.Bytes_acked, 1) // the kernel counts the SYN
+	return c.had.Load() || ok && info.Notsent_bytes == 0 && acked >= info.Bytes_sent-info.Bytes_retrans
+}
+
 // A loss is what a backend in HTTP mode loses when it fails, each with what comes before.
 type loss int
 
@@ -286,6 +294,7 @@ func (p *connPool) lose(what loss) {
 		abort(c)
 	}
 	for _, c := range gone {
+		c.had.Store(c.delivered())
 		c.lost.Store(true)
 		c.close()
 	}

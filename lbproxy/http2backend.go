@@ -116,6 +116,9 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 			return nil, x.uploadError(*cause)
 		}
 		lost := x.stream.lost.Swap(false)
+		if lost {
+			x.had++
+		}
 		var refused *connectError
 		switch {
 		case ctx.Err() != nil:

@@ -55,6 +55,7 @@ type exchange struct {
 	out      []byte
 	upload   *upload
 	stream   *http2Upload // instead of upload, to an HTTP/2 backend
+	had      int          // backends that had the whole request, and failed
 	begun    bool         // the final response's head was given to the client
 	closing  bool         // the client's connection ends after the response
 	status   int
@@ -71,7 +72,7 @@ var (
 
 // run proxies one request, whose head and body are set. It reports whether the client's connection may carry another.
 func (x *exchange) run() (again bool) {
-	x.resp.Status, x.status, x.begun, x.upload, x.conn, x.stickyTo = 0, 0, false, nil, nil, nil
+	x.resp.Status, x.status, x.had, x.begun, x.upload, x.conn, x.stickyTo = 0, 0, 0, false, nil, nil, nil
 	defer x.release()
 	if x.frontend.speaksHTTP2() {
 		return x.runHTTP2()
@@ -102,7 +103,7 @@ func (x *exchange) release() {
 }
 
 // roundTrip sends the request to a backend and reads the head of the response. A backend that cannot be connected to is
-// skipped; so is a connection that ends before the response begins, if the request may be repeated.
+// skipped; so is a connection that is lost before the response begins, if the request may be repeated.
 func (x *exchange) roundTrip() error {
 	var fresh *backend
 	for {
@@ -117,11 +118,15 @@ func (x *exchange) roundTrip() error {
 			return nil
 		}
 		lost := c.lost.Load()
+		closed := !lost && c.closed.Load() // by us: the client is gone, or bootlab ends
+		if c.delivered() {
+			x.had++
+		}
 		c.close()
 		switch {
 		case lost && x.onlyDown():
 			return errServerTimeout // nor would the same backend answer now
-		case !lost && !c.reused, c.answered.Load(), errors.Is(err, errServerTimeout), !x.repeatable():
+		case closed, c.answered.Load(), errors.Is(err, errServerTimeout), !x.repeatable():
 			return err
 		}
 		x.frontend.state.metrics.retries.Inc()
@@ -137,9 +142,9 @@ func (x *exchange) roundTrip() error {
 }
 
 // repeatable reports whether a request that got no byte of a response may be sent again (RFC 9110 section 9.2.2), where its
-// backend went down or was closing its connection: its method is idempotent and it has no body.
+// connection was lost: its method is idempotent and it has no body. What one backend had goes to one other: it may be why both failed.
 func (x *exchange) repeatable() bool {
-	return idempotent(x.req.Method) && x.reqFraming == h1.NoBody && x.log.retries < 3
+	return idempotent(x.req.Method) && x.reqFraming == h1.NoBody && x.log.retries < 3 && x.had <= 1
 }
 
 // onlyDown reports whether a request whose backend went down has no other: connections of it are to be closed.

@@ -29,8 +29,11 @@ import (
 // of what others waited. The ejection ends with a byte from the backend; a passed check or an accepted connection shows
 // nothing. As with every ejection, the backend is still used while no other is left.
 //
-// A machine that is cut off acknowledges nothing. It is ejected, until a check passes, if a connection's bytes are not acknowledged for as
-// long, and the probe cannot connect.
+// Silence alone is no loss: a program that is busy with what it has got looks the same. So such an ejection cuts no connection and repeats no
+// request.
+//
+// A machine that is cut off acknowledges nothing. It is ejected, until a check passes, if a connection's bytes are sent again and not
+// acknowledged for as long, and the probe cannot connect. What it has got is lost, and ended or sent to another backend.
 const (
 	silenceTick = 200 * time.Millisecond
 	probeLimit  = time.Second     // for the answer to a probe
@@ -160,9 +163,6 @@ func (w *answerWatch) responded(b *backend, ses *session, now time.Time) {
 // lookAt learns whether a backend answers probes, looks at its requests in HTTP mode, and whether it answers again.
 func (w *answerWatch) lookAt(ctx context.Context, f *frontend, b *backend, waiting map[*backendState]*silentBackend, now time.Time) {
 	state, probed := b.state, b.health.key.check.Kind != lab.CheckNone && !b.hasClientPort()
-	if f.Mode == lab.ModeHTTP && state.stalled.Load() {
-		f.leave(b)
-	}
 	switch {
 	case state.stalled.Load() && state.probes(b):
 		w.probe(ctx, f, b, now, func(answered bool, _ error) {
@@ -217,7 +217,7 @@ func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Tim
 		case err == nil && probes && w.silent(m, lasts):
 			w.ejectStalled(m)
 		case err != nil && isSilence(err) && w.unacknowledged(m, lasts):
-			w.s.eject(b, fmt.Sprintf("acknowledges nothing: %d clients wait", len(m.conns)))
+			w.s.eject(b, "acknowledges nothing: "+m.waits())
 			w.leave(m)
 		}
 	})
@@ -257,7 +257,7 @@ func (w *answerWatch) silent(m *silentBackend, lasts time.Duration) bool {
 func (w *answerWatch) unacknowledged(m *silentBackend, lasts time.Duration) bool {
 	lost := slices.ContainsFunc(m.conns, func(c net.Conn) bool {
 		info, ok := tcpInfo(c)
-		return ok && info.Unacked > 0
+		return ok && info.Unacked > 0 && info.Retransmits > 0
 	})
 	return lost && !slices.ContainsFunc(w.s.connsTo(m.backend.state), func(c net.Conn) bool {
 		info, ok := tcpInfo(c)
@@ -279,14 +279,20 @@ func (s *Server) connsTo(state *backendState) []net.Conn {
 // ejectStalled takes out a backend that does not answer.
 func (w *answerWatch) ejectStalled(m *silentBackend) {
 	s, state := w.s, m.backend.state
-	reason := fmt.Sprintf("accepts connections and answers none: %d clients wait", len(m.conns))
 	state.stalled.Store(true)
-	state.eject(reason, s.deps.Now())
+	state.eject("accepts connections and answers none: "+m.waits(), s.deps.Now())
 	s.report(func(b *backend) bool { return b.state == state }, 0)
-	w.leave(m)
 }
 
-// leave ends what waits for a backend that was ejected, where it is to be ended.
+// waits says how many clients wait for the backend.
+func (m *silentBackend) waits() string {
+	if len(m.conns) == 1 {
+		return "1 client waits"
+	}
+	return fmt.Sprintf("%d clients wait", len(m.conns))
+}
+
+// leave ends what waits for a backend that is cut off: with on_down: keep only requests that may be repeated, while another backend is up.
 func (w *answerWatch) leave(m *silentBackend) {
 	if m.frontend.OnDown == lab.OnDownClose {
 		m.backend.state.pool.lose(loseAll)
@@ -295,13 +301,8 @@ func (w *answerWatch) leave(m *silentBackend) {
 		}
 		return
 	}
-	m.frontend.leave(m.backend)
-}
-
-// leave lets requests that may be repeated leave a backend while another is up.
-func (f *frontend) leave(b *backend) {
-	if f.hasUsable(noAddr.Addr()) {
-		b.state.pool.lose(loseRepeatable)
+	if m.frontend.hasUsable(noAddr.Addr()) {
+		m.backend.state.pool.lose(loseRepeatable)
 	}
 }
 

@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // TestStopped stops the server program of one of three machines, whose kernel goes on to accept connections. The machine
@@ -253,8 +256,8 @@ func TestStoppedWithoutProbes(t *testing.T) {
 	}
 }
 
-// TestStoppedSoleBackend: with on_down: close, a request that waits for the only backend, which is found to answer nothing, is not sent to it
-// again: its client gets 504 at once. In HTTP/1 and in HTTP/2 to the backend.
+// TestStoppedSoleBackend: a request that waits for the only backend, which is found to answer nothing, gets its answer once the backend runs
+// again, also with on_down: close. In HTTP/1 and in HTTP/2 to the backend.
 func TestStoppedSoleBackend(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []lab.BackendProtocol{lab.BackendHTTP1, lab.BackendH2C} {
@@ -262,7 +265,7 @@ func TestStoppedSoleBackend(t *testing.T) {
 			t.Parallel()
 			only := serveStoppable(t, "ok")
 			b := with(httpBalancer("web", addr(t), only.at()), func(b *lab.Balancer) {
-				b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Timeout: time.Second}
+				b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Timeout: time.Minute}
 				b.OnDown, b.Protocol, b.Timeouts.Server = lab.OnDownClose, protocol, time.Hour
 			})
 			r := newTestServer(t, Config{}, b)
@@ -270,22 +273,22 @@ func TestStoppedSoleBackend(t *testing.T) {
 				return strings.HasSuffix(say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "ok") && r.answerProbes()
 			})
 			only.stopped.Store(true)
-			if got := say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 504 ") {
-				t.Errorf("the request that waited got %q", got)
-			}
-			if downs := r.recorder.of(event.BackendDown); len(downs) != 1 || !strings.Contains(downs[0].Err, "answers none") {
+			answer := make(chan string, 1)
+			go func() { answer <- ask(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") }()
+			netns.WaitFor(t, "the backend is down", func() bool { return len(r.recorder.of(event.BackendDown)) > 0 })
+			if downs := r.recorder.of(event.BackendDown); !strings.Contains(downs[0].Err, "answers none: 1 client waits") {
 				t.Errorf("events %+v", downs)
 			}
 			only.stopped.Store(false)
-			netns.WaitFor(t, "it serves again", func() bool {
-				return strings.HasSuffix(say(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "ok")
-			})
+			if got := <-answer; !strings.HasSuffix(got, "ok") {
+				t.Errorf("the request that waited got %q", got)
+			}
 		})
 	}
 }
 
-// TestOutlivesStopped: requests that wait for a backend which is found to answer nothing go to the other one, if they may be repeated. In
-// HTTP/1 and in HTTP/2 to the backends. An upload waits on.
+// TestOutlivesStopped: when a backend is found to answer nothing, later requests go to the other one, and those that wait for it wait on. In
+// HTTP/1 and in HTTP/2 to the backends.
 func TestOutlivesStopped(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []lab.BackendProtocol{lab.BackendHTTP1, lab.BackendH2C} {
@@ -303,23 +306,95 @@ func TestOutlivesStopped(t *testing.T) {
 				return r.answerProbes()
 			})
 			first.stopped.Store(true)
-			uploads := make(chan string, 2)
-			for range 2 {
-				go func() {
-					uploads <- ask(t, b.Listen, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1")
-				}()
+			early := make(chan string, 4)
+			for _, request := range []string{get, get, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1"} {
+				go func() { early <- ask(t, b.Listen, request) }()
 			}
+			netns.WaitFor(t, "the stopped backend is down", func() bool {
+				return len(r.recorder.of(event.BackendDown)) > 0
+			})
 			for range 4 {
 				if got := ask(t, b.Listen, get); !strings.HasSuffix(got, "second") {
 					t.Errorf("a request got %q", got)
 				}
 			}
 			first.stopped.Store(false)
-			if got := <-uploads + <-uploads; strings.Count(got, " 200 ") != 2 {
-				t.Errorf("uploads got %q", got)
+			for range 3 {
+				if got := <-early; !strings.Contains(got, " 200 ") {
+					t.Errorf("an early request got %q", got)
+				}
+			}
+			if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("web")); got != 0 {
+				t.Errorf("%v requests were repeated", got)
 			}
 		})
 	}
+}
+
+// TestBusyBackends: backends that do one thing at a time, and take long for it, get each request once, and no connection to them is cut. They
+// answer no probe meanwhile, as one that is stopped.
+func TestBusyBackends(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			var slow atomic.Int64
+			first, second := serveSerially(t, &slow), serveSerially(t, &slow)
+			b := with(balancer("web", addr(t), first, second), func(b *lab.Balancer) {
+				b.Mode, b.Check.Kind, b.OnDown = mode, lab.CheckTCP, lab.OnDownClose
+			})
+			r := newTestServer(t, Config{}, b)
+			netns.WaitFor(t, "both backends are known to answer probes", func() bool {
+				_ = ask(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+				return r.answerProbes()
+			})
+			var tasks sync.WaitGroup
+			for range 2 {
+				tasks.Go(func() {
+					if got := ask(t, b.Listen, "GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "done") {
+						t.Errorf("got %q", got)
+					}
+				})
+			}
+			tasks.Wait()
+			if got := slow.Load(); got != 2 {
+				t.Errorf("the backends got %d requests, want 2", got)
+			}
+		})
+	}
+}
+
+// serveSerially answers one request at a time, those for /slow, which it counts, after four seconds.
+func serveSerially(t *testing.T, slow *atomic.Int64) netip.AddrPort {
+	t.Helper()
+	at := addr(t)
+	l, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, end := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+				if r.URL.Path == "/slow" {
+					slow.Add(1)
+					select {
+					case <-time.After(4 * time.Second):
+					case <-end:
+					}
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\ndone")
+			}
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { close(end); _ = l.Close(); <-done })
+	return at
 }
 
 // TestStoppedLater: a backend that is stopped when its connections have got responses before is noticed by what they send next, and by none
