@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // errQueueFull and errQueueTimeout say why a client got no backend although some are up: all have max_connections.
@@ -155,10 +153,10 @@ func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr, gon
 	return b, err
 }
 
-// awaitsReturn reports whether a request waits although no backend is up: one went down within timeouts.queue. Machines that fail and return
-// in turn are all down for a moment, because checks are late.
+// awaitsReturn reports whether a client waits although no backend is up: one went down within timeouts.queue. Machines that fail and return
+// in turn are all down for a moment, because checks are late; so is one that restarts.
 func (f *frontend) awaitsReturn(client netip.Addr, now time.Time) bool {
-	return f.Mode == lab.ModeHTTP && slices.ContainsFunc(f.backends, func(b backend) bool {
+	return slices.ContainsFunc(f.backends, func(b backend) bool {
 		return !b.state.drained.Load() && !b.excludes(client) && b.wentDown(now.Add(-f.Timeouts.Queue))
 	})
 }

@@ -2,6 +2,7 @@ package lbproxy
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -473,6 +474,36 @@ func TestAwaitsReturn(t *testing.T) {
 				t.Errorf("queue %s: %q, want %s", test.queue, got, test.want)
 			}
 		})
+	}
+}
+
+// TestClientsAwaitRestart: clients of mode tcp wait while the only backend is down for a moment, as one that restarts. They are reset at once
+// if it never was up.
+func TestClientsAwaitRestart(t *testing.T) {
+	t.Parallel()
+	back := addr(t)
+	stop := serveTCPAt(t, back, nameServer("first"))
+	check := lab.Check{Kind: lab.CheckTCP, Interval: 50 * time.Millisecond, Rise: 1, Fall: 1}
+	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Check, b.Queue = check, 100 })
+	never := with(balancer("never", addr(t), addr(t)), func(b *lab.Balancer) { b.Check, b.Queue = check, 100 })
+	r := newTestServer(t, Config{}, b, never)
+	r.waitCondition(t, back, Up)
+	r.waitCondition(t, never.Backends[0].Addr, Down)
+	stop()
+	r.waitCondition(t, back, Down)
+	var clients []*net.TCPConn
+	for range 20 {
+		clients = append(clients, dial(t, b.Listen))
+	}
+	netns.WaitFor(t, "20 clients wait", func() bool { return r.Status()[0].Queued == 20 })
+	serveTCPAt(t, back, nameServer("second"))
+	for _, c := range clients {
+		if got := readLine(t, c); got != "second" {
+			t.Errorf("a client that waited got %q", got)
+		}
+	}
+	if got, err := readAll(never.Listen); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a client of a backend that never was up got %q, %v, want a reset", got, err)
 	}
 }
 
