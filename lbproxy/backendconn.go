@@ -319,6 +319,29 @@ func (p *connPool) waiting(silence time.Duration) (out []net.Conn) {
 	return append(out, p.stalledHTTP2(silence)...)
 }
 
+// waitedFor returns how many requests have waited that long for a byte of a response. It looks at a few only.
+func (p *connPool) waitedFor(d time.Duration) (n int) {
+	p.mu.Lock()
+	var conns []net.Conn
+	for c := range p.live {
+		if len(conns) < waitingSample && !c.answered.Load() {
+			conns = append(conns, c.socket)
+		}
+	}
+	for _, since := range p.streams {
+		if time.Since(since) >= d {
+			n++
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range conns {
+		if info, ok := tcpInfo(c); ok && info.Bytes_acked > 1 && idleFor(&info) >= d {
+			n++
+		}
+	}
+	return n
+}
+
 // used reports whether the pool ever had a connection.
 func (p *connPool) used() bool {
 	p.mu.Lock()

@@ -77,7 +77,7 @@ func compile(_ testing.TB, bs ...*lab.Balancer) *Table {
 
 func withDefaults(c lab.Check) lab.Check {
 	return lab.Check{
-		Kind: cmp.Or(c.Kind, lab.CheckTCP), Name: c.Name, Path: cmp.Or(c.Path, "/"), Port: c.Port, Expect: c.Expect, Host: c.Host, SNI: c.SNI, CAFile: c.CAFile,
+		Kind: cmp.Or(c.Kind, lab.CheckTCP), Name: c.Name, Path: cmp.Or(c.Path, "/"), Port: c.Port, Silence: c.Silence, Expect: c.Expect, Host: c.Host, SNI: c.SNI, CAFile: c.CAFile,
 		FastInterval: c.FastInterval, Interval: cmp.Or(c.Interval, 5*time.Second), Timeout: cmp.Or(c.Timeout, time.Minute), Rise: cmp.Or(c.Rise, 2), Fall: cmp.Or(c.Fall, 3),
 	}
 }

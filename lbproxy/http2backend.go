@@ -106,6 +106,7 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 		if failure == nil {
 			x.stream.answered.Store(true)
 			x.log.answered = time.Now()
+			x.responded()
 			return resp, nil
 		}
 		if x.stream.late.Load() {

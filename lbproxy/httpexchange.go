@@ -235,7 +235,17 @@ func (x *exchange) try() error {
 	}
 	c.deadline.clear()
 	x.log.answered = time.Now()
+	x.responded()
 	return nil
+}
+
+// responded notes that the backend has answered the request.
+func (x *exchange) responded() {
+	state := x.backend.state
+	state.responded(x.log.answered.Sub(x.log.connected))
+	if state.stalled.Load() {
+		x.proxy.s.reinstate(x.backend.health, state)
+	}
 }
 
 // backendError returns why the backend's connection failed: what the client did wrong comes first, because it closes it.

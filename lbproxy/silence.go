@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,9 @@ import (
 //     That alone is normal (a log server, an upload): such a connection is a sign once for what it sends.
 //   - A probe gets no answer: a connection that is closed for sending at once. A program that runs closes its side, or greets.
 //
-// A backend that is not known to answer probes, or has no checks, needs three connections that wait for their first response for a multiple
-// of what others waited. The ejection ends with a byte from the backend; a passed check or an accepted connection shows
+// A backend that is not known to answer probes, or has no checks, and one in HTTP mode whatever it answers, hangs once three clients have
+// waited for their first response for a multiple of what others waited, and some backend of the balancer has answered one: its protocol is
+// none without answers. The ejection ends with a byte from the backend; a passed check or an accepted connection shows
 // nothing. As with every ejection, the backend is still used while no other is left.
 //
 // Silence alone is no loss: a program that is busy with what it has got looks the same. So such an ejection cuts no connection and repeats no
@@ -54,8 +56,24 @@ type silence struct {
 	learn    time.Time     // the next probe that finds out whether probes are answered; of the watcher only, as the rest
 	pause    time.Duration // before the one after it
 	decided  time.Time     // the last decision
-	answered bool          // a connection got a response
-	slowest  time.Duration // that a first response took
+	hung     atomic.Bool   // it is ejected for what clients waited, not for a probe
+	answered atomic.Bool   // a connection got a response
+	slowest  atomic.Int64  // nanoseconds that a first response took
+}
+
+// responded notes a first response.
+func (l *silence) responded(took time.Duration) {
+	if !l.answered.Load() {
+		l.answered.Store(true)
+	}
+	for old := l.slowest.Load(); int64(took) > old && !l.slowest.CompareAndSwap(old, int64(took)); old = l.slowest.Load() {
+	}
+}
+
+// silenceOf returns how long a backend may leave a client without a response before it is looked at; false: for any time.
+func (s *Server) silenceOf(b *backend) (time.Duration, bool) {
+	set := b.health.key.check.Silence
+	return cmp.Or(set, s.cfg.Silence), set >= 0
 }
 
 // An answerWatch looks for backends that do not answer.
@@ -108,8 +126,9 @@ func (w *answerWatch) tick(ctx context.Context, now time.Time) {
 // look adds a session that has waited too long to those of its backend. It returns false if the session needs no more looks.
 func (w *answerWatch) look(ses *session, waiting map[*backendState]*silentBackend, now time.Time) (waits bool) {
 	r, state, turn := ses.relay, ses.to, ses.turn.Load()
+	patience, on := w.s.silenceOf(r.backend)
 	if turn >= 2 && !ses.answered {
-		w.responded(r.backend, ses, now)
+		w.responded(ses, now)
 	}
 	switch {
 	case r.left.Load() == 0:
@@ -123,7 +142,7 @@ func (w *answerWatch) look(ses *session, waiting map[*backendState]*silentBacken
 	case turn != ses.asking:
 		ses.asking, ses.asked = turn, now
 		return true
-	case now.Sub(ses.asked) < w.s.cfg.Silence:
+	case !on, now.Sub(ses.asked) < patience:
 		return true
 	}
 	m := waiting[state]
@@ -153,41 +172,45 @@ func (ses *session) undecided(now time.Time) bool {
 }
 
 // responded notes a first response.
-func (w *answerWatch) responded(b *backend, ses *session, now time.Time) {
-	b.state.answered, ses.answered = true, true
+func (w *answerWatch) responded(ses *session, now time.Time) {
+	ses.answered = true
+	took := time.Duration(0)
 	if !ses.asked.IsZero() {
-		b.state.slowest = max(b.state.slowest, now.Sub(ses.asked))
+		took = now.Sub(ses.asked)
 	}
+	ses.to.responded(took)
 }
 
 // lookAt learns whether a backend answers probes, looks at its requests in HTTP mode, and whether it answers again.
 func (w *answerWatch) lookAt(ctx context.Context, f *frontend, b *backend, waiting map[*backendState]*silentBackend, now time.Time) {
-	state, probed := b.state, b.health.key.check.Kind != lab.CheckNone && !b.hasClientPort()
+	patience, on := w.s.silenceOf(b)
+	state, probed := b.state, on && b.health.key.check.Kind != lab.CheckNone && !b.hasClientPort()
+	if f.Mode == lab.ModeHTTP && on {
+		if conns := state.pool.waiting(patience); len(conns) > 0 {
+			waiting[state] = &silentBackend{frontend: f, backend: b, conns: conns, longest: patience, undecided: true}
+		}
+	}
 	switch {
-	case state.stalled.Load() && state.probes(b):
+	case state.stalled.Load() && state.probes(b) && !state.hung.Load():
 		w.probe(ctx, f, b, now, func(answered bool, _ error) {
 			if answered && state.mayReturn(w.s.deps.Now()) {
 				w.s.reinstate(b.health, state)
 			}
 		})
 	case state.stalled.Load():
-		if state.ejectedFor(w.s.deps.Now()) >= w.s.cfg.Ejection {
+		if state.ejectedFor(w.s.deps.Now()) >= w.s.cfg.Ejection && !w.hangs(waiting[state], now) {
 			w.s.reinstate(b.health, state)
 		}
 	case probed && !state.answers.Load() && state.used(f) && b.health.isUp() && !now.Before(state.learn):
 		state.pause = min(max(2*state.pause, probeGap), learnPause)
 		state.learn = now.Add(state.pause)
 		w.probe(ctx, f, b, now, func(bool, error) {})
-	case f.Mode == lab.ModeHTTP && state.probes(b):
-		if conns := state.pool.waiting(w.s.cfg.Silence); len(conns) > 0 {
-			waiting[state] = &silentBackend{frontend: f, backend: b, conns: conns, longest: w.s.cfg.Silence, undecided: true}
-		}
 	}
 }
 
 // used reports whether the backend has answered a connection, in HTTP mode whether it had one.
 func (s *backendState) used(f *frontend) bool {
-	return s.answered || f.Mode == lab.ModeHTTP && s.pool.used()
+	return s.answered.Load() || f.Mode == lab.ModeHTTP && s.pool.used()
 }
 
 // probes reports whether the backend is known to answer probes.
@@ -202,19 +225,22 @@ func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Tim
 	if !m.undecided || !b.usable() {
 		return
 	}
+	if w.hangs(m, now) {
+		state.hung.Store(true)
+		w.ejectStalled(m)
+		return
+	}
 	probes := state.probes(b)
-	if !probes && (b.health.key.check.Kind == lab.CheckNone || !w.unacknowledged(m, w.s.cfg.Silence)) {
-		limit := max(silentFor, silentFactor*state.slowest)
-		if state.answered && len(m.waitedFor(limit, now)) >= silentConnections && w.silent(m, limit) {
-			w.ejectStalled(m)
-		}
+	patience, _ := w.s.silenceOf(b)
+	if !probes && (b.health.key.check.Kind == lab.CheckNone || !w.unacknowledged(m, patience)) {
 		return
 	}
 	started := w.probe(ctx, m.frontend, b, now, func(answered bool, err error) {
-		lasts := w.s.cfg.Silence + probeLimit/2
+		lasts := patience + probeLimit/2
 		switch {
 		case answered || !b.usable():
 		case err == nil && probes && w.silent(m, lasts):
+			state.hung.Store(false)
 			w.ejectStalled(m)
 		case err != nil && isSilence(err) && w.unacknowledged(m, lasts):
 			w.s.eject(b, "acknowledges nothing: "+m.waits())
@@ -228,14 +254,29 @@ func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Tim
 	}
 }
 
-// waitedFor returns the sessions that have waited that long for their first response.
-func (m *silentBackend) waitedFor(d time.Duration, now time.Time) (all []*session) {
+// hangs reports whether several clients have waited for a first response for a multiple of what others did. A backend of TCP mode that
+// answers probes may be one that never answers clients, as a log server.
+func (w *answerWatch) hangs(m *silentBackend, now time.Time) bool {
+	if m == nil || m.frontend.Mode == lab.ModeTCP && m.backend.state.probes(m.backend) {
+		return false
+	}
+	answered, limit := false, silentFor
+	for i := range m.frontend.backends {
+		state := m.frontend.backends[i].state
+		answered = answered || state.answered.Load()
+		limit = max(limit, silentFactor*time.Duration(state.slowest.Load()))
+	}
+	return answered && m.waitedFor(limit, now) >= silentConnections && w.silent(m, limit)
+}
+
+// waitedFor returns how many clients have waited that long for their first response.
+func (m *silentBackend) waitedFor(d time.Duration, now time.Time) (n int) {
 	for _, ses := range m.sessions {
 		if !ses.answered && now.Sub(ses.asked) >= d {
-			all = append(all, ses)
+			n++
 		}
 	}
-	return all
+	return n + m.backend.state.pool.waitedFor(d)
 }
 
 // silent reports whether the backend's kernel has acknowledged a request, and no connection of the balancer has got a byte

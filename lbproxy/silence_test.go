@@ -257,6 +257,64 @@ func TestStoppedWithoutProbes(t *testing.T) {
 	}
 }
 
+// TestNeverAnswers has a backend that never answers anybody, beside one that does, whether it is checked or not. New clients get the other
+// one, once several wait.
+func TestNeverAnswers(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
+		for _, kind := range []lab.CheckKind{lab.CheckTCP, lab.CheckNone} {
+			t.Run(string(mode)+"/"+string(kind), func(t *testing.T) {
+				t.Parallel()
+				quit := make(chan struct{})
+				hung := serveTCP(t, func(c net.Conn) {
+					if mode == lab.ModeHTTP { // it answers probes
+						_, _ = io.Copy(io.Discard, c)
+						return
+					}
+					<-quit
+				})
+				t.Cleanup(func() { close(quit) })
+				good := serveHTTP(t, respond("good"))
+				b := with(balancer("b", addr(t), hung, good), func(b *lab.Balancer) { b.Mode, b.Check.Kind, b.Timeouts.Server = mode, kind, time.Hour })
+				r := newTestServer(t, Config{}, b)
+				for range 12 {
+					_, _ = io.WriteString(dial(t, b.Listen), "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				}
+				netns.WaitFor(t, "the backend is ejected", func() bool { return len(r.recorder.of(event.BackendDown)) > 0 })
+				if down := r.recorder.of(event.BackendDown)[0]; down.Addr != hung.Addr() || !strings.Contains(down.Err, "answers none") {
+					t.Errorf("ejected %+v, want %s", down, hung)
+				}
+				for range 8 {
+					if got := ask(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "good") {
+						t.Errorf("a new client got %q", got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestSilenceOff: with check.silence off, no backend is ejected for its silence.
+func TestSilenceOff(t *testing.T) {
+	t.Parallel()
+	only := serveStoppable(t, "ok")
+	b := with(httpBalancer("web", addr(t), only.at()), func(b *lab.Balancer) {
+		b.Check = lab.Check{Kind: lab.CheckTCP, Silence: lab.SilenceOff}
+		b.Timeouts.Server = time.Hour
+	})
+	r := newTestServer(t, Config{}, b)
+	const get = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	_ = ask(t, b.Listen, get)
+	only.stopped.Store(true)
+	answer := make(chan string, 1)
+	go func() { answer <- ask(t, b.Listen, get) }()
+	time.Sleep(4 * time.Second) // something must not happen
+	only.stopped.Store(false)
+	if got := <-answer; !strings.HasSuffix(got, "ok") || len(r.recorder.of(event.BackendDown)) > 0 || r.answerProbes() {
+		t.Errorf("got %q, events %+v, probed: %v", got, r.recorder.of(event.BackendDown), r.answerProbes())
+	}
+}
+
 // TestStoppedSoleBackend: a request that waits for the only backend, which is found to answer nothing, gets its answer once the backend runs
 // again, also with on_down: close. In HTTP/1 and in HTTP/2 to the backend.
 func TestStoppedSoleBackend(t *testing.T) {

@@ -168,9 +168,14 @@ type Check struct {
 	Interval     time.Duration
 	FastInterval time.Duration // while the condition may be about to change; 0: Interval
 	Timeout      time.Duration
-	Rise         int // successes in a row that make a backend healthy
-	Fall         int // failures in a row that make it unhealthy
+	// Silence is how long a client may wait for a first response before its backend is looked at; 0: the balancer's default; SilenceOff: any time.
+	Silence time.Duration
+	Rise    int // successes in a row that make a backend healthy
+	Fall    int // failures in a row that make it unhealthy
 }
+
+// SilenceOff lets a backend be silent for any time.
+const SilenceOff = time.Duration(-1)
 
 // Timeouts are a balancer's.
 type Timeouts struct {

@@ -22,6 +22,7 @@ func (r *resolver) check(raw *rawCheck, mode lab.BalanceMode, key string) lab.Ch
 		Host:   string(raw.Host.V), SNI: strings.TrimSuffix(string(raw.SNI.V), "."), CAFile: r.optionalPath(raw.CAFile),
 		Interval: time.Duration(raw.Interval.or(span(checkInterval))), Timeout: time.Duration(raw.Timeout.or(span(checkTimeout))),
 		FastInterval: time.Duration(raw.Fast.or(span(checkFast))),
+		Silence:      time.Duration(raw.Silence.V),
 		Rise:         int(raw.Rise.or(checkRise)), Fall: int(raw.Fall.or(checkFall)),
 	}
 	if !raw.Fast.set() {

@@ -57,5 +57,6 @@ func connectionKeys(raw *rawBalancer) []modeKey {
 		{"match.sni", raw.Match.SNI.set(), raw.Match.SNI.spot}, {"queue", raw.Queue.ok(), raw.Queue.spot},
 		{"timeouts.connect", t.Connect.ok(), t.Connect.spot}, {"timeouts.queue", t.Queue.ok(), t.Queue.spot},
 		{"on_down", raw.OnDown.ok(), raw.OnDown.spot}, {"log", raw.Log.ok(), raw.Log.spot},
+		{"check.silence", raw.Check.Silence.ok(), raw.Check.Silence.spot},
 	}
 }

@@ -311,6 +311,7 @@ type rawCheck struct {
 	Interval scalar[span]          `yaml:"interval" def:"5s" doc:"Time between two checks."`
 	Fast     scalar[span]          `yaml:"fast_interval" def:"1s, if interval is longer" doc:"Time between two checks while the last results contradict the backend's state, or after connections to it failed."`
 	Timeout  scalar[span]          `yaml:"timeout" def:"3s" doc:"Time that one check may take."`
+	Silence  scalar[patience]      `yaml:"silence" def:"750ms" doc:"Time that a client may wait for an answer before its backend is probed, and gets no new ones if it does not answer that either (modes tcp and http); off: a backend may be silent for any time."`
 	Rise     scalar[count]         `yaml:"rise" def:"2" doc:"Successes in a row that make a backend healthy."`
 	Fall     scalar[count]         `yaml:"fall" def:"3" doc:"Failures in a row that make a backend unhealthy."`
 }
@@ -324,7 +325,7 @@ type rawMatch struct {
 type rawTimeouts struct {
 	Connect scalar[span] `yaml:"connect" def:"5s" doc:"Time to reach a backend."`
 	Idle    scalar[span] `yaml:"idle" def:"4h; 30s in mode udp" doc:"A connection is closed, a session of mode udp forgotten, after this time without a byte in either direction. The default is long, for logs and watches."`
-	Queue   scalar[span] `yaml:"queue" def:"that of connect" doc:"Time that a client may wait while every backend has its max_connections."`
+	Queue   scalar[span] `yaml:"queue" def:"that of connect" doc:"Time that a client may wait while every backend has its max_connections, or after the last has gone down."`
 	Server  scalar[span] `yaml:"server" def:"60s" doc:"Time that a backend may take to begin its answer (mode http)."`
 	Request scalar[span] `yaml:"request" def:"10s" doc:"Time for a request's first line and header fields (mode http)."`
 	Body    scalar[span] `yaml:"body" def:"60s" doc:"Time that a client may be silent within a request's body (mode http)."`

@@ -291,6 +291,24 @@ func (limit) spec() spec {
 	return what("duration of 1m or more, such as 2h, or never", `^(never|[0-9.hms]+)$`)
 }
 
+// A patience is a duration, or off, which is lab.SilenceOff.
+type patience time.Duration
+
+func (v *patience) parse(s string) error {
+	var d span
+	if s == "off" {
+		*v = patience(lab.SilenceOff)
+		return nil
+	}
+	if err := d.parse(s); err != nil {
+		return fmt.Errorf("%q is no time for an answer: want a duration such as 2s, or off", s)
+	}
+	*v = patience(d)
+	return nil
+}
+
+func (patience) spec() spec { return what("duration such as 2s, or off", `^(off|[0-9.hmsuµn]+)$`) }
+
 // A hardware is the MAC address of a NIC.
 type hardware struct{ lab.MAC }
 
