@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -212,8 +213,12 @@ func (s *Server) mayAdd(m RuntimeBackend) error {
 		return fmt.Errorf("%w: want the address and port of a server", ErrBackend)
 	case f.Listen.Has(m.Addr):
 		return fmt.Errorf("%w: the balancer itself listens there", ErrBackend)
-	case len(s.ring(f.Frontend, m.Addr)) > 0:
-		return fmt.Errorf("%w: it leads back to the balancer itself, through %s", ErrBackend, strings.Join(s.ring(f.Frontend, m.Addr), ", "))
+	}
+	switch ring := s.ring(f.Frontend, m.Addr); {
+	case len(ring) == 1:
+		return fmt.Errorf("%w: the balancer itself listens there, on every address of this machine", ErrBackend)
+	case len(ring) > 1:
+		return fmt.Errorf("%w: it leads back to the balancer itself, through %s", ErrBackend, strings.Join(ring[1:], ", "))
 	case m.Weight > lab.MaxWeight:
 		return fmt.Errorf("%d %w: want 1 to %d", m.Weight, ErrWeight, lab.MaxWeight)
 	case len(backends) == 0 && s.added(m.Balancer) >= maxAdded:
@@ -222,8 +227,8 @@ func (s *Server) mayAdd(m RuntimeBackend) error {
 	return nil
 }
 
-// ring returns the balancers through which a connection of f to an address would come to f again; none: it does not. Backends that were added
-// and addresses that were looked up count too.
+// ring returns the balancers through which a connection of f to an address would come to f again, f first; none: it does not. Backends that
+// were added and addresses that were looked up count too, and every address of this machine.
 func (s *Server) ring(f *Frontend, to netip.AddrPort) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,10 +240,21 @@ func (s *Server) ring(f *Frontend, to netip.AddrPort) (names []string) {
 			all[i].Backends = append(all[i].Backends[:len(all[i].Backends):len(all[i].Backends)], b.Addr)
 		}
 	}
-	for _, i := range lab.NewHops(all, f.own).Ring(f.index, to) {
+	for _, i := range lab.NewHops(all, append(interfaceAddrs(), f.own...)).Ring(f.index, to) {
 		names = append(names, t.frontends[i].Name)
 	}
-	return names[min(1, len(names)):]
+	return names
+}
+
+// interfaceAddrs returns the addresses of this machine.
+func interfaceAddrs() (own []netip.Addr) {
+	addrs, _ := net.InterfaceAddrs() // without them those of the lab count
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, p.Addr())
+		}
+	}
+	return own
 }
 
 // ofOneHost reports whether an address can be that of a server.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -217,5 +219,33 @@ func TestAddedAgain(t *testing.T) {
 	}
 	if err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "nothing", Addr: b}); err == nil || err.Error() != "there is no balancer nothing" {
 		t.Errorf("added to no balancer: %v", err)
+	}
+}
+
+// TestAddBackendOfThisMachine: a balancer that listens on every address of this machine gets none of them as a backend.
+func TestAddBackendOfThisMachine(t *testing.T) {
+	t.Parallel()
+	free := addr(t)
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := addrPort(l.Addr()).Port()
+	_ = l.Close()
+	b := balancer("web", netip.AddrPortFrom(netip.IPv4Unspecified(), port), free)
+	r := newTestServer(t, Config{}, b)
+	own := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.3.2.1")}
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		own = append(own, netip.MustParsePrefix(a.String()).Addr())
+	}
+	for _, a := range own {
+		if !a.Is4() {
+			continue
+		}
+		err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: netip.AddrPortFrom(a, port)})
+		if !errors.Is(err, ErrBackend) || !strings.Contains(err.Error(), "itself listens there") {
+			t.Errorf("add %s: %v, want a refusal with the reason", a, err)
+		}
 	}
 }
