@@ -22,8 +22,7 @@ type BalancerStatus struct {
 	Balance     lab.Algorithm
 	Connections int64 // open
 	Limit       int
-	Queued      int  // clients that wait for a backend with less than its limit
-	Checked     bool // its backends are
+	Queued      int // clients that wait for a backend with less than its limit
 	Backends    []BackendStatus
 }
 
@@ -48,6 +47,11 @@ type BackendStatus struct {
 	P50, P99    time.Duration // of the last 10 to 20 seconds, until connected, in HTTP mode until the head of the response; 0: none
 }
 
+// WithoutCheck reports whether nothing checks the backend, and its connections show no fault: it takes connections.
+func (m BackendStatus) WithoutCheck() bool {
+	return m.Condition == Unchecked && m.Check == lab.CheckNone && m.Addr.Addr().IsValid()
+}
+
 // Status returns every balancer of the active table, sorted by name, its backends in the order of the lab file.
 func (s *Server) Status() []BalancerStatus {
 	t := s.active.Load()
@@ -55,7 +59,7 @@ func (s *Server) Status() []BalancerStatus {
 	for i, f := range t.frontends {
 		out[i] = BalancerStatus{
 			Name: f.Name, Listen: f.Listen, Mode: f.Mode, Balance: f.Balance,
-			Connections: f.state.active.Load(), Limit: f.MaxConnections, Queued: int(f.state.queue.len.Load()), Checked: f.Check.Kind != lab.CheckNone, Backends: make([]BackendStatus, len(f.backends)),
+			Connections: f.state.active.Load(), Limit: f.MaxConnections, Queued: int(f.state.queue.len.Load()), Backends: make([]BackendStatus, len(f.backends)),
 		}
 		for j := range f.backends {
 			out[i].Backends[j] = f.backends[j].status()

@@ -319,6 +319,9 @@ func changedState(change api.BackendAction, b api.Backend) string {
 	if b.State == api.BackendUnknown && (change == api.BackendReady || change == api.BackendAdd) {
 		return "ready: it gets connections, and was not checked yet"
 	}
+	if b.State == api.BackendUnchecked && (change == api.BackendReady || change == api.BackendAdd) {
+		return "ready: it gets connections, and has no checks"
+	}
 	return string(b.State)
 }
 

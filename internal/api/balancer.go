@@ -47,7 +47,7 @@ func (b BalancerHealth) String() string {
 // Healthy counts the backends that take connections.
 func (b Balancer) Healthy() (n int) {
 	for _, m := range b.Backends {
-		if m.State == BackendUp {
+		if m.State == BackendUp || m.State == BackendUnchecked {
 			n++
 		}
 	}
@@ -90,6 +90,8 @@ const (
 	BackendDown     BackendState = "down"
 	BackendDraining BackendState = "draining" // drained by an admin; it may have no connections any more
 	BackendUnknown  BackendState = "unknown"  // not checked yet
+	// BackendUnchecked is a backend that nothing checks, and whose connections show no fault: it takes connections.
+	BackendUnchecked BackendState = "unchecked"
 )
 
 // StateText is the state for people: a backend that was drained is draining only while it has connections.

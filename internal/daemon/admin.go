@@ -292,6 +292,8 @@ func backend(m lbproxy.BackendStatus) api.Backend {
 		b.State = api.BackendUp
 	case m.Condition == lbproxy.Down:
 		b.State = api.BackendDown
+	case m.WithoutCheck():
+		b.State = api.BackendUnchecked
 	default:
 		b.State = api.BackendUnknown
 	}

@@ -124,7 +124,7 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 				h.Drained++
 			case !m.Addr.Addr().IsValid(): // it has no address yet
 				h.New++
-			case m.Condition == lbproxy.Up, m.Condition == lbproxy.Unchecked && !b.Checked: // nothing says that it does not work
+			case m.Condition == lbproxy.Up, m.WithoutCheck(): // nothing says that it does not work
 				h.Up++
 			case ever:
 				h.Down++

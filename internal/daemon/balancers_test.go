@@ -48,6 +48,9 @@ func TestBalancersAreMeasured(t *testing.T) {
 		}
 	}
 	want("up=1 down=0 new=1", "up=0 down=0 new=1", "degraded: 1 of 3 without a healthy backend (bootlab status says which)", "degraded: later: 0 of 1 healthy, none was yet")
+	if body := r.getBySocket("/api/v1/balancers"); !strings.Contains(body, `"state":"unchecked"`) || strings.Contains(body, `"unknown"`) {
+		t.Errorf("balancers, want a backend that is unchecked:\n%s", body)
+	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
