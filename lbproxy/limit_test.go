@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -146,4 +147,30 @@ func openFiles(t testing.TB) map[string]int {
 		}
 	}
 	return n
+}
+
+// TestEvictedConnectionsCount: connections that lose their place count until they are closed, as they have their descriptors as long: a burst
+// of one client opens no more than the limit and those that may wait.
+func TestEvictedConnectionsCount(t *testing.T) {
+	t.Parallel()
+	dial := func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	b := balancer("b", addr(t), addr(t))
+	r := newTestServerWith(t, Config{Connections: 8, Waiting: 4, Hedge: time.Second}, Deps{Dial: dial}, b)
+	var most int64
+	for range 100 {
+		c, err := net.Dial("tcp", listenOf(b).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		most = max(most, r.before.Load())
+	}
+	if most > 8+4 {
+		t.Errorf("%d connections were open, want at most the limit of 8, and 4 that wait", most)
+	}
 }

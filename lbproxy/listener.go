@@ -193,13 +193,29 @@ func (s *Server) admit(c *clientConn) (err error) {
 		c.evict()
 	}
 	if c.limit = s.limit.Add(c.src.Addr(), evict); c.limit != nil {
-		return nil
+		return s.awaitEvicted(c)
 	}
 	s.metrics.delayed.Inc()
 	s.logLimit.Do(func() {
 		s.log.Warn("connection limit reached: new connections wait until others end; LimitNOFILE of the service sets the limit",
 			"limit", s.cfg.Connections, keyAddr, c.socket.addr)
 	})
-	c.limit, err = s.limit.AddWait(c.socket.closed, c.src.Addr(), evict)
-	return err
+	if c.limit, err = s.limit.AddWait(c.socket.closed, c.src.Addr(), evict); err != nil {
+		return err
+	}
+	return s.awaitEvicted(c)
 }
+
+// awaitEvicted waits while connections that have lost their places still have their descriptors, beyond those that may wait for a backend.
+func (s *Server) awaitEvicted(c *clientConn) error {
+	for s.before.Load()+s.during.Load() >= int64(s.cfg.Connections+s.cfg.Waiting) {
+		if err := pause.For(c.socket.closed, evictedTick); err != nil {
+			c.limit.Remove()
+			return err
+		}
+	}
+	return nil
+}
+
+// evictedTick is how often awaitEvicted looks.
+const evictedTick = 2 * time.Millisecond

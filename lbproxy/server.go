@@ -168,7 +168,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m, panics: deps.Panics,
 		checkSlots:     make(chan struct{}, cfg.Checks),
-		pipes:          pipePool{most: min(max(cfg.Connections/32, 4), pipesMost)},
+		pipes:          pipePool{most: min(max(cfg.Connections/32, 1), pipesMost)},
 		waiting:        make(chan struct{}, cfg.Waiting),
 		changed:        make(chan struct{}, 1),
 		sockets:        make(map[netip.AddrPort]*listenSocket),
