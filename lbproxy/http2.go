@@ -154,6 +154,11 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.streams.remove(x.src.Addr())
 	x.log = requestLog{start: time.Now(), head: time.Now()}
+	if r.Method == http.MethodConnect {
+		h.proxy.s.reject("", rejectUnsupported, x.src, nil)
+		s.answer(http.StatusNotImplemented, errNoTunnel.Error())
+		return
+	}
 	if err := setHTTP2(&x.req, r); err != nil {
 		h.proxy.s.reject("", rejectSyntax, x.src, err)
 		s.answer(http.StatusBadRequest, err.Error())
@@ -166,9 +171,9 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.assignOnce(f)
-	if to := x.redirect(); to != "" {
-		s.x.status = redirectStatus(x.req.Method)
-		http.Redirect(w, r, to, s.x.status)
+	if status, to := x.redirect(); status != 0 {
+		s.x.status = status
+		http.Redirect(w, r, to, status)
 		x.done()
 		return
 	}
@@ -222,7 +227,7 @@ func (l *connListener) Addr() net.Addr { return &net.TCPAddr{} }
 // (RFC 9113 section 8.2.1).
 func setHTTP2(h *h1.Head, r *http.Request) error {
 	*h = h1.Head{Method: []byte(r.Method), Target: []byte(r.RequestURI), Minor: 1, Host: []byte(r.Host), HasHost: true, Length: r.ContentLength}
-	if r.Method == http.MethodConnect || !h1.IsToken(h.Method) || !h1.IsTarget(h.Target) || h.Target[0] != '/' && string(h.Target) != "*" || !h1.IsHost(h.Host) {
+	if !h1.IsToken(h.Method) || !h1.IsTarget(h.Target) || h.Target[0] != '/' && string(h.Target) != "*" || !h1.IsHost(h.Host) {
 		return h1.SyntaxError("the method, path or authority is malformed")
 	}
 	// net/http takes the first length, and the authority before the host, and passes the others on.

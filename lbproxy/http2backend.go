@@ -73,6 +73,10 @@ func (x *exchange) runHTTP2() (again bool) {
 	if s, ok := x.client.(*http2Stream); ok {
 		defer context.AfterFunc(s.r.Context(), cancel)()
 	}
+	if x.req.Connect() {
+		x.fail(errNoTunnel)
+		return false
+	}
 	x.stream = &http2Upload{x: x, trailer: make(http.Header)}
 	x.stream.timer = time.AfterFunc(x.frontend.Timeouts.Server, func() {
 		if !x.stream.answered.Load() {

@@ -16,14 +16,6 @@ import (
 	"github.com/bootlab/bootlab/lbproxy/h1"
 )
 
-// redirectStatus returns the status of a permanent redirect: only 308 keeps every method, only 301 is known everywhere.
-func redirectStatus(method []byte) int {
-	if string(method) == http.MethodGet || string(method) == http.MethodHead {
-		return http.StatusMovedPermanently
-	}
-	return http.StatusPermanentRedirect
-}
-
 // refuse answers a request whose head cannot be used.
 func (c *httpConn) refuse(err error) bool {
 	var syntax h1.SyntaxError
@@ -50,6 +42,15 @@ func (c *httpConn) refuse(err error) bool {
 // unavailable answers 503. Never a 4xx: installers do not retry after one.
 func (c *httpConn) unavailable(why string) {
 	c.answer(http.StatusServiceUnavailable, why, "Retry-After: 5\r\n")
+}
+
+// redirect answers as exchange.redirect wants.
+func (c *httpConn) redirect(status int, to string) {
+	if to == "" {
+		c.answer(status, "this address redirects to https, and CONNECT has no URL", "")
+		return
+	}
+	c.answer(status, to, "Location: "+to+"\r\n")
 }
 
 // answer answers with a text of ours and ends the connection.
@@ -106,6 +107,8 @@ func (x *exchange) fail(err error) {
 		answer(rejectSyntax, http.StatusBadRequest, err.Error())
 	case errors.Is(err, h1.ErrHeadTooLarge) && !errors.Is(err, errBadResponse):
 		answer(rejectHead, http.StatusRequestHeaderFieldsTooLarge, err.Error())
+	case errors.Is(err, errNoTunnel):
+		answer(rejectUnsupported, http.StatusNotImplemented, err.Error())
 	case errors.Is(err, errBodyTimeout):
 		answer(rejectTimeout, http.StatusRequestTimeout, err.Error())
 	case errors.Is(err, errClientGone):

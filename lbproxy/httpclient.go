@@ -130,8 +130,8 @@ func (c *httpConn) request() (again bool) {
 	if !c.route() {
 		return false
 	}
-	if to := x.redirect(); to != "" {
-		c.answer(redirectStatus(x.req.Method), to, "Location: "+to+"\r\n")
+	if status, to := x.redirect(); status != 0 {
+		c.redirect(status, to)
 		x.done()
 		return false
 	}

@@ -613,6 +613,7 @@ func TestHTTPRedirect(t *testing.T) {
 	for send, want := range map[string]string{
 		"GET /a?b=c HTTP/1.1\r\nHost: shop.lab:8000\r\n\r\n": "HTTP/1.1 301 Moved Permanently\r\n|Location: https://shop.lab/a?b=c\r\n",
 		"POST / HTTP/1.1\r\nHost: [fd00::1]:80\r\n\r\n":      "HTTP/1.1 308 Permanent Redirect\r\n|Location: https://[fd00::1]/\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: a.b\r\n\r\n":            "HTTP/1.1 308 Permanent Redirect\r\n|Location: https://a.b\r\n", // RFC 9110 section 7.1
 		// A proxy before us has ended TLS: no redirect, and there is no backend.
 		"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-Proto: https\r\n\r\n": "HTTP/1.1 503 Service Unavailable\r\n|",
 	} {

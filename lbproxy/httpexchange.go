@@ -68,12 +68,15 @@ var (
 	errServerTimeout = errors.New("the backend did not answer in time")
 	errBodyTimeout   = errors.New("the client did not send the body in time")
 	errBadResponse   = errors.New("the backend's response is malformed")
+	errNoTunnel      = errors.New("CONNECT is not passed on in HTTP/2")
 )
 
 // run proxies one request, whose head and body are set. It reports whether the client's connection may carry another.
 func (x *exchange) run() (again bool) {
 	x.resp.Status, x.status, x.had, x.begun, x.upload, x.conn, x.stickyTo = 0, 0, 0, false, nil, nil, nil
 	defer x.release()
+	// A client that is refused a tunnel may have sent its protocol already, which is no request.
+	x.closing = x.closing || x.req.Connect()
 	if x.frontend.speaksHTTP2() {
 		return x.runHTTP2()
 	}
@@ -270,7 +273,7 @@ func (x *exchange) backendError(err error) error {
 func (x *exchange) respond() error {
 	c := x.conn
 	x.status = x.resp.Status
-	if x.resp.Status == http.StatusSwitchingProtocols {
+	if x.resp.Status == http.StatusSwitchingProtocols || x.tunnels() {
 		return x.tunnel()
 	}
 	framing, length := x.responseFraming()
@@ -301,7 +304,7 @@ func (x *exchange) respond() error {
 // keepConn puts the backend's connection back if it may carry another request.
 func (x *exchange) keepConn(framing h1.Framing) {
 	c := x.conn
-	reusable := x.resp.Persistent() && framing != h1.ByClose && x.frontend.SendProxy == 0 && x.resp.Status != http.StatusSwitchingProtocols
+	reusable := x.resp.Persistent() && framing != h1.ByClose && x.frontend.SendProxy == 0 && !x.req.Connect()
 	if u := x.upload; u != nil && reusable {
 		// The last write may be about to return: a backend can answer before it does.
 		if reusable = u.ended.Load(); reusable {

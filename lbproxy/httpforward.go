@@ -175,10 +175,11 @@ func (x *exchange) cookie() string {
 	return cookie
 }
 
-// redirect returns where the client is sent instead; empty: nowhere.
-func (x *exchange) redirect() string {
+// redirect returns where the client is sent instead, and the status. Status 0: nowhere. Only 308 keeps every method, only 301 is
+// known everywhere. A tunnel has no URL.
+func (x *exchange) redirect() (status int, to string) {
 	if x.frontend.Redirect != lab.RedirectHTTPS || x.secure || x.trusted() && x.claimsTLS() {
-		return ""
+		return 0, ""
 	}
 	host := string(x.req.Host)
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -187,9 +188,19 @@ func (x *exchange) redirect() string {
 		}
 	}
 	if host == "" {
-		return ""
+		return 0, ""
 	}
-	return "https://" + host + string(x.req.Target)
+	to, status = "https://"+host, http.StatusPermanentRedirect
+	switch method := string(x.req.Method); {
+	case x.req.Connect():
+		return http.StatusBadRequest, ""
+	case method == http.MethodGet, method == http.MethodHead:
+		status = http.StatusMovedPermanently
+	}
+	if string(x.req.Target) != "*" { // of the whole server
+		to += string(x.req.Target)
+	}
+	return status, to
 }
 
 // claimsTLS reports whether a proxy says that its client uses TLS.
@@ -236,7 +247,7 @@ func (x *exchange) appendResponse(out []byte, framing h1.Framing, last bool) []b
 		}
 	}
 	switch {
-	case switching, r.Status < 200, r.Status == http.StatusNoContent:
+	case switching, r.Status < 200, r.Status == http.StatusNoContent, x.tunnels():
 	case framing == h1.ByChunks && x.req.Minor > 0, framing == h1.NoBody && r.Chunked && x.req.Minor > 0:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	case r.Length >= 0 && !r.Chunked:
@@ -248,16 +259,19 @@ func (x *exchange) appendResponse(out []byte, framing h1.Framing, last bool) []b
 		out = append(out, "Connection: Upgrade\r\n"...)
 	case last && r.Status >= 200:
 		out = append(out, "Connection: close\r\n"...)
-	case x.req.Minor == 0 && r.Status >= 200:
+	case x.req.Minor == 0 && r.Status >= 200 && !x.tunnels():
 		out = append(out, "Connection: keep-alive\r\n"...)
 	}
 	return append(out, "\r\n"...)
 }
 
-// tunnel passes a 101 response on, then moves bytes both ways until both sides are done.
+// tunnels reports whether the response makes the connection a tunnel: it is a 2xx to CONNECT, whatever its fields say.
+func (x *exchange) tunnels() bool { return x.req.Connect() && x.resp.Status/100 == 2 }
+
+// tunnel passes a response on after which the connection is a tunnel, then moves bytes both ways until both sides are done.
 func (x *exchange) tunnel() error {
 	c, ok := x.client.(*httpConn)
-	if !ok || !x.req.Upgrade || !upgradable(x.req.Protocol) || x.reqFraming != h1.NoBody {
+	if !ok || !x.tunnels() && (!x.req.Upgrade || !upgradable(x.req.Protocol) || x.reqFraming != h1.NoBody) {
 		return errBadResponse
 	}
 	x.begun, x.closing = true, true
@@ -278,7 +292,9 @@ func (x *exchange) tunnel() error {
 	go func() {
 		defer close(done)
 		defer x.proxy.contain(func() { c.abort(); to.abort() })
-		if _, err := x.proxy.s.pipes.tunnel(to.Conn, c.conn); err != nil {
+		n, err := x.proxy.s.pipes.tunnel(to.Conn, c.conn)
+		c.received.Add(n)
+		if err != nil {
 			c.abort()
 			to.abort()
 		}

@@ -58,6 +58,7 @@ const (
 	rejectFlood          reason = "flood"           // an HTTP/2 client sends too many frames without content
 	rejectSyntax         reason = "syntax"          // 400: the request is malformed
 	rejectHead           reason = "head_too_large"  // 431
+	rejectUnsupported    reason = "unsupported"     // 501: CONNECT in HTTP/2
 	rejectServerTimeout  reason = "server_timeout"  // 504: the backend did not answer in time
 	rejectClosed         reason = "server_closed"   // 502: the backend closed the connection before it answered
 	rejectResponse       reason = "bad_response"    // 502: the backend's response is malformed

@@ -144,14 +144,35 @@ func (h *Head) requestLine(line []byte) error {
 // checkRequest parses what depends on several parts of a request.
 func (h *Head) checkRequest() error {
 	switch {
+	case h.Connect():
+		return h.checkConnect()
 	case h.Target[0] == '/', string(h.Target) == "*":
-	case string(h.Method) == "CONNECT":
 	default:
 		return h.absoluteTarget()
 	}
 	if h.Minor > 0 && !h.HasHost {
 		return SyntaxError("Host is missing")
 	}
+	return nil
+}
+
+// Connect reports whether a request asks for a tunnel (RFC 9110 section 9.3.6).
+func (h *Head) Connect() bool { return string(h.Method) == "CONNECT" }
+
+// checkConnect checks a request for a tunnel: its target is a host with a port, which the Host may leave out. It has no content.
+func (h *Head) checkConnect() error {
+	colon := bytes.LastIndexByte(h.Target, ':')
+	switch {
+	case colon < 1 || !isDigits(h.Target[colon+1:]) || !IsHost(h.Target):
+		return SyntaxError("the target of CONNECT is no host with a port")
+	case h.Chunked || h.Length > 0:
+		return SyntaxError("CONNECT has a body")
+	case !h.HasHost && h.Minor > 0:
+		return SyntaxError("Host is missing")
+	case h.HasHost && !bytes.EqualFold(h.Host, h.Target) && !bytes.EqualFold(h.Host, h.Target[:colon]):
+		return SyntaxError("the target of CONNECT is not the Host")
+	}
+	h.Host, h.HasHost = h.Target, true
 	return nil
 }
 
