@@ -303,8 +303,11 @@ func (x *exchange) respond() error {
 
 // keepConn puts the backend's connection back if it may carry another request.
 func (x *exchange) keepConn(framing h1.Framing) {
-	c := x.conn
-	reusable := x.resp.Persistent() && framing != h1.ByClose && x.frontend.SendProxy == 0 && !x.req.Connect()
+	c, r := x.conn, &x.resp
+	reusable := r.Persistent() && framing != h1.ByClose && x.frontend.SendProxy == 0 && !x.req.Connect()
+	if r.Status == http.StatusNoContent && (r.Chunked || r.Length > 0) { // its backend may be about to send a body
+		reusable = false
+	}
 	if u := x.upload; u != nil && reusable {
 		// The last write may be about to return: a backend can answer before it does.
 		if reusable = u.ended.Load(); reusable {
