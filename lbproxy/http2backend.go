@@ -77,7 +77,7 @@ func (x *exchange) runHTTP2() (again bool) {
 		x.fail(errNoTunnel)
 		return false
 	}
-	x.stream = &http2Upload{x: x, trailer: make(http.Header)}
+	x.stream = &http2Upload{x: x, trailer: make(http.Header), expected: x.expects()}
 	x.stream.timer = time.AfterFunc(x.frontend.Timeouts.Server, func() {
 		if !x.stream.answered.Load() {
 			x.stream.late.Store(true)
@@ -86,6 +86,7 @@ func (x *exchange) runHTTP2() (again bool) {
 	})
 	defer x.stream.timer.Stop()
 	resp, err := x.sendHTTP2(ctx)
+	x.stream.expected.over()
 	if err == nil {
 		defer func() { _ = resp.Body.Close() }()
 		err = x.respondHTTP2(resp)
@@ -171,7 +172,7 @@ func (x *exchange) tryHTTP2(ctx context.Context, b *backend, conn net.Conn) (*ht
 	if conn != nil {
 		to.conn.Store(&conn)
 	}
-	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(ctx, targetKey{}, to))
+	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(x.stream.expected.trace(ctx), targetKey{}, to))
 	x.stream.repeatable = x.repeatable()
 	b.state.pool.ask(x.stream)
 	defer b.state.pool.unask(x.stream)
@@ -229,7 +230,8 @@ func urlOf(host, target string) *url.URL {
 type http2Upload struct {
 	x          *exchange
 	trailer    http.Header
-	timer      *time.Timer // ends the wait for the response
+	expected   *expectation // nil: the client sends the body at once
+	timer      *time.Timer  // ends the wait for the response
 	answered   atomic.Bool
 	late       atomic.Bool           // the timer has ended it
 	lost       atomic.Bool           // the backend went down
@@ -249,6 +251,7 @@ func (u *http2Upload) Read(p []byte) (int, error) {
 	if u.stopped {
 		return 0, net.ErrClosed
 	}
+	u.expected.wait()
 	n, err := u.x.reqBody.Read(p)
 	switch {
 	case errors.Is(err, io.EOF):
