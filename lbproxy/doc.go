@@ -7,7 +7,7 @@
 // share an address or a PROXY header is expected; without a backend it resets the connection.
 //
 //	table := lbproxy.Compile(l)
-//	s, err := lbproxy.New(lbproxy.Config{}, lbproxy.Deps{Events: bus, Log: log, Registerer: reg, Now: time.Now})
+//	s, err := lbproxy.New(lbproxy.Config{}, lbproxy.Deps{Events: bus, Log: log, AccessLog: log, Registerer: reg, Now: time.Now})
 //	staged, err := s.Stage(table) // opens the sockets that are new, or none
 //	staged.Commit()               // the table is in use; sockets it does not have stop accepting, their connections go on
 //	err = s.Serve(ctx)            // accepts connections and checks backends until ctx ends, then drains

@@ -99,6 +99,7 @@ func newTestServerWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer)
 	if cfg.Drain == 0 {
 		cfg.Drain = 100 * time.Millisecond
 	}
+	deps.AccessLog = cmp.Or(deps.AccessLog, deps.Log)
 	s, err := New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"bufio"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -74,6 +75,8 @@ func (b *streamBudget) remove(client netip.Addr) {
 }
 
 type connKey struct{}
+
+var errManyStreams = errors.New("too many requests at one time")
 
 func newHTTP2(p *httpProxy) *http2 {
 	h := &http2{proxy: p, accepted: connListener{conns: make(chan net.Conn), done: make(chan struct{})}}
@@ -147,27 +150,35 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // resets the stream
 		}
 	}()
+	x.log = requestLog{start: time.Now(), head: time.Now()}
+	refuse := func(why reason, status int, err error) {
+		h.proxy.s.reject("", why, x.src, err)
+		x.log.reason, x.log.err = why, err
+		s.answer(status, err.Error())
+		x.refused(c)
+	}
 	if !h.streams.add(x.src.Addr()) {
-		h.proxy.s.reject("", rejectLimit, x.src, nil)
-		s.answer(http.StatusServiceUnavailable, "too many requests at one time")
+		refuse(rejectLimit, http.StatusServiceUnavailable, errManyStreams)
 		return
 	}
 	defer h.streams.remove(x.src.Addr())
-	x.log = requestLog{start: time.Now(), head: time.Now()}
-	if r.Method == http.MethodConnect {
-		h.proxy.s.reject("", rejectUnsupported, x.src, nil)
-		s.answer(http.StatusNotImplemented, errNoTunnel.Error())
+	err := setHTTP2(&x.req, r)
+	switch {
+	case errors.Is(err, errNoTunnel):
+		refuse(rejectUnsupported, http.StatusNotImplemented, err)
 		return
-	}
-	if err := setHTTP2(&x.req, r); err != nil {
-		h.proxy.s.reject("", rejectSyntax, x.src, err)
-		s.answer(http.StatusBadRequest, err.Error())
+	case errors.Is(err, h1.ErrHeadTooLarge):
+		refuse(rejectHead, http.StatusRequestHeaderFieldsTooLarge, err)
+		return
+	case err != nil:
+		refuse(rejectSyntax, http.StatusBadRequest, err)
 		return
 	}
 	s.body()
 	f, why := c.find(x)
 	if why != "" {
 		s.answer(http.StatusServiceUnavailable, why)
+		x.refused(c)
 		return
 	}
 	c.assignOnce(f)
@@ -227,6 +238,9 @@ func (l *connListener) Addr() net.Addr { return &net.TCPAddr{} }
 // (RFC 9113 section 8.2.1).
 func setHTTP2(h *h1.Head, r *http.Request) error {
 	*h = h1.Head{Method: []byte(r.Method), Target: []byte(r.RequestURI), Minor: 1, Host: []byte(r.Host), HasHost: true, Length: r.ContentLength}
+	if h.Connect() {
+		return errNoTunnel
+	}
 	if !h1.IsToken(h.Method) || !h1.IsTarget(h.Target) || h.Target[0] != '/' && string(h.Target) != "*" || !h1.IsHost(h.Host) {
 		return h1.SyntaxError("the method, path or authority is malformed")
 	}
@@ -247,7 +261,7 @@ func setHTTP2(h *h1.Head, r *http.Request) error {
 		}
 	}
 	if len(h.Fields) > h1.MaxFields {
-		return h1.SyntaxError("there are too many fields")
+		return h1.ErrHeadTooLarge
 	}
 	for name := range r.Trailer { // net/http has taken the field away
 		h.Fields = append(h.Fields, h1.Field{Name: []byte("Trailer"), Value: []byte(name)})

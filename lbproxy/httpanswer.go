@@ -34,8 +34,11 @@ func (c *httpConn) refuse(err error) bool {
 	if f := c.frontend.Load(); f != nil {
 		name = f.Name
 	}
+	c.x.log.reason, c.x.log.err = why, err
 	c.proxy.s.reject(name, why, c.x.src, err)
 	c.answer(status, err.Error(), "")
+	c.countBytes()
+	c.x.refused(c)
 	return false
 }
 
@@ -53,7 +56,7 @@ func (c *httpConn) redirect(status int, to string) {
 	c.answer(status, to, "Location: "+to+"\r\n")
 }
 
-// answer answers with a text of ours and ends the connection.
+// answer answers with a text of ours; the connection is to be closed.
 func (c *httpConn) answer(status int, text, fields string) {
 	c.x.status = status
 	c.out = append(c.out[:0], "HTTP/1.1 "...)
@@ -69,7 +72,6 @@ func (c *httpConn) answer(status int, text, fields string) {
 		c.out = append(append(c.out, text...), '\n')
 	}
 	_ = c.flush()
-	c.end()
 }
 
 // end lets the client read what was sent before the connection is closed.
@@ -221,7 +223,30 @@ func (x *exchange) done() {
 			x.proxy.s.metrics.backendErrors.WithLabelValues(f.Name, b.Label, string(x.log.reason)).Inc()
 		}
 	}
-	if f.Log == lab.LogRequests || f.Log == lab.LogErrors && (x.log.reason != "" || class == 5) {
+	x.logAs(f.Log, now)
+}
+
+// refused logs a request that came to no exchange. One that is of no balancer is logged as any balancer of its address wants it.
+func (x *exchange) refused(c *httpConn) {
+	if x.frontend == nil {
+		x.frontend = c.frontend.Load()
+	}
+	wanted := lab.LogNone
+	if x.frontend != nil {
+		wanted = x.frontend.Log
+	} else {
+		for _, f := range c.listener.listener.frontends {
+			if f.Log == lab.LogRequests || wanted != lab.LogRequests && f.Log == lab.LogErrors {
+				wanted = f.Log
+			}
+		}
+	}
+	x.logAs(wanted, time.Now())
+}
+
+// logAs logs a request if the access log wants it.
+func (x *exchange) logAs(wanted lab.AccessLog, now time.Time) {
+	if wanted == lab.LogRequests || wanted == lab.LogErrors && (x.log.reason != "" || classOf(x.status) == 5) {
 		x.write(now)
 	}
 }
@@ -229,7 +254,10 @@ func (x *exchange) done() {
 // write writes the request's line of the access log. The times are those of HAProxy's TR, Tw+Tc, Tr and Ta; -1 is a step
 // that was not reached.
 func (x *exchange) write(now time.Time) {
-	l, backend := &x.log, ""
+	l, balancer, backend := &x.log, "", ""
+	if x.frontend != nil {
+		balancer = x.frontend.Name
+	}
 	if l.backend != nil {
 		backend = l.backend.Label
 	}
@@ -238,7 +266,7 @@ func (x *exchange) write(now time.Time) {
 		end = "complete"
 	}
 	attrs := []slog.Attr{
-		slog.String("balancer", x.frontend.Name), slog.String(keyBackend, backend), slog.String(keyAddr, x.src.String()),
+		slog.String("balancer", balancer), slog.String(keyBackend, backend), slog.String(keyAddr, x.src.String()),
 		slog.String("method", string(x.req.Method)), slog.String("host", string(x.req.Host)), slog.String("path", pathOf(x.req.Target)),
 		slog.Int("status", x.status), slog.Int64("bytes_in", x.log.bytes[0]), slog.Int64("bytes_out", x.log.bytes[1]),
 		slog.Float64("head_ms", millis(l.start, l.head)), slog.Float64("connect_ms", millis(l.head, l.connected)),
@@ -248,7 +276,7 @@ func (x *exchange) write(now time.Time) {
 	if l.err != nil {
 		attrs = append(attrs, slog.String(keyErr, l.err.Error()))
 	}
-	x.proxy.s.log.LogAttrs(x.proxy.ctx, slog.LevelInfo, "request", attrs...)
+	x.proxy.s.accessLog.LogAttrs(x.proxy.ctx, slog.LevelInfo, "request", attrs...)
 }
 
 // pathOf returns a target without its query, which may hold secrets.

@@ -67,7 +67,11 @@ func (c *httpConn) serve() {
 
 // serveHTTP1 is serve, after the first bytes have come.
 func (c *httpConn) serveHTTP1() {
-	for c.busy.CompareAndSwap(false, true) && c.request() {
+	for c.busy.CompareAndSwap(false, true) {
+		if !c.request() {
+			c.end()
+			return
+		}
 		c.served.Store(true)
 		c.busy.Store(false)
 		if c.proxy.isDraining() || !c.await(false) {
@@ -112,7 +116,7 @@ func (c *httpConn) await(first bool) bool {
 // request reads and answers one request. It reports whether another may follow.
 func (c *httpConn) request() (again bool) {
 	x := &c.x
-	x.log = requestLog{start: time.Now()}
+	x.log = requestLog{start: time.Now(), bytes: [2]int64{c.received.Load(), c.sent.Load()}}
 	x.frontend, x.closing, x.status = nil, c.proxy.s.draining.Load(), 0
 	c.deadline.set(c.timeouts().Request)
 	if err := x.req.ReadRequest(c.in); err != nil {
@@ -128,22 +132,27 @@ func (c *httpConn) request() (again bool) {
 		return false
 	}
 	if !c.route() {
+		c.countBytes()
+		x.refused(c)
 		return false
 	}
 	if status, to := x.redirect(); status != 0 {
 		c.redirect(status, to)
+		c.countBytes()
 		x.done()
 		return false
 	}
 	c.timeout = x.frontend.Timeouts.Body
-	x.log.bytes = [2]int64{c.received.Load(), c.sent.Load()}
 	again = x.run()
-	x.log.bytes = [2]int64{c.received.Load() - x.log.bytes[0], c.sent.Load() - x.log.bytes[1]}
+	c.countBytes()
 	x.done()
-	if !again {
-		c.end()
-	}
 	return again
+}
+
+// countBytes sets the bytes of the request, which has ended.
+func (c *httpConn) countBytes() {
+	b := &c.x.log.bytes
+	b[0], b[1] = c.received.Load()-b[0], c.sent.Load()-b[1]
 }
 
 // route finds the balancer of a request, and answers if there is none.
@@ -172,11 +181,13 @@ func (c *httpConn) find(x *exchange) (f *frontend, why string) {
 		f = l.frontend(l.byRequest(hostname(string(x.req.Host)), x.req.Target))
 	}
 	if f == nil || f.Mode != lab.ModeHTTP {
+		x.log.reason = rejectNoMatch
 		p.s.reject("", rejectNoMatch, x.src, nil)
 		return nil, "no balancer of this address matches this host"
 	}
 	x.frontend = f
 	if l.only == nil && f.MaxConnections > 0 && f.state.active.Load() >= int64(f.MaxConnections) && c.frontend.Load() == nil {
+		x.log.reason = rejectLimit
 		p.s.reject(f.Name, rejectLimit, x.src, nil)
 		return nil, "balancer " + f.Name + " has max_connections"
 	}

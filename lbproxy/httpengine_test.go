@@ -457,6 +457,33 @@ func TestHTTPAccessLog(t *testing.T) {
 	}
 }
 
+// TestHTTPAccessLogRefused: requests that no balancer gets have a line, too, as any balancer of their address wants it.
+func TestHTTPAccessLogRefused(t *testing.T) {
+	t.Parallel()
+	b := with(httpBalancer("a", addr(t), serveTCP(t, echoHead)), func(b *lab.Balancer) {
+		b.Log, b.Match = lab.LogErrors, lab.Match{Host: []string{"a.lab"}}
+	})
+	var mu sync.Mutex
+	var lines bytes.Buffer
+	newTestServerWith(t, Config{}, Deps{AccessLog: slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return lines.Write(p)
+	}), nil))}, b)
+	for send, want := range map[string]string{
+		"GET /1 HTTP/1.1\r\nHost: b.lab\r\n\r\n":                            "method=GET host=b.lab path=/1 status=503 .* end=no_match",
+		"GET /2 HTTP/1.1\r\n\r\n":                                           "path=/2 status=400 .* end=syntax err=\"Host is missing\"",
+		"GET /3 HTTP/1.1\r\nX: " + strings.Repeat("x", 17<<10) + "\r\n\r\n": "status=431 .* end=head_too_large",
+	} {
+		ask(t, b.Listen, send)
+		netns.WaitFor(t, want, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return regexp.MustCompile("msg=request .*" + want).Match(lines.Bytes())
+		})
+	}
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -411,5 +411,5 @@ func (s *Server) logConnection(f *frontend, l *connRecord) {
 	if l.err != nil {
 		attrs = append(attrs, slog.String(keyErr, l.err.Error()))
 	}
-	s.log.LogAttrs(context.Background(), slog.LevelInfo, "connection", attrs...)
+	s.accessLog.LogAttrs(context.Background(), slog.LevelInfo, "connection", attrs...)
 }

@@ -67,6 +67,7 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	Events     event.Recorder
 	Log        *slog.Logger
+	AccessLog  *slog.Logger // gets each line of the access log
 	Registerer prometheus.Registerer
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
@@ -93,6 +94,7 @@ type Server struct {
 	cfg        Config
 	deps       Deps
 	log        *slog.Logger
+	accessLog  *slog.Logger
 	panics     *panics.Server
 	metrics    *metrics
 	http       *httpProxy
@@ -166,7 +168,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	deps.Dial = containedDial(deps.Panics, deps.Dial)
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg, deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m, panics: deps.Panics,
+		cfg: cfg, deps: deps, log: deps.Log.With(keyServer, "lbproxy"), accessLog: deps.AccessLog.With(keyServer, "lbproxy"), metrics: m, panics: deps.Panics,
 		checkSlots:     make(chan struct{}, cfg.Checks),
 		pipes:          pipePool{most: min(max(cfg.Connections/32, 1), pipesMost)},
 		waiting:        make(chan struct{}, cfg.Waiting),

@@ -35,6 +35,8 @@ func serveCommand(o *options) *cobra.Command {
 				Firmware: folder,
 				Program:  "/proc/self/exe",
 				Log:      newLogger(lines, format, level),
+
+				LinesDropped: lines.Dropped,
 			})
 			var gone *fs.PathError
 			if errors.As(err, &gone) && gone.Path == o.lab {

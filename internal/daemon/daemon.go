@@ -56,9 +56,11 @@ type Config struct {
 	Version  string // shown to people and in metrics
 	Firmware string // folder of network boot programs that replace the built-in ones; empty: none
 	// Program is run for each hypervisor: one that calls HypervisorProcess first. Empty: operations on virtual machines fail.
-	Program  string
-	Log      *slog.Logger
-	Registry *prometheus.Registry // what /metrics shows; nil: one of its own
+	Program string
+	Log     *slog.Logger
+	// LinesDropped returns how many lines the writer of Log has dropped; nil: none ever.
+	LinesDropped func() int64
+	Registry     *prometheus.Registry // what /metrics shows; nil: one of its own
 }
 
 // A Daemon holds all servers over one snapshot.
@@ -167,7 +169,15 @@ func newDaemon(cfg Config) (*Daemon, error) {
 	if d.panics, err = panics.New(d.registry, d.log); err != nil {
 		return nil, err
 	}
-	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	dropped := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "bootlab_log_lines_dropped_total", Help: "Lines of the log that were dropped because its reader was too slow.",
+	}, func() float64 {
+		if cfg.LinesDropped == nil {
+			return 0
+		}
+		return float64(cfg.LinesDropped())
+	})
+	d.registry.MustRegister(dropped, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return d, nil
 }
 

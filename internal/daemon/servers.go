@@ -133,7 +133,8 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 		Connections: d.shares.Balanced, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: d.inState("acme"),
 	}, lbproxy.Deps{
 		Panics: d.panics.Server(serverLB),
-		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
+		AccessLog: d.log, // who turns it on wants each line
+		Events:    d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
 		Addresses: backendAddresses{d}, WasUp: func(balancer string, backend netip.AddrPort) bool { return d.served.was(balancer, backend) }, Drains: drains{d.store}, RuntimeBackends: runtimeBackends{d.store},
 	})

@@ -65,9 +65,9 @@ func serveWith(t testing.TB, acme string, bs ...*lab.Balancer) {
 	if testing.Verbose() && os.Getenv("LBPROXY_LOG") != "" {
 		log = os.Stderr
 	}
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s, err := lbproxy.New(lbproxy.Config{Drain: 100 * time.Millisecond, ACME: acme}, lbproxy.Deps{
-		Events: noEvents{}, Registerer: prometheus.NewRegistry(), Now: time.Now,
-		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Events: noEvents{}, Registerer: prometheus.NewRegistry(), Now: time.Now, Log: logger, AccessLog: logger,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +28,8 @@ type Writer struct {
 	pending []byte
 	dropped int
 	closed  bool
+
+	allDropped atomic.Int64
 }
 
 // NewWriter returns a writer to out, which it does not own. Close must be called, or the last lines are lost.
@@ -48,6 +51,7 @@ func (w *Writer) Write(line []byte) (int, error) {
 		return w.out.Write(line)
 	case len(w.pending)+len(line) > maxPending:
 		w.dropped++
+		w.allDropped.Add(1)
 	default:
 		w.pending = append(w.pending, line...)
 	}
@@ -56,6 +60,9 @@ func (w *Writer) Write(line []byte) (int, error) {
 	}
 	return len(line), nil
 }
+
+// Dropped returns how many lines were dropped so far.
+func (w *Writer) Dropped() int64 { return w.allDropped.Load() }
 
 // Close writes all pending lines. It does not close out.
 func (w *Writer) Close() error {

@@ -61,7 +61,7 @@ func TestWriterNeverWaits(t *testing.T) {
 	if _, err := fmt.Sscanf(got[strings.LastIndex(got, "lines=")+len("lines="):], "%d", &dropped); err != nil {
 		t.Fatalf("no line has the number of dropped lines: %v", err)
 	}
-	if written+dropped != lines || dropped == 0 {
+	if written+dropped != lines || dropped == 0 || w.Dropped() != int64(dropped) {
 		t.Errorf("%d written + %d dropped, want %d in all and some dropped", written, dropped, lines)
 	}
 }
