@@ -63,6 +63,7 @@ func (p *httpProxy) serve() {
 // tick does what is due about once a second.
 func (p *httpProxy) tick() {
 	p.expireIdle()
+	p.noticeReset()
 	p.acme.tick(p.ctx, time.Now())
 }
 

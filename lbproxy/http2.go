@@ -286,6 +286,9 @@ type http2Stream struct {
 // gone implements responder.
 func (s *http2Stream) gone() bool { return s.r.Context().Err() != nil }
 
+// lost implements responder.
+func (s *http2Stream) lost() bool { return s.gone() }
+
 // body sets how the request's body is read and sent.
 func (s *http2Stream) body() {
 	x := s.x

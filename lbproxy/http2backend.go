@@ -73,6 +73,10 @@ func (x *exchange) runHTTP2() (again bool) {
 	if s, ok := x.client.(*http2Stream); ok {
 		defer context.AfterFunc(s.r.Context(), cancel)()
 	}
+	if c, ok := x.client.(*httpConn); ok {
+		c.giveUp.Store(&cancel)
+		defer c.giveUp.Store(nil)
+	}
 	if x.req.Connect() {
 		x.fail(errNoTunnel)
 		return false
@@ -90,6 +94,9 @@ func (x *exchange) runHTTP2() (again bool) {
 	if err == nil {
 		defer func() { _ = resp.Body.Close() }()
 		err = x.respondHTTP2(resp)
+	}
+	if err != nil && ctx.Err() != nil && !x.stream.late.Load() {
+		err = errClientGone
 	}
 	cancel()
 	x.stream.stop()

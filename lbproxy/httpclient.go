@@ -2,11 +2,14 @@ package lbproxy
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy/h1"
@@ -26,10 +29,11 @@ type httpConn struct {
 	out      []byte        // not yet sent
 	x        exchange
 	deadline deadline
-	timeout  time.Duration            // of each read; 0: none
-	served   atomic.Bool              // it had a request
-	busy     atomic.Bool              // it has a request, or is about to be closed
-	frontend atomic.Pointer[frontend] // that has counted the connection; nil: none yet
+	timeout  time.Duration                      // of each read; 0: none
+	served   atomic.Bool                        // it had a request
+	busy     atomic.Bool                        // it has a request, or is about to be closed
+	frontend atomic.Pointer[frontend]           // that has counted the connection; nil: none yet
+	giveUp   atomic.Pointer[context.CancelFunc] // of its request to a backend in HTTP/2; nil: it has none
 	received atomic.Int64
 	sent     atomic.Int64
 }
@@ -305,6 +309,37 @@ func (c *httpConn) flush() error {
 func (c *httpConn) gone() bool {
 	ended, open := c.client.sendingEnded()
 	return ended || !open
+}
+
+// lost implements responder: the connection is closed in both directions, by the client or by us.
+func (c *httpConn) lost() bool {
+	socket, ok := socketOf(c.conn).(*net.TCPConn)
+	if !ok {
+		return false // a connection of another kind, of a test
+	}
+	info, ok := tcpInfo(socket)
+	return !ok || info.State == unix.BPF_TCP_CLOSE
+}
+
+// noticeReset gives up the requests of clients that have reset their connections: nothing else uses these while a backend is waited for.
+func (p *httpProxy) noticeReset() {
+	p.mu.Lock()
+	var waiting []*httpConn
+	for c := range p.open {
+		if c.session.current.Load() != nil || c.giveUp.Load() != nil {
+			waiting = append(waiting, c)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range waiting {
+		if !c.lost() {
+			continue
+		}
+		if cancel := c.giveUp.Load(); cancel != nil {
+			(*cancel)()
+		}
+		c.abort()
+	}
 }
 
 // stopReading implements responder.

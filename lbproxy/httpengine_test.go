@@ -26,6 +26,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	http2frame "golang.org/x/net/http2"
 )
 
 // echoHead answers each request with its own head as the body. A target that starts with /trailers gets trailers.
@@ -512,6 +513,80 @@ func TestHTTPClientGone(t *testing.T) {
 	case <-ended:
 	case <-time.After(30 * time.Second):
 		t.Error("the backend's request goes on after its client was reset")
+	}
+}
+
+// TestHTTPClientGoneIsNoError: a client that leaves while its backend is silent is noticed, and the backend is not blamed.
+func TestHTTPClientGoneIsNoError(t *testing.T) {
+	t.Parallel()
+	silent := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	half := serveTCP(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+		_, _ = io.Copy(io.Discard, c)
+	})
+	halfHTTP2 := h2cServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/half" {
+			w.WriteHeader(200)
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	})
+	h2c := func(b *lab.Balancer) { b.Protocol = lab.BackendH2C }
+	for name, test := range map[string]struct {
+		b            *lab.Balancer
+		http2, waits bool // waits: for the head
+		path         string
+	}{
+		"no head":                    {httpBalancer("web", addr(t), silent), false, false, "/"},
+		"a head":                     {httpBalancer("web", addr(t), half), false, true, "/"},
+		"no head, HTTP/2":            {httpBalancer("web", addr(t), silent), true, false, "/"},
+		"a head, HTTP/2":             {httpBalancer("web", addr(t), half), true, true, "/"},
+		"no head, to HTTP/2":         {with(httpBalancer("web", addr(t), halfHTTP2), h2c), false, false, "/"},
+		"a head, to HTTP/2":          {with(httpBalancer("web", addr(t), halfHTTP2), h2c), false, true, "/half"},
+		"no head, HTTP/2 in and out": {with(httpBalancer("web", addr(t), halfHTTP2), h2c), true, false, "/"},
+		"a head, HTTP/2 in and out":  {with(httpBalancer("web", addr(t), halfHTTP2), h2c), true, true, "/half"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var line atomic.Pointer[string]
+			b := with(test.b, func(b *lab.Balancer) { b.Log, b.Timeouts.Server = lab.LogRequests, 20*time.Second })
+			r := newTestServerWith(t, Config{}, Deps{AccessLog: slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+				text := string(p)
+				line.Store(&text)
+				return len(p), nil
+			}), nil))}, b)
+			inProgress := func() bool { return r.Status()[0].Backends[0].Connections > 0 }
+			if test.http2 {
+				f := rawHTTP2(t, b.Listen)
+				f.request(t, 1, test.path)
+				netns.WaitFor(t, "the request", inProgress)
+				for test.waits {
+					if _, ok := f.next(t).(*http2frame.HeadersFrame); ok {
+						break
+					}
+				}
+				_ = f.WriteRSTStream(1, http2frame.ErrCodeCancel)
+			} else {
+				c := dial(t, b.Listen)
+				_, _ = io.WriteString(c, "GET "+test.path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+				netns.WaitFor(t, "the request", inProgress)
+				if test.waits {
+					readLine(t, c)
+				}
+				_ = c.SetLinger(0)
+				_ = c.Close()
+			}
+			netns.WaitFor(t, "a line", func() bool { return line.Load() != nil })
+			if got := *line.Load(); !strings.Contains(got, " end=client_closed ") {
+				t.Error(got)
+			}
+			label := b.Backends[0].Addr.String()
+			for _, why := range []reason{rejectClosed, rejectBroken, rejectServerTimeout} {
+				if n := testutil.ToFloat64(r.metrics.backendErrors.WithLabelValues("web", label, string(why))); n != 0 {
+					t.Errorf("%v errors %s of the backend", n, why)
+				}
+			}
+		})
 	}
 }
 

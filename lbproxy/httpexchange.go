@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -29,6 +30,8 @@ type responder interface {
 	finish(trailers []h1.Field) error
 	// gone reports whether the client gave its request up.
 	gone() bool
+	// lost reports whether the client cannot get a response any more.
+	lost() bool
 	// stopReading makes reads of the request's body fail, or lets them succeed again.
 	stopReading(stop bool)
 }
@@ -260,6 +263,8 @@ func (x *exchange) backendError(err error) error {
 	}
 	var syntax h1.SyntaxError
 	switch {
+	case errors.Is(err, net.ErrClosed) && !x.conn.lost.Load() && x.client.lost():
+		return errClientGone // which has ended the backend's connection
 	case x.conn.deadline.expired():
 		x.backend.health.requestCheck()
 		return errServerTimeout

@@ -333,8 +333,10 @@ func (c *httpConn) splice(x *exchange) error {
 	c.sent.Add(n)
 	b.Took(n)
 	switch {
-	case err != nil:
+	case err != nil && c.lost():
 		return errClientGone
+	case err != nil:
+		return x.backendError(err)
 	case b.Left() > 0:
 		return x.backendError(io.ErrUnexpectedEOF)
 	}

@@ -132,7 +132,7 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 	return lbproxy.New(lbproxy.Config{
 		Connections: d.shares.Balanced, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: d.inState("acme"),
 	}, lbproxy.Deps{
-		Panics: d.panics.Server(serverLB),
+		Panics:    d.panics.Server(serverLB),
 		AccessLog: d.log, // who turns it on wants each line
 		Events:    d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
