@@ -36,6 +36,7 @@ type httpConn struct {
 	giveUp   atomic.Pointer[context.CancelFunc] // of its request to a backend in HTTP/2; nil: it has none
 	received atomic.Int64
 	sent     atomic.Int64
+	begunAt  int64 // sent when the response began
 }
 
 // firstBytes is how much of a request is read before the connection has memory for it: most requests are no longer.
@@ -269,7 +270,7 @@ func (c *httpConn) begin(x *exchange, f h1.Framing, last bool) error {
 	if f == h1.ByChunks && x.req.Minor == 0 {
 		last, x.closing, f = true, true, h1.ByClose
 	}
-	x.log.framing = f
+	x.log.framing, c.begunAt = f, c.sent.Load()
 	c.out = x.appendResponse(c.out, f, last)
 	return nil
 }

@@ -294,6 +294,9 @@ func (x *exchange) respond() error {
 		}
 	}
 	if err := x.copyResponse(); err != nil {
+		if c, ok := x.client.(*httpConn); ok && c.sent.Load() == c.begunAt { // its head was not sent yet
+			x.begun = false
+		}
 		return err
 	}
 	if err := x.client.finish(x.respBody.Trailers()); err != nil {

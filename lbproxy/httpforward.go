@@ -49,7 +49,7 @@ func (x *exchange) appendRequest(out []byte) []byte {
 	}
 	out = x.appendForwarded(out)
 	switch {
-	case r.Upgrade && upgradable(r.Protocol):
+	case x.upgrades():
 		out = append(out, "Connection: Upgrade\r\n"...)
 		out = h1.AppendField(out, []byte("Upgrade"), r.Protocol)
 	case x.frontend.SendProxy != 0: // its header names this request's client
@@ -210,6 +210,11 @@ func (x *exchange) claimsTLS() bool {
 	})
 }
 
+// upgrades reports whether the client may change to the protocol that it wants. HTTP/1.0 has no upgrade (RFC 9110 section 7.8).
+func (x *exchange) upgrades() bool {
+	return x.req.Minor > 0 && x.req.Upgrade && upgradable(x.req.Protocol)
+}
+
 // upgradable reports whether a client may change to a protocol. HTTP/2 would hide its requests from the balancer.
 func upgradable(protocol []byte) bool {
 	for name := range bytes.SplitSeq(protocol, []byte(",")) {
@@ -271,7 +276,7 @@ func (x *exchange) tunnels() bool { return x.req.Connect() && x.resp.Status/100 
 // tunnel passes a response on after which the connection is a tunnel, then moves bytes both ways until both sides are done.
 func (x *exchange) tunnel() error {
 	c, ok := x.client.(*httpConn)
-	if !ok || !x.tunnels() && (!x.req.Upgrade || !upgradable(x.req.Protocol) || x.reqFraming != h1.NoBody) {
+	if !ok || !x.tunnels() && (!x.upgrades() || x.reqFraming != h1.NoBody) {
 		return errBadResponse
 	}
 	x.begun, x.closing = true, true

@@ -58,7 +58,11 @@ func (b *Body) Ready() bool {
 		buffered = buffered[min(2, len(buffered)):]
 	}
 	line, rest, found := bytes.Cut(buffered, []byte("\r\n"))
-	if !found || len(line) == 0 || line[0] != '0' {
+	size, _, _ := bytes.Cut(line, []byte(";"))
+	if _, ok := parseChunkSize(TrimSpace(size)); found && !ok {
+		return true // with an error
+	}
+	if !found || line[0] != '0' {
 		return found && len(rest) > 0
 	}
 	return bytes.HasPrefix(rest, []byte("\r\n")) || bytes.Contains(rest, []byte("\r\n\r\n"))

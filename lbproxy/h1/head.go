@@ -259,11 +259,22 @@ func (h *Head) note(f Field) error {
 		}
 		h.Host, h.HasHost = f.Value, true
 	case FieldLength:
-		n, ok := parseLength(f.Value)
-		if !ok || h.Length >= 0 {
+		if h.Length >= 0 && h.Status == 0 {
 			return SyntaxError("Content-Length is malformed or there twice")
 		}
-		h.Length, h.both = n, h.Chunked
+		for value := range bytes.SplitSeq(f.Value, []byte(",")) {
+			if h.Status > 0 { // equal lengths are taken, of a backend (RFC 9112 section 6.3)
+				value = TrimSpace(value)
+			} else {
+				value = f.Value
+			}
+			n, ok := parseLength(value)
+			if !ok || h.Length >= 0 && n != h.Length {
+				return SyntaxError("Content-Length is malformed or there twice")
+			}
+			h.Length = n
+		}
+		h.both = h.Chunked
 	case FieldEncoding:
 		if h.Chunked || !EqualFold(f.Value, "chunked") {
 			return SyntaxError("Transfer-Encoding is not chunked, once")
