@@ -314,6 +314,31 @@ func (f *framer) next(t testing.TB) http2frame.Frame {
 	return frame
 }
 
+// TestHTTP2TrailersAnnounced: a response with a length and trailers of an HTTP/2 backend keeps its Trailer field, and its length where
+// the client's version has a place for both.
+func TestHTTP2TrailersAnnounced(t *testing.T) {
+	t.Parallel()
+	b := with(httpBalancer("web", addr(t), h2cServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("Content-Length", "5")
+		_, _ = io.WriteString(w, "hello")
+		w.Header().Set("X-Sum", "7")
+	})), func(b *lab.Balancer) { b.Protocol = lab.BackendH2C })
+	newTestServer(t, Config{}, b)
+	for length, client := range map[int64]*http.Client{-1: httpClient(t), 5: h2cClient(t)} {
+		resp, err := client.Get("http://" + b.Listen.String() + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, announced := resp.Trailer["X-Sum"]
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if string(body) != "hello" || err != nil || !announced || resp.ContentLength != length || resp.Trailer.Get("X-Sum") != "7" || len(resp.Trailer["X-Sum"]) != 1 {
+			t.Errorf("%s: %q, %v, announced %t, length %d, trailer %q", resp.Proto, body, err, announced, resp.ContentLength, resp.Trailer)
+		}
+	}
+}
+
 // TestHTTP2Failures has backends that are not there, never answer, and end within a response.
 func TestHTTP2Failures(t *testing.T) {
 	t.Parallel()

@@ -304,16 +304,19 @@ func (x *exchange) respondHTTP2(resp *http.Response) error {
 	if resp.Header.Get("Content-Length") != "" {
 		x.resp.Length = resp.ContentLength
 	}
+	for name := range resp.Trailer { // net/http has taken the field away
+		x.resp.Fields = append(x.resp.Fields, h1.Field{Name: []byte("Trailer"), Value: []byte(name)})
+	}
+	_, streams := x.client.(*http2Stream)
 	f, _ := x.responseFraming()
 	switch {
 	case resp.ContentLength == 0 && x.resp.Length < 0: // the stream ended with the head (net/http)
 		f = h1.NoBody
-	case f == h1.ByClose, f == h1.ByLength && len(resp.Trailer) > 0 && x.resp.Minor > 0:
-		f, x.resp.Length = h1.ByChunks, -1 // a length leaves no place for trailers
+	case f == h1.ByClose, f == h1.ByLength && len(resp.Trailer) > 0 && !streams:
+		f, x.resp.Length = h1.ByChunks, -1 // in HTTP/1 a length leaves no place for trailers
 	}
 	x.begun = true
 	x.closing = x.closing || !x.req.Persistent() || x.reqFraming != h1.NoBody && !x.stream.ended.Load()
-	_, streams := x.client.(*http2Stream)
 	if !streams && f == h1.NoBody && x.resp.Length < 0 && x.status != http.StatusNoContent && x.status != http.StatusNotModified && string(x.req.Method) != http.MethodHead {
 		x.resp.Length = 0
 	}
