@@ -230,7 +230,7 @@ func brief(err error) string {
 func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults []string) {
 	bad, doubtful := certificateProblems(s.Lab, d.certificates.Now, time.Now())
 	loaded := s.Warnings()
-	removed := slices.DeleteFunc(d.files.missing(s.Lab), func(p *lab.Problem) bool { return slices.Contains(loaded, p) })
+	removed := slices.DeleteFunc(d.files.Missing(s.Lab), func(p *lab.Problem) bool { return slices.Contains(loaded, p) })
 	for _, p := range slices.Concat(loaded, bad, doubtful, removed) {
 		if p.Path == "" || privileges.Open(p.Path) != nil {
 			warnings = append(warnings, p.Error())

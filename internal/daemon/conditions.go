@@ -1,14 +1,10 @@
 package daemon
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,7 +13,6 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
-	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/virt"
@@ -27,7 +22,7 @@ import (
 // DHCP servers, reserved addresses that others use, and the machines and zones that are refused.
 func (d *Daemon) conditions() []api.Condition {
 	s := d.current.Load()
-	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()),
+	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()),
 		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenReservations()), refusedConditions(s))
 }
 
@@ -133,65 +128,6 @@ func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
 		}
 		all = append(all, api.Condition{Kind: api.ConditionZone, Name: name, Since: s.At, Problem: "not served: " + p.Error()})
 	}
-	return all
-}
-
-// diskWatch measures the free space of folders. A disk that hangs delays no request: its last measurement stays, with its age.
-type diskWatch struct {
-	mu      sync.Mutex
-	folders map[string]*diskLook
-}
-
-// A diskLook is the last measurement of a folder.
-type diskLook struct {
-	state storehealth.Disk
-	at    time.Time // of state
-	busy  time.Time // since when it is being measured; zero: it is not
-}
-
-// look measures folders in the background, and forgets others.
-func (w *diskWatch) look(folders ...string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	before := w.folders
-	w.folders = map[string]*diskLook{}
-	for _, dir := range folders {
-		l := cmp.Or(before[dir], &diskLook{})
-		w.folders[dir] = l
-		if !l.busy.IsZero() {
-			continue
-		}
-		l.busy = time.Now()
-		go func() {
-			state := storehealth.Stat(dir)
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			l.state, l.at, l.busy = state, time.Now(), time.Time{}
-		}()
-	}
-}
-
-func (w *diskWatch) conditions() (all []api.Condition) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for dir, l := range w.folders {
-		c := api.Condition{Kind: api.ConditionDisk, Name: dir, Since: l.at, Detail: fmt.Sprintf("%d MiB free", l.state.Bytes>>20)}
-		switch s := l.state; {
-		case !l.busy.IsZero() && time.Since(l.busy) > storehealth.Hangs:
-			c.Since, c.Problem = l.busy, "disk does not respond"
-		case l.at.IsZero():
-			continue // not measured yet
-		case errors.Is(s.Err, fs.ErrNotExist):
-			continue // the files that are missing in it are warnings
-		case s.Err != nil:
-			c.Detail, c.Problem = "", s.Err.Error()
-		case s.Full():
-			c.Problem = fmt.Sprintf("%d KiB and %d inodes free, fewer than %d KiB or %d: free some", s.Bytes>>10, s.Inodes, storehealth.MinFreeBytes>>10, storehealth.MinFreeInodes)
-		}
-		c.OK = c.Problem == ""
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(x, y api.Condition) int { return strings.Compare(x.Name, y.Name) })
 	return all
 }
 

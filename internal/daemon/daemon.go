@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/confinement"
+	"github.com/bootlab/bootlab/internal/daemon/disks"
 	"github.com/bootlab/bootlab/internal/daemon/installwatch"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
@@ -82,8 +83,8 @@ type Daemon struct {
 	health        *health
 	handover      *handover.Handover
 	storeWatch    *storehealth.Watch
-	disks         diskWatch
-	files         fileWatch
+	disks         disks.Folders
+	files         disks.Files
 	certificates  *freshfile.Certificates
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab

@@ -40,7 +40,7 @@ func (d *Daemon) look() bool {
 	d.followAddresses()
 	d.addresses.Follow()
 	d.lookAtDisks()
-	d.files.look(d.current.Load().Lab)
+	d.files.Look(d.current.Load().Lab)
 	d.served.look(d.serverLog)
 	d.warnNew(d.current.Load())
 	return interfaces.AddressFound(d.current.Load().Lab)
@@ -67,5 +67,5 @@ func (d *Daemon) followAddresses() {
 // lookAtDisks measures the free space of the folders that images, mirrors and the state are in.
 func (d *Daemon) lookAtDisks() {
 	a := d.current.Load().Lab.Appliance
-	d.disks.look(a.State, a.Files)
+	d.disks.Look(a.State, a.Files)
 }

@@ -62,6 +62,7 @@ var rules = []rule{
 	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab", "internal/observe/machine", "internal/observe/timeline"}, "decides how a cluster comes up; observes nothing and does nothing"},
 	{"internal/daemon/completion", []string{"internal/daemon/cluster", "internal/host/freshfile", "internal/host/regular", "internal/lab", "internal/lab/load"}, "asks API servers; of the loader only its reader of kubeconfigs"},
 	{"internal/daemon/confinement", []string{"internal/host/confine", "internal/host/regular", "internal/lab", "internal/lab/load", "internal/store/identity"}, "says which files a lab needs; of the loader only which files a kubeconfig is made from"},
+	{"internal/daemon/disks", []string{"internal/api", "internal/daemon/storehealth", "internal/host/regular", "internal/lab"}, "looks at folders and files; of the health of the store only how a disk is measured"},
 	{"internal/daemon/dnsstate", []string{"dnsd", "internal/api", "internal/store", "internal/store/records"}, "keeps what dnsd gives it; answers nothing"},
 	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
 	{"internal/daemon/installwatch", []string{"internal/boot/install", "internal/lab", "internal/observe/event"}, "reports to the state machine what events show"},
