@@ -3,8 +3,11 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // ErrNoDaemon is wrapped by the error of a Client that could not connect.
@@ -79,4 +82,13 @@ func AsError(err error) *Error {
 		e.Status = s.HTTPStatus()
 	}
 	return e
+}
+
+// NoHost is the answer to a name that is not in the lab, an Error. Requests that change a host need its name, and the hint gives it.
+func NoHost(l *lab.Lab, name string) error {
+	hint := "bootlab hosts lists them"
+	if h := l.Find(name); h != nil {
+		hint = "that is " + h.Name
+	}
+	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host %q in lab %s", name, l.Name), Hint: hint}
 }

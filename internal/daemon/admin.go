@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,11 +16,11 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/plan"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/lbproxy"
-	"github.com/bootlab/bootlab/virt"
 )
 
 // tokenFile holds the token of the admin API, below appliance.state.
@@ -36,7 +35,8 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	backend := struct {
 		*adminBackend
 		*clusters
-	}{&adminBackend{Daemon: d, servers: s}, d.clusters}
+		*vmadmin.Machines
+	}{&adminBackend{Daemon: d, servers: s}, d.clusters, s.vms}
 	own := func(host string, port uint16) bool {
 		l := d.current.Load().Lab
 		return hostheader.Own(l, l.Appliance.Admin, host, port)
@@ -84,7 +84,7 @@ func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 }
 
 func (c *adminBackend) host(l *lab.Lab, h *lab.Host, seen seen) api.Host {
-	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Power: switchOf(h)}
+	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Power: vmadmin.SwitchOf(h)}
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
 	if h.Network != nil {
@@ -107,7 +107,7 @@ func (c *adminBackend) host(l *lab.Lab, h *lab.Host, seen seen) api.Host {
 		a.IP, _ = c.nicAddrs(l).AddrOf(h.MACs[0])
 	}
 	if h.VM != nil {
-		a.VM, a.Hypervisor = string(vmState(seen.vms[h.Name].State)), c.servers.virt.HypervisorOf(h.Name)
+		a.VM, a.Hypervisor = string(vmadmin.State(seen.vms[h.Name].State)), c.servers.virt.HypervisorOf(h.Name)
 	}
 	c.lastSeen(&a)
 	return a
@@ -145,119 +145,6 @@ func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets)
 	var b strings.Builder
 	err = p.WriteText(&b)
 	return b.String(), err
-}
-
-// errNoHost is the answer to a name that is not in the lab. Requests that change a host need its name, and the hint gives it.
-func errNoHost(l *lab.Lab, name string) error {
-	hint := "bootlab hosts lists them"
-	if h := l.Find(name); h != nil {
-		hint = "that is " + h.Name
-	}
-	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host %q in lab %s", name, l.Name), Hint: hint}
-}
-
-// VMs implements httpd.Backend.
-func (c *adminBackend) VMs(ctx context.Context) ([]api.VM, error) {
-	vms := []api.VM{}
-	for _, s := range c.servers.virt.List(ctx) {
-		vms = append(vms, vm(s))
-	}
-	return vms, nil
-}
-
-// VMPlan implements httpd.Backend.
-func (c *adminBackend) VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error) {
-	plan, err := c.servers.virt.Plan(ctx, hosts)
-	if err != nil {
-		return nil, c.vmError(err, http.StatusNotFound, hosts...)
-	}
-	out := make([]api.VMPlan, 0, len(plan))
-	for _, p := range plan {
-		out = append(out, vmPlan(p))
-	}
-	return out, nil
-}
-
-// vmError is the answer to a request about machines that failed: one of the names may be no host at all.
-func (c *adminBackend) vmError(err error, status int, names ...string) error {
-	l := c.current.Load().Lab
-	i := slices.IndexFunc(names, func(name string) bool { return l.Host(name) == nil })
-	if i < 0 || !errors.Is(err, virt.ErrNoVM) {
-		return &api.Error{Status: status, Message: err.Error()}
-	}
-	var known []string
-	for _, h := range l.Hosts {
-		known = append(known, h.Name)
-	}
-	for _, cl := range l.Clusters {
-		if cl.Name == names[i] {
-			return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no machine of cluster %s is virtual", cl.Name)}
-		}
-		known = append(known, cl.Name)
-	}
-	hint := "bootlab hosts and bootlab clusters list them"
-	if h := l.Find(names[i]); h != nil {
-		hint = "that is " + h.Name
-	} else if near := lab.Nearest(names[i], known); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host or cluster %q in lab %s", names[i], l.Name), Hint: hint}
-}
-
-func vmPlan(p virt.Comparison) api.VMPlan {
-	return api.VMPlan{Host: p.Host, Network: p.Network, Hypervisor: p.Hypervisor, State: string(vmState(p.State)), Condition: string(p.Condition), Details: p.Details}
-}
-
-func vm(s virt.Status) api.VM {
-	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(vmState(s.State)), Err: s.Err, At: s.At, Down: s.Down}
-}
-
-// vmState is "stopped" for a machine that is off.
-func vmState(s virt.State) virt.State {
-	if s == virt.StateOff {
-		return "stopped"
-	}
-	return cmp.Or(s, virt.StateUnknown)
-}
-
-// VM implements httpd.Backend. A machine that is created is started too, since it is created to boot.
-func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error) {
-	v := c.servers.virt
-	var err error
-	if action != api.VMStop { // a client that goes away leaves no machine half way
-		ctx = context.WithoutCancel(ctx)
-	}
-	switch action {
-	case api.VMCreate:
-		err = v.CreateAndStart(ctx, host)
-	case api.VMStart:
-		err = v.Start(ctx, host)
-	case api.VMStop:
-		mode := virt.StopThenForce // firmware and most installers ignore a shutdown request
-		if opts.Force {
-			mode = virt.StopForce
-		}
-		err = v.Stop(ctx, host, mode, opts.Timeout)
-	case api.VMDelete:
-		disks := virt.KeepDisks
-		if opts.Disks {
-			disks = virt.DeleteDisks
-		}
-		err = v.Delete(ctx, host, disks)
-	case api.VMApply:
-		err = v.Apply(ctx, host)
-	case api.VMForget:
-		err = v.Forget(ctx, host)
-	}
-	if err != nil {
-		return api.VM{}, c.vmError(err, http.StatusConflict, host)
-	}
-	for _, s := range v.List(ctx) {
-		if s.Host == host {
-			return vm(s), nil
-		}
-	}
-	return api.VM{Host: host, State: string(virt.StateAbsent)}, nil
 }
 
 // Balancers implements httpd.Backend.

@@ -272,13 +272,13 @@ func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) e
 	if h.VM != nil {
 		return c.servers.virt.CreateAndStart(ctx, h.Name)
 	}
-	_, err := c.switchMetal(ctx, h, power.NetBoot)
+	_, err := c.servers.vms.SwitchMetal(ctx, h, power.NetBoot)
 	return err
 }
 
 // switchOff switches a machine off, and forgets that it was switched on.
 func (c *clusters) switchOff(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
-	if _, err := c.switchPower(ctx, h, power.Off, virt.StopThenForce); err != nil {
+	if _, err := c.servers.vms.Switch(ctx, h, power.Off, virt.StopThenForce); err != nil {
 		return err
 	}
 	return c.noteSwitched(cl.Name, h.Name, time.Time{})

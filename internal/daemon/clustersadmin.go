@@ -117,7 +117,7 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 				continue
 			}
 			stopping.Go(func() {
-				if _, err := c.switchPower(ctx, h, power.Off, virt.StopThenForce); err != nil {
+				if _, err := c.servers.vms.Switch(ctx, h, power.Off, virt.StopThenForce); err != nil {
 					mu.Lock()
 					defer mu.Unlock()
 					errs = append(errs, fmt.Errorf("%s: %w", h.Name, err))

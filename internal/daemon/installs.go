@@ -53,7 +53,7 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	l := c.current.Load().Lab
 	h := l.Host(name)
 	if h == nil {
-		return api.Arming{}, errNoHost(l, name)
+		return api.Arming{}, api.NoHost(l, name)
 	}
 	if cycle == api.CycleNow && h.VM == nil && h.BMC == nil {
 		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can power-cycle it",
@@ -67,7 +67,7 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	if cycle != api.CycleNow {
 		return a, nil
 	}
-	if _, err := c.switchPower(ctx, h, power.NetBoot, virt.StopForce); err != nil {
+	if _, err := c.servers.vms.Switch(ctx, h, power.NetBoot, virt.StopForce); err != nil {
 		return a, &api.Error{Status: http.StatusBadGateway, Message: name + " is armed, but was not power-cycled: " + err.Error(), Hint: a.Message}
 	}
 	a.Cycled, a.Message = true, "it was power-cycled, and "+a.Message
@@ -92,7 +92,7 @@ func (c *adminBackend) MarkInstalled(ctx context.Context, name string) (api.Armi
 	l := c.current.Load().Lab
 	h := l.Host(name)
 	if h == nil {
-		return api.Arming{}, errNoHost(l, name)
+		return api.Arming{}, api.NoHost(l, name)
 	}
 	if err := c.installs.MarkInstalled(ctx, h); err != nil {
 		return api.Arming{}, c.notChanged(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/storetest"
@@ -47,9 +48,9 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{persistentState: &persistentState{installs: installs}, bus: bus, loops: bootloop.New(time.Now)}
+	d := &Daemon{persistentState: &persistentState{installs: installs}, servers: &servers{vms: vmadmin.New(vmadmin.Deps{Events: bus})}, bus: bus, loops: bootloop.New(time.Now)}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
-	c := &adminBackend{Daemon: d}
+	c := &adminBackend{Daemon: d, servers: d.servers}
 	for _, tt := range []struct {
 		host   string
 		broken bool
@@ -68,8 +69,8 @@ hosts:
 		if tt.err == "" && (err != nil || !a.Cycled) || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%s: %+v, %v; want %q", tt.host, a, err, tt.err)
 		}
-		if h := l.Host(tt.host); h != nil && (switchOf(h) == "") != strings.Contains(tt.err, "nothing can power-cycle it") {
-			t.Errorf("%s: power %q, and install now: %q", tt.host, switchOf(h), tt.err)
+		if h := l.Host(tt.host); h != nil && (vmadmin.SwitchOf(h) == "") != strings.Contains(tt.err, "nothing can power-cycle it") {
+			t.Errorf("%s: power %q, and install now: %q", tt.host, vmadmin.SwitchOf(h), tt.err)
 		}
 		if h := l.Host(tt.host); h != nil && installs.Status(h).State != tt.state {
 			t.Errorf("%s is %s", tt.host, installs.Status(h).State)

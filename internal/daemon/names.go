@@ -52,7 +52,7 @@ func (c *adminBackend) clientAddr(client string) (netip.Addr, error) {
 	h := l.Find(client)
 	switch {
 	case h == nil:
-		return netip.Addr{}, errNoHost(l, client)
+		return netip.Addr{}, api.NoHost(l, client)
 	case h.IP.IsValid():
 		return h.IP, nil
 	}
@@ -79,7 +79,7 @@ func (c *adminBackend) FollowDNS(ctx context.Context, client string) (<-chan api
 		l := c.current.Load().Lab
 		h := l.Find(client)
 		if h == nil {
-			return nil, errNoHost(l, client)
+			return nil, api.NoHost(l, client)
 		}
 		wants = func(from netip.Addr) bool { return c.isOf(from, h) }
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/content/unpack"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/daemon/vmstate"
 	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
@@ -28,6 +29,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/consolelog"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/tftpd"
 	"github.com/bootlab/bootlab/virt"
@@ -46,6 +48,7 @@ type servers struct {
 	redfish *redfish.Service
 
 	consoles *consolelog.Log
+	vms      *vmadmin.Machines
 }
 
 // build makes all servers. Each gets a function that returns its table of the current snapshot.
@@ -70,6 +73,7 @@ func (d *Daemon) build() (*servers, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("set up the servers: %w", err)
 	}
+	s.vms = vmadmin.New(vmadmin.Deps{Lab: func() *lab.Lab { return d.current.Load().Lab }, Virt: s.virt, Consoles: s.consoles, Events: d.bus})
 	s.admin, errs[8] = d.newAdmin(s)
 	s.redfish, errs[9] = d.newRedfish(s)
 	if err := errors.Join(errs[:]...); err != nil {
@@ -151,6 +155,21 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Seen:     vmstate.Seen(d.store, d.saver),
 		Consoles: consoles,
 		Driver:   &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
+	})
+}
+
+// consolesFolder has what serial consoles wrote, below appliance.state.
+const consolesFolder = "consoles"
+
+// openConsoles opens the log of serial consoles. Lines that matter become events.
+func (d *Daemon) openConsoles() (*consolelog.Log, error) {
+	kinds := map[consolelog.Meaning]event.Kind{
+		consolelog.Panic: event.ConsolePanic, consolelog.Emergency: event.ConsoleEmergency, consolelog.NoBootDevice: event.ConsoleNoBootDevice,
+	}
+	return consolelog.Open(consolelog.Config{Dir: d.inState(consolesFolder)}, consolelog.Deps{
+		Log: d.serverLog, Now: time.Now, Registerer: d.registry, Found: func(f consolelog.Finding) {
+			d.bus.Record(event.Event{Kind: kinds[f.Meaning], Host: f.Host, Detail: f.Line})
+		},
 	})
 }
 

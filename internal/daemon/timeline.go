@@ -25,7 +25,7 @@ func (c *adminBackend) key(machine string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", errNoHost(l, machine)
+		return "", api.NoHost(l, machine)
 	}
 	addr, _ := c.nicAddrs(l).AddrOf(mac)
 	if h := l.MachineOf(mac, addr); h != nil && l.Host(h.Name) != nil {

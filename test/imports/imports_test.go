@@ -78,6 +78,7 @@ var rules = []rule{
 	{"internal/daemon/statefile", []string{"dhcpd/leases", "internal/api", "internal/boot/install", "internal/daemon/dnsstate", "internal/daemon/vmstate", "internal/lab", "internal/store", "internal/store/backup", "internal/store/identity", "internal/store/logfile"}, "opens the state and plans restores; of what is stored only how leases and installs are merged, and what a restore leaves out"},
 	{"internal/daemon/storehealth", []string{"internal/api", "internal/observe/metrics", "internal/store/logfile"}, "asks the disk of a store; knows nothing that it stores"},
 	{"internal/daemon/vmstate", []string{"internal/store", "internal/store/records", "virt"}, "stores what virt gives it"},
+	{"internal/daemon/vmadmin", []string{"internal/api", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/power", "virt"}, "puts what people ask of virtual machines to virt, and power to it or to controllers; knows no other server"},
 	{"internal/daemon/watchdog", []string{"tftpd"}, "asks servers as clients do; of TFTP only the file that its self-test asks for"},
 	{"internal/daemon/watch", []string{"internal/host/inotify", "internal/host/regular"}, "looks at files; reads no lab"},
 

@@ -1,4 +1,4 @@
-package daemon
+package vmadmin
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 )
 
 // Snapshots implements httpd.Backend.
-func (c *adminBackend) Snapshots(ctx context.Context, host string) (all []api.Snapshot, err error) {
-	snapshots, err := c.servers.virt.Snapshots(ctx, host)
+func (m *Machines) Snapshots(ctx context.Context, host string) (all []api.Snapshot, err error) {
+	snapshots, err := m.deps.Virt.Snapshots(ctx, host)
 	if err != nil {
-		return nil, c.vmError(err, http.StatusConflict, host)
+		return nil, m.vmError(err, http.StatusConflict, host)
 	}
 	for _, s := range snapshots {
 		all = append(all, api.Snapshot(s))
@@ -20,8 +20,8 @@ func (c *adminBackend) Snapshots(ctx context.Context, host string) (all []api.Sn
 }
 
 // Snapshot implements httpd.Backend.
-func (c *adminBackend) Snapshot(ctx context.Context, host string, action api.SnapshotAction, name string) ([]api.Snapshot, error) {
-	v := c.servers.virt
+func (m *Machines) Snapshot(ctx context.Context, host string, action api.SnapshotAction, name string) ([]api.Snapshot, error) {
+	v := m.deps.Virt
 	var err error
 	switch action {
 	case api.SnapshotCreate:
@@ -32,7 +32,7 @@ func (c *adminBackend) Snapshot(ctx context.Context, host string, action api.Sna
 		err = v.DeleteSnapshot(ctx, host, name)
 	}
 	if err != nil {
-		return nil, c.vmError(err, http.StatusConflict, host)
+		return nil, m.vmError(err, http.StatusConflict, host)
 	}
-	return c.Snapshots(ctx, host)
+	return m.Snapshots(ctx, host)
 }

@@ -1,4 +1,4 @@
-package daemon
+package vmadmin
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 )
 
 // Hypervisors implements httpd.Backend.
-func (c *adminBackend) Hypervisors(ctx context.Context) ([]api.Hypervisor, error) {
+func (m *Machines) Hypervisors(ctx context.Context) ([]api.Hypervisor, error) {
 	all := []api.Hypervisor{}
-	for _, v := range c.servers.virt.Capacities(ctx) {
+	for _, v := range m.deps.Virt.Capacities(ctx) {
 		h := api.Hypervisor{
 			Name: v.Hypervisor, CPUs: v.Node.CPUs, Memory: v.Node.Memory, Free: v.Node.Free, Allocated: v.Allocated, Others: v.Others,
 			VMs: v.Machines, Running: v.Running, Pools: []api.StoragePool{},
@@ -28,8 +28,8 @@ func (c *adminBackend) Hypervisors(ctx context.Context) ([]api.Hypervisor, error
 }
 
 // Network implements httpd.Backend.
-func (c *adminBackend) Network(ctx context.Context, hypervisor, network string, action api.NetworkAction) (api.VMPlan, error) {
-	v := c.servers.virt
+func (m *Machines) Network(ctx context.Context, hypervisor, network string, action api.NetworkAction) (api.VMPlan, error) {
+	v := m.deps.Virt
 	do := v.ApplyNetwork
 	if action == api.NetworkDelete {
 		do = v.DeleteNetwork

@@ -1,4 +1,4 @@
-package daemon
+package vmadmin
 
 import (
 	"context"
@@ -14,13 +14,13 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// switchPower switches the power of a machine: through libvirt where it is virtual, else through its controller. mode is how Off stops a
+// Switch switches the power of a machine: through libvirt where it is virtual, else through its controller. mode is how Off stops a
 // virtual machine. The state is what a controller says; empty for a virtual machine.
-func (d *Daemon) switchPower(ctx context.Context, h *lab.Host, a power.Action, mode virt.StopMode) (power.State, error) {
+func (m *Machines) Switch(ctx context.Context, h *lab.Host, a power.Action, mode virt.StopMode) (power.State, error) {
 	if h.VM == nil {
-		return d.switchMetal(ctx, h, a)
+		return m.SwitchMetal(ctx, h, a)
 	}
-	v := d.servers.virt
+	v := m.deps.Virt
 	switch a {
 	case power.On:
 		return "", v.Start(ctx, h.Name)
@@ -37,8 +37,8 @@ func (d *Daemon) switchPower(ctx context.Context, h *lab.Host, a power.Action, m
 	return "", nil
 }
 
-// switchMetal switches the power of a machine with a controller. A boot from the network that it causes is in the machine's timeline.
-func (d *Daemon) switchMetal(ctx context.Context, h *lab.Host, a power.Action) (power.State, error) {
+// SwitchMetal switches the power of a machine with a controller. A boot from the network that it causes is in the machine's timeline.
+func (m *Machines) SwitchMetal(ctx context.Context, h *lab.Host, a power.Action) (power.State, error) {
 	start := time.Now()
 	state, err := power.Do(ctx, h.BMC, a)
 	if a != power.NetBoot {
@@ -51,19 +51,19 @@ func (d *Daemon) switchMetal(ctx context.Context, h *lab.Host, a power.Action) (
 	if len(h.MACs) > 0 {
 		e.MAC = h.MACs[0]
 	}
-	d.bus.Record(e)
+	m.deps.Events.Record(e)
 	return state, err
 }
 
 func controller(b *lab.BMC) string { return b.Redfish + b.IPMI } // it has one of them
 
 // Power implements httpd.Backend.
-func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerAction) (api.Power, error) {
-	l := c.current.Load().Lab
+func (m *Machines) Power(ctx context.Context, name string, action api.PowerAction) (api.Power, error) {
+	l := m.deps.Lab()
 	h := l.Host(name)
 	switch {
 	case h == nil:
-		return api.Power{}, errNoHost(l, name)
+		return api.Power{}, api.NoHost(l, name)
 	case h.VM == nil && h.BMC == nil:
 		return api.Power{}, errNoController(name)
 	}
@@ -71,11 +71,11 @@ func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerA
 		ctx = context.WithoutCancel(ctx)
 	}
 	p := api.Power{Host: name}
-	state, err := c.switchPower(ctx, h, power.Action(action), virt.StopForce)
+	state, err := m.Switch(ctx, h, power.Action(action), virt.StopForce)
 	switch {
 	case err != nil:
 	case h.VM != nil:
-		p, err = c.powerOfVM(ctx, h)
+		p, err = m.powerOfVM(ctx, h)
 	default:
 		p.State, p.By = string(state), controllerOf(h.BMC)
 	}
@@ -86,17 +86,17 @@ func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerA
 }
 
 // SetBoot implements httpd.Backend.
-func (c *adminBackend) SetBoot(ctx context.Context, name string, device api.BootDevice, always bool) (api.NextBoot, error) {
-	l := c.current.Load().Lab
+func (m *Machines) SetBoot(ctx context.Context, name string, device api.BootDevice, always bool) (api.NextBoot, error) {
+	l := m.deps.Lab()
 	h := l.Host(name)
 	n := api.NextBoot{Host: name, Device: device, Always: always && device != api.BootDefault}
 	var err error
 	switch {
 	case h == nil:
-		return n, errNoHost(l, name)
+		return n, api.NoHost(l, name)
 	case h.VM != nil:
-		n.By = strings.TrimSpace("libvirt " + c.servers.virt.HypervisorOf(name))
-		err = c.servers.virt.SetBoot(ctx, name, bootDevices[device], virt.BootStarts(always))
+		n.By = strings.TrimSpace("libvirt " + m.deps.Virt.HypervisorOf(name))
+		err = m.deps.Virt.SetBoot(ctx, name, bootDevices[device], virt.BootStarts(always))
 	case h.BMC != nil:
 		n.By = controllerOf(h.BMC)
 		how := power.Once
@@ -117,8 +117,8 @@ var bootDevices = map[api.BootDevice]virt.BootDevice{
 	api.BootDefault: virt.BootDefault, api.BootNetwork: virt.BootNetwork, api.BootDisk: virt.BootDisk, api.BootCD: virt.BootCD,
 }
 
-// switchOf returns what switches the power of a host; empty: nothing does.
-func switchOf(h *lab.Host) string {
+// SwitchOf returns what switches the power of a host; empty: nothing does.
+func SwitchOf(h *lab.Host) string {
 	switch {
 	case h.VM != nil:
 		return "libvirt"
@@ -143,8 +143,8 @@ func errNoController(name string) error {
 }
 
 // powerOfVM returns whether a virtual machine runs.
-func (c *adminBackend) powerOfVM(ctx context.Context, h *lab.Host) (api.Power, error) {
-	for _, s := range c.servers.virt.List(ctx) {
+func (m *Machines) powerOfVM(ctx context.Context, h *lab.Host) (api.Power, error) {
+	for _, s := range m.deps.Virt.List(ctx) {
 		if s.Host != h.Name || s.State == virt.StateAbsent {
 			continue
 		}
