@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/plan"
 	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/host/hostheader"
@@ -42,7 +43,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 		return hostheader.Own(l, l.Appliance.Admin, host, port)
 	}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
-		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: own, Panics: d.panics.Server(serverAdmin),
+		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: own, Panics: d.panics.Server(health.Admin),
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/completion"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
-	machines "github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/records"
@@ -112,7 +112,7 @@ func (c *clusters) askBootstrap(ctx context.Context, doing *sync.WaitGroup, cl *
 		boot := m.Host.Role == lab.RoleBootstrap
 		needed = needed || boot
 		switch {
-		case m.Stage != machines.Serving || !m.Host.IP.IsValid():
+		case m.Stage != machine.Serving || !m.Host.IP.IsValid():
 		case boot:
 			serving = append(serving, m.Host.IP)
 		case m.Host.Role == lab.RoleControlPlane:

@@ -23,6 +23,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/confinement"
 	"github.com/bootlab/bootlab/internal/daemon/disks"
+	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/installwatch"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
@@ -80,7 +81,7 @@ type Daemon struct {
 	*persistentState
 	*servers
 	ports         *ports.Ports
-	health        *health
+	health        *health.Servers
 	handover      *handover.Handover
 	storeWatch    *storehealth.Watch
 	disks         disks.Folders
@@ -158,7 +159,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 // newDaemon returns a daemon with what needs neither a lab nor a file.
 func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
-		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: installwatch.New(), health: newHealth(),
+		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: installwatch.New(), health: health.New(),
 		handover: handover.New(cfg.Log),
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")),
 	}
@@ -280,7 +281,7 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if d.served, err = d.openServed(ctx); err != nil {
 		return err
 	}
-	if err := d.registry.Register(newServerCollector(d.serverStates, d.shares)); err != nil {
+	if err := d.registry.Register(health.NewCollector(d.serverStates, d.shares)); err != nil {
 		return fmt.Errorf("register metrics of the servers: %w", err)
 	}
 	if err := d.registry.Register(newConditionCollector(d.conditions)); err != nil {

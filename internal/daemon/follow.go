@@ -35,7 +35,7 @@ func (d *Daemon) watch(ctx context.Context, w *watch.Watcher) error {
 // logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
 func (d *Daemon) look() bool {
 	d.state.watch(d.log)
-	d.health.look(thisMachine()) // since when something is gone
+	d.health.Look() // since when something is gone
 	d.followMemory()
 	d.followAddresses()
 	d.addresses.Follow()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
-	machines "github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -21,7 +21,7 @@ type seen struct {
 
 // A backendCheck is the check of a host by a balancer.
 type backendCheck struct {
-	machines.Check
+	machine.Check
 	drained bool
 }
 
@@ -35,7 +35,7 @@ func (c *clusters) look(ctx context.Context) seen {
 			if s.checks[m.Host] == nil {
 				s.checks[m.Host] = map[string]backendCheck{}
 			}
-			s.checks[m.Host][b.Name] = backendCheck{machines.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason}, m.Drained}
+			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason}, m.Drained}
 		}
 	}
 	for _, t := range c.servers.dhcp.TakenReservations() {
@@ -45,32 +45,32 @@ func (c *clusters) look(ctx context.Context) seen {
 }
 
 // healthOf returns what the check of a backend says. One whose address is not known serves nobody.
-func healthOf(m lbproxy.BackendStatus) machines.Health {
+func healthOf(m lbproxy.BackendStatus) machine.Health {
 	switch {
 	case m.Check == lab.CheckNone:
-		return machines.NotChecked
+		return machine.NotChecked
 	case m.Condition == lbproxy.Up:
-		return machines.CheckPassing
+		return machine.CheckPassing
 	case m.Condition == lbproxy.Down, !m.Addr.IsValid():
-		return machines.CheckFailing
+		return machine.CheckFailing
 	}
-	return machines.CheckPending
+	return machine.CheckPending
 }
 
 // powerOf returns what a hypervisor says of a virtual machine.
-func powerOf(vm virt.Status) machines.Power {
+func powerOf(vm virt.Status) machine.Power {
 	switch s := vm.State; s {
 	case virt.StateRunning, virt.StateStopping:
-		return machines.PowerOn
+		return machine.PowerOn
 	case virt.StateOff:
-		return machines.PowerOff
+		return machine.PowerOff
 	case virt.StatePaused, virt.StateCrashed, virt.StateAbsent:
-		return machines.Power(s)
+		return machine.Power(s)
 	}
 	if vm.At.IsZero() && vm.Down.IsZero() {
-		return machines.PowerUnasked
+		return machine.PowerUnasked
 	}
-	return machines.PowerSilent
+	return machine.PowerSilent
 }
 
 // counts reports whether the check of a balancer says whether h is well. Of its cluster's balancers that is the one of the API alone: the
@@ -83,8 +83,8 @@ func counts(h *lab.Host, balancer string, check backendCheck) bool {
 }
 
 // observation returns what was measured of h.
-func (c *clusters) observation(h *lab.Host, seen seen) machines.Observation {
-	o := machines.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h), Conflict: seen.taken[h.Name]}
+func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
+	o := machine.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h), Conflict: seen.taken[h.Name]}
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
 	}
@@ -94,7 +94,7 @@ func (c *clusters) observation(h *lab.Host, seen seen) machines.Observation {
 	o.Boot, _ = c.timeline.Last(h.Name)
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) { // the worst of all
 		check := seen.checks[h.Name][b]
-		if worse := o.Check.Health == machines.NotChecked || check.Health < o.Check.Health; worse && check.Health != machines.NotChecked && counts(h, b, check) {
+		if worse := o.Check.Health == machine.NotChecked || check.Health < o.Check.Health; worse && check.Health != machine.NotChecked && counts(h, b, check) {
 			o.Check = check.Check
 		}
 	}
@@ -102,8 +102,8 @@ func (c *clusters) observation(h *lab.Host, seen seen) machines.Observation {
 }
 
 // states returns what each machine of a lab is, by host, but for the appliance.
-func (c *clusters) states(l *lab.Lab, seen seen) map[string]machines.State {
-	states := make(map[string]machines.State, len(l.Hosts))
+func (c *clusters) states(l *lab.Lab, seen seen) map[string]machine.State {
+	states := make(map[string]machine.State, len(l.Hosts))
 	for _, cl := range l.Clusters {
 		if cl.Kind == lab.Plain {
 			continue
@@ -114,19 +114,19 @@ func (c *clusters) states(l *lab.Lab, seen seen) map[string]machines.State {
 	}
 	for _, h := range l.Hosts {
 		if _, ok := states[h.Name]; !ok && h.Role != lab.RoleAppliance {
-			states[h.Name] = machines.Of(c.observation(h, seen), time.Now())
+			states[h.Name] = machine.Of(c.observation(h, seen), time.Now())
 		}
 	}
 	return states
 }
 
 // state returns what h is, and what its cluster waits for; empty: nothing, or it has none that can be brought up.
-func (c *clusters) state(h *lab.Host, seen seen) (s machines.State, waits string) {
+func (c *clusters) state(h *lab.Host, seen seen) (s machine.State, waits string) {
 	if h.Role == lab.RoleAppliance {
-		return machines.State{}, ""
+		return machine.State{}, ""
 	}
 	if h.Cluster == nil || h.Cluster.Kind == lab.Plain {
-		return machines.Of(c.observation(h, seen), time.Now()), ""
+		return machine.Of(c.observation(h, seen), time.Now()), ""
 	}
 	all := c.assess(h.Cluster, seen)
 	for _, m := range all.Machines {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
+	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/media"
 	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -22,7 +23,7 @@ const (
 
 // newRedfish makes the Redfish service, which serves where the lab says so.
 func (d *Daemon) newRedfish(s *servers) (*redfish.Service, error) {
-	contained := d.panics.Server(serverRedfish)
+	contained := d.panics.Server(health.Redfish)
 	inForce := func() *lab.Lab { return d.current.Load().Lab }
 	loader := media.New(s.virt, contained, func(at netip.AddrPort) error {
 		l := inForce()

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 
+	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/watchdog"
 )
 
@@ -11,17 +12,17 @@ import (
 func (d *Daemon) selfTests() []watchdog.Test {
 	admin := d.current.Load().Lab.Appliance.AdminSocket
 	servers := watchdog.Servers{
-		Sockets: d.health.socketsOf, Counters: d.registry,
-		Serving: func(server string) bool { return d.health.server(server, nil).Serving },
+		Sockets: d.health.Sockets, Counters: d.registry,
+		Serving: func(server string) bool { return d.health.Server(server, nil).Serving },
 	}
 	return []watchdog.Test{
-		{Server: serverDHCP, Ask: d.dhcp.Alive},
-		{Server: serverLB, Ask: func(ctx context.Context) error { return servers.UnlessEnded(serverLB, d.lb.Alive(ctx)) }},
-		{Server: serverTFTP, Ask: servers.OnSockets(serverTFTP, watchdog.AskTFTP)},
-		{Server: serverDNS, Ask: servers.OnSockets(serverDNS, watchdog.AskDNS)},
-		{Server: serverHTTP, Ask: servers.OnSockets(serverHTTP, func(ctx context.Context, addr string) error { return watchdog.AskHTTP(ctx, "tcp", addr) })},
-		{Server: serverAdmin, Ask: func(ctx context.Context) error {
-			return servers.UnlessEnded(serverAdmin, watchdog.AskHTTP(ctx, "unix", admin))
+		{Server: health.DHCP, Ask: d.dhcp.Alive},
+		{Server: health.LB, Ask: func(ctx context.Context) error { return servers.UnlessEnded(health.LB, d.lb.Alive(ctx)) }},
+		{Server: health.TFTP, Ask: servers.OnSockets(health.TFTP, watchdog.AskTFTP)},
+		{Server: health.DNS, Ask: servers.OnSockets(health.DNS, watchdog.AskDNS)},
+		{Server: health.HTTP, Ask: servers.OnSockets(health.HTTP, func(ctx context.Context, addr string) error { return watchdog.AskHTTP(ctx, "tcp", addr) })},
+		{Server: health.Admin, Ask: func(ctx context.Context) error {
+			return servers.UnlessEnded(health.Admin, watchdog.AskHTTP(ctx, "unix", admin))
 		}},
 	}
 }

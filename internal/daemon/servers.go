@@ -15,10 +15,12 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/api/redfish"
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/content/unpack"
+	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
@@ -82,6 +84,19 @@ func (d *Daemon) build() (*servers, error) {
 	return s, nil
 }
 
+// serverStates returns the state of each server. The interfaces and addresses that they serve are looked at now.
+func (d *Daemon) serverStates() []api.Server {
+	s := d.current.Load()
+	states := d.health.States(health.Moment{
+		Lab: s.Lab, Interfaces: s.DHCP.Interfaces(), Unreachable: d.virt.Unreachable(), Draining: !d.handover.Stops().IsZero(), Clock: clockNote(d.clock),
+	})
+	counts := d.panics.Counts()
+	for i := range states {
+		states[i].Panics = counts[states[i].Name].N
+	}
+	return states
+}
+
 // inState returns the path of name in the state folder of the lab that is in force.
 func (d *Daemon) inState(name string) string {
 	return filepath.Join(d.current.Load().Lab.Appliance.State, name)
@@ -89,18 +104,18 @@ func (d *Daemon) inState(name string) string {
 
 func (d *Daemon) newDHCP() (*dhcpd.Server, error) {
 	return dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
-		Panics: d.panics.Server(serverDHCP),
+		Panics: d.panics.Server(health.DHCP),
 		Table:  table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:   d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now,
 		Listen: d.listenDHCP, FromDisk: d.installs.FromDisk, Loops: d.loops,
 		ClientName: func(hostname string) string { return d.current.Load().DNS.ClientName(hostname) },
-		Report:     func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
+		Report:     func(iface string, err error) { d.health.Opened(health.DHCP, iface, err) },
 	})
 }
 
 func (d *Daemon) newTFTP(nbps fs.FS) (*tftpd.Server, error) {
 	return tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
-		Panics:   d.panics.Server(serverTFTP),
+		Panics:   d.panics.Server(health.TFTP),
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
 		Firmware: nbps, Scripts: d.boot.ByDatagram(), Leases: addressesNow{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
@@ -108,7 +123,7 @@ func (d *Daemon) newTFTP(nbps fs.FS) (*tftpd.Server, error) {
 
 func (d *Daemon) newDNS() (*dnsd.Server, error) {
 	return dnsd.New(dnsd.Config{MaxTCP: d.shares.DNSConnections, MaxForwards: d.shares.DNSForwards}, dnsd.Deps{
-		Panics:    d.panics.Server(serverDNS),
+		Panics:    d.panics.Server(health.DNS),
 		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		OnSegment: (&interfaces.Segments{Lab: func() *lab.Lab { return d.current.Load().Lab }}).Contains,
 		Leases:    leaseNames{d}, Updates: updater{d}, Cookies: cookieSecrets{d.store, d.saver}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
@@ -126,7 +141,7 @@ func (d *Daemon) newMirrors() (*mirror.Cache, error) {
 
 func (d *Daemon) newHTTP(nbps fs.FS, mirrors *mirror.Cache) (*httpd.Boot, error) {
 	return httpd.NewBoot(httpd.BootConfig{Limits: httpd.Limits{Connections: d.shares.HTTPRequests}}, httpd.BootDeps{
-		Panics: d.panics.Server(serverHTTP),
+		Panics: d.panics.Server(health.HTTP),
 		Table:  table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
 		Boot:   d.boot, Firmware: nbps, Leases: addressesNow{d}, Mirrors: mirrors, Events: d.bus, Registerer: d.registry, Log: d.serverLog, Now: time.Now,
 	})
@@ -136,7 +151,7 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 	return lbproxy.New(lbproxy.Config{
 		Connections: d.shares.Balanced, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: d.inState("acme"),
 	}, lbproxy.Deps{
-		Panics:    d.panics.Server(serverLB),
+		Panics:    d.panics.Server(health.LB),
 		AccessLog: d.log, // who turns it on wants each line
 		Events:    d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
@@ -146,7 +161,7 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 
 func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 	return virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
-		Panics: d.panics.Server(serverVirt),
+		Panics: d.panics.Server(health.Virt),
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Images:     images{d, unpack.New(d.inState("unpacked"))},

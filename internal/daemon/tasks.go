@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/installwatch"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
@@ -36,7 +37,7 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		// No reload any more.
 		{name: "watch", run: func(ctx context.Context) error { return d.watch(ctx, watcher) }},
 		// Client connections drain while everything else still answers.
-		{name: serverLB, server: true, run: d.lb.Serve},
+		{name: health.LB, server: true, run: d.lb.Serve},
 		// No connection is left that would break.
 		{name: "addresses", run: d.addresses.Run},
 		{name: "install", run: func(ctx context.Context) error {
@@ -44,30 +45,30 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		}},
 		{name: "clusters", run: d.clusters.run},
 		// No client asks for virtual machines any more.
-		{name: serverRedfish, server: true, run: func(ctx context.Context) error {
-			return d.ports.Serve(ctx, serverRedfish, func(ctx context.Context, s *ports.Socket) error { return d.redfish.Serve(ctx, s.TCP) })
+		{name: health.Redfish, server: true, run: func(ctx context.Context) error {
+			return d.ports.Serve(ctx, health.Redfish, func(ctx context.Context, s *ports.Socket) error { return d.redfish.Serve(ctx, s.TCP) })
 		}},
 		// No operation on virtual machines any more.
-		{name: serverVirt, server: true, run: d.virt.Serve},
+		{name: health.Virt, server: true, run: d.virt.Serve},
 		// No console is open any more; the last output is written.
 		{name: "consoles", run: d.consoles.Run},
 		// Transfers may finish, up to a limit.
-		{name: serverHTTP, server: true, run: func(ctx context.Context) error {
-			return d.ports.Serve(ctx, serverHTTP, func(ctx context.Context, s *ports.Socket) error { return d.http.Serve(ctx, s.TCP) })
+		{name: health.HTTP, server: true, run: func(ctx context.Context) error {
+			return d.ports.Serve(ctx, health.HTTP, func(ctx context.Context, s *ports.Socket) error { return d.http.Serve(ctx, s.TCP) })
 		}},
 		// No reader of mirrors is left; partial downloads are discarded.
 		{name: "mirror", run: d.mirrors.Run},
-		{name: serverTFTP, server: true, run: func(ctx context.Context) error {
-			return d.ports.Serve(ctx, serverTFTP, func(ctx context.Context, s *ports.Socket) error { return d.tftp.Serve(ctx, s.UDP) })
+		{name: health.TFTP, server: true, run: func(ctx context.Context) error {
+			return d.ports.Serve(ctx, health.TFTP, func(ctx context.Context, s *ports.Socket) error { return d.tftp.Serve(ctx, s.UDP) })
 		}},
 		{name: "names", run: d.followNames},
 		{name: "secondaries", run: d.dns.ServeChanges},
 		// DNS and DHCP last: machines still need names and renewals.
-		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.ports.Serve(ctx, serverDNS, d.serveDNS) }},
-		{name: serverDHCP, server: true, run: d.dhcp.Serve},
+		{name: health.DNS, server: true, run: func(ctx context.Context) error { return d.ports.Serve(ctx, health.DNS, d.serveDNS) }},
+		{name: health.DHCP, server: true, run: d.dhcp.Serve},
 		{name: "clock", run: d.watchClock},
 		// The admin API answers until the end.
-		{name: serverAdmin, server: true, run: d.serveAdmin},
+		{name: health.Admin, server: true, run: d.serveAdmin},
 		{name: "store", run: d.storeWatch.Run},
 		// The last events are saved.
 		{name: "timeline", run: d.timeline.Run},
@@ -90,14 +91,14 @@ func (d *Daemon) serveAdmin(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.admin.Serve(ctx, d.ports.CommandLine()) })
 	g.Go(func() error {
-		return d.ports.Serve(ctx, serverAdmin, func(ctx context.Context, s *ports.Socket) error { return d.admin.Serve(ctx, s.TCP) })
+		return d.ports.Serve(ctx, health.Admin, func(ctx context.Context, s *ports.Socket) error { return d.admin.Serve(ctx, s.TCP) })
 	})
 	return g.Wait()
 }
 
 // run starts all tasks, calls ready, waits for ctx to end, calls stopping, and stops all in order. A server that ends before
 // is reported, and the others go on; any other task takes the daemon with it.
-func (ts tasks) run(ctx context.Context, all *panics.All, h *health, log *slog.Logger, ready, stopping func()) error {
+func (ts tasks) run(ctx context.Context, all *panics.All, h *health.Servers, log *slog.Logger, ready, stopping func()) error {
 	ended := make(chan *task, len(ts))
 	for _, t := range ts {
 		t.start(context.WithoutCancel(ctx), all, h, ended)
@@ -124,15 +125,15 @@ func (ts tasks) run(ctx context.Context, all *panics.All, h *health, log *slog.L
 	return errors.Join(errs...)
 }
 
-func (t *task) start(ctx context.Context, all *panics.All, h *health, ended chan<- *task) {
+func (t *task) start(ctx context.Context, all *panics.All, h *health.Servers, ended chan<- *task) {
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.done = make(chan struct{})
-	h.started(t.name)
+	h.Started(t.name)
 	server := all.Server(t.name) // its metric is there before the first panic
 	go func() {
 		defer close(t.done)
 		t.err = t.contained(ctx, server)
-		h.ended(t.name, t.err)
+		h.Ended(t.name, t.err)
 		ended <- t
 	}()
 }

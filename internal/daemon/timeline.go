@@ -7,7 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
-	machines "github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
@@ -65,7 +65,7 @@ func (c *adminBackend) lastSeen(a *api.Host) {
 	}
 	last := s.Last
 	a.Last = &last
-	if machines.Booted(s) {
+	if machine.Booted(s) {
 		a.Stage, a.Failed = s.Stage, s.Outcome == timeline.Failed
 	}
 }

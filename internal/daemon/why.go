@@ -9,7 +9,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/diagnosis"
-	machines "github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
 )
 
@@ -97,7 +97,7 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 		}
 	}
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
-		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machines.CheckFailing && !check.drained {
+		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machine.CheckFailing && !check.drained {
 			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason, Since: check.Since})
 		}
 	}
@@ -115,7 +115,7 @@ func (c *clusters) withCauses(ctx context.Context, cl api.Cluster, seen seen) ap
 	for i := range cl.Machines {
 		m := &cl.Machines[i]
 		h := l.Host(m.Host)
-		if h == nil || !m.Stuck && !machines.Stage(m.Stage).Bad() {
+		if h == nil || !m.Stuck && !machine.Stage(m.Stage).Bad() {
 			continue
 		}
 		if d, err := c.diagnose(ctx, c.machine(h, seen)); err == nil && d.State == diagnosis.Stopped {

@@ -65,6 +65,7 @@ var rules = []rule{
 	{"internal/daemon/disks", []string{"internal/api", "internal/daemon/storehealth", "internal/host/regular", "internal/lab"}, "looks at folders and files; of the health of the store only how a disk is measured"},
 	{"internal/daemon/dnsstate", []string{"dnsd", "internal/api", "internal/store", "internal/store/records"}, "keeps what dnsd gives it; answers nothing"},
 	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
+	{"internal/daemon/health", []string{"dhcpd/segment", "internal/api", "internal/host/descriptors", "internal/host/links", "internal/lab", "internal/observe/metrics"}, "is told what happens to servers; of DHCP only why an interface cannot be served"},
 	{"internal/daemon/installwatch", []string{"internal/boot/install", "internal/lab", "internal/observe/event"}, "reports to the state machine what events show"},
 	{"internal/daemon/interfaces", []string{"internal/daemon/doctor", "internal/host/links", "internal/host/vip", "internal/lab"}, "asks the kernel about a lab; of doctor only whether the interface of a network was forgotten"},
 	{"internal/daemon/leaseimport", []string{"dhcpd", "dhcpd/leases", "internal/api"}, "gives leases to the DHCP server; knows no other"},

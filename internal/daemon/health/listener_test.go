@@ -1,4 +1,4 @@
-package daemon
+package health
 
 import (
 	"net"
@@ -32,9 +32,9 @@ func TestAcceptErrorEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const addr = "10.0.0.1:80"
-		h := newHealth()
-		h.started(serverLB)
-		h.opened(serverLB, addr, nil)
+		h := New()
+		h.Started(LB)
+		h.Opened(LB, addr, nil)
 		since := time.Now()
 		l := &observedListener{Listener: &scriptedListener{errs: []error{syscall.EMFILE, syscall.EMFILE}, closed: make(chan struct{})}, health: h, addr: addr, closed: func() {}}
 		time.Sleep(time.Minute)
@@ -42,7 +42,7 @@ func TestAcceptErrorEnds(t *testing.T) {
 			if _, err := l.Accept(); err == nil {
 				t.Fatal("no error")
 			}
-			if s := h.server(serverLB, []string{addr}); s.Serving || s.Since.Sub(since) != time.Minute || s.Cause != syscall.EMFILE.Error() {
+			if s := h.Server(LB, []string{addr}); s.Serving || s.Since.Sub(since) != time.Minute || s.Cause != syscall.EMFILE.Error() {
 				t.Errorf("while Accept fails: %+v", s)
 			}
 			time.Sleep(time.Second) // the longest wait between two calls in lbproxy
@@ -50,12 +50,12 @@ func TestAcceptErrorEnds(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); _, _ = l.Accept() }()
 		time.Sleep(5 * time.Second)
-		if s := h.server(serverLB, []string{addr}); !s.Serving || len(s.Addrs) != 1 || s.Err != "" {
+		if s := h.Server(LB, []string{addr}); !s.Serving || len(s.Addrs) != 1 || s.Err != "" {
 			t.Errorf("Accept waits for a connection: %+v", s)
 		}
 		_ = l.Close()
 		<-done
-		if s := h.server(serverLB, []string{addr}); s.Serving {
+		if s := h.Server(LB, []string{addr}); s.Serving {
 			t.Errorf("closed: %+v", s)
 		}
 	})

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/host/handover"
+	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/lbproxy"
+)
+
+// listenDHCP is segment.Listen; the error of a taken port names who holds it.
+func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
+	s, err := segment.Listen(iface)
+	if err != nil {
+		return nil, portowner.Explain(err, "udp", ":67", doctor.DHCPKey)
+	}
+	return s, nil
+}
+
+const balancerKey = "the listen of the balancer"
+
+// listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.
+func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	l := d.handover.Take(addr)
+	if l == nil {
+		var err error
+		if l, err = lbproxy.ListenFree(ctx, addr); err != nil {
+			return nil, portowner.Explain(err, "tcp", addr.String(), balancerKey)
+		}
+		d.handover.KeepListener(addr, l)
+	}
+	return d.health.Listener(l, addr, func() { d.handover.Closed(handover.TCP, addr) }), nil
+}
+
+// listenPacketBalancer is lbproxy.ListenPacketFree; the error of a taken port names who holds it.
+func (d *Daemon) listenPacketBalancer(ctx context.Context, addr netip.AddrPort) (lbproxy.PacketConn, error) {
+	conn := d.handover.TakePacket(addr)
+	if conn == nil {
+		var err error
+		if conn, err = lbproxy.ListenPacketFree(ctx, addr); err != nil {
+			return nil, portowner.Explain(err, "udp", addr.String(), balancerKey)
+		}
+		d.handover.Keep(handover.UDP, addr, conn)
+	}
+	return d.health.PacketConn(conn, addr, func() { d.handover.Closed(handover.UDP, addr) }), nil
+}
