@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// reportState says at the start what follows from the state for machines, before the first of them is answered.
+func (d *Daemon) reportState(ctx context.Context) {
+	for _, m := range d.state.id.Markers() {
+		if m.Err != nil && d.installs.Lost() == nil {
+			d.log.Warn("state marker not written: without it, a lost state may not be noticed", "file", m.Path, "err", m.Err,
+				"advice", fmt.Sprintf("run install --owner %d --mode 600 /dev/null %s, and restart bootlab", os.Geteuid(), m.Path))
+		}
+	}
+	l := d.current.Load().Lab
+	if lost := d.installs.Lost(); lost != nil {
+		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("since %s; %s; bootlab state shows more: %s",
+			lost.Since.Format(time.DateTime), bootOwnDisks(len(d.unknownHosts(l))), adviceLost), Err: lost.Why})
+	}
+	if hosts, pools := d.unaccepted(l); len(hosts)+len(pools) > 0 {
+		d.warnArmed(firstStart, hosts, pools)
+		return // a restart says so again, until it is accepted
+	}
+	if err := d.state.id.Served(ctx); err != nil {
+		d.log.Error("first start not recorded in the state", "err", err)
+	}
+}
+
+func bootOwnDisks(hosts int) string {
+	if hosts == 1 {
+		return "1 host boots its own disk"
+	}
+	return fmt.Sprintf("%d hosts boot their own disks", hosts)
+}
+
+const (
+	adviceLost  = "bootlab install HOST installs one of them, bootlab state accept-new arms all whose state is unknown"
+	adviceHeld  = "bootlab install HOST installs one of them, bootlab install HOST --done says that it is installed"
+	adviceFirst = "for those that have a system: bootlab install HOST --done; then bootlab state accept-new ends this warning"
+)
+
+// unknownHosts returns the hosts whose install state was lost, sorted.
+func (d *Daemon) unknownHosts(l *lab.Lab) []string {
+	return d.hostsThat(l, func(h *lab.Host) bool { return d.installs.Status(h).State == install.Unknown })
+}
+
+// restoredHosts returns the hosts that a restore holds, sorted.
+func (d *Daemon) restoredHosts(l *lab.Lab) []string {
+	return d.hostsThat(l, func(h *lab.Host) bool { return d.installs.Status(h).HeldByRestore() })
+}
+
+func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
+	names := []string{}
+	for _, h := range l.Hosts {
+		if is(h) {
+			names = append(names, h.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// stateWarnings returns what bootlab status says of the state.
+func (d *Daemon) stateWarnings() (ws []string) {
+	ws = d.updates.Warnings()
+	if err := d.state.problem(); err != nil {
+		ws = append(ws, err.Error())
+	}
+	if text := d.lossText(); text != "" {
+		ws = append(ws, text)
+	}
+	if hosts := d.restoredHosts(d.current.Load().Lab); len(hosts) > 0 {
+		ws = append(ws, "a restore holds "+some(hosts)+": they start from their own disks, as they may have been installed after the backup was made; "+adviceHeld)
+	}
+	l := d.current.Load().Lab
+	hosts, pools := d.unaccepted(l)
+	by := firstStart
+	if !d.state.first.Load() {
+		by = byReload
+		hosts, pools = d.armedByReload(l)
+	}
+	if text := armedText(by, hosts, pools); text != "" {
+		ws = append(ws, text)
+	}
+	return ws
+}
+
+// lossText says what happened to install states that were lost, and what to do; empty: none were.
+func (d *Daemon) lossText() string {
+	lost := d.installs.Lost()
+	if lost == nil {
+		return ""
+	}
+	text := fmt.Sprintf("install states were lost, noticed %s: %s. No machine with install: once is installed until an admin says so: %s",
+		lost.Since.Format(time.DateTime), lost.Why, adviceLost)
+	if hosts := d.unknownHosts(d.current.Load().Lab); len(hosts) > 0 {
+		text += ". Unknown: " + some(hosts)
+	}
+	return text
+}
+
+// some lists the first of many names.
+func some(names []string) string {
+	const few = 20
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
+
+// State implements httpd.Backend.
+func (c *adminBackend) State(context.Context) api.State {
+	l := c.current.Load().Lab
+	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), Markers: []api.StateMarker{}}
+	s.Install, s.Pools = c.wouldInstall(l)
+	if err := c.state.problem(); err != nil {
+		s.Problem = err.Error()
+	}
+	for _, m := range c.state.id.Markers() {
+		marker := api.StateMarker{Path: m.Path}
+		if m.Err != nil {
+			marker.Err = m.Err.Error()
+		}
+		s.Markers = append(s.Markers, marker)
+	}
+	if c.state.first.Load() {
+		s.Condition = api.StateFirst
+	}
+	if lost := c.installs.Lost(); lost != nil {
+		s.Condition, s.Since, s.Reason = api.StateLost, lost.Since, lost.Why
+	}
+	return s
+}
+
+// AcceptState implements httpd.Backend.
+func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.State, error) {
+	if have := c.state.id.ID(); cmp.Or(database, have) != have {
+		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
+	}
+	hosts, pools := c.armedByReload(c.current.Load().Lab)
+	c.state.mu.Lock()
+	c.state.armed = nil
+	c.state.mu.Unlock()
+	if c.installs.Lost() == nil && len(c.file.Losses()) == 0 {
+		if len(hosts)+len(pools) > 0 && !c.state.first.Load() {
+			return c.State(ctx), nil
+		}
+		if c.state.first.Load() {
+			if err := c.state.id.Served(ctx); err != nil {
+				return api.State{}, err
+			}
+			c.state.first.Store(false)
+			return c.State(ctx), nil
+		}
+		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "nothing was lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
+	}
+	armed := c.unknownHosts(c.current.Load().Lab)
+	if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
+		return api.State{}, err
+	}
+	if err := c.file.AcceptLosses(ctx); err != nil {
+		return api.State{}, err
+	}
+	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), some(armed))})
+	return c.State(ctx), nil
+}
