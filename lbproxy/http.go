@@ -10,6 +10,8 @@ import (
 	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -175,6 +177,7 @@ type deadline struct {
 	conn  net.Conn
 	write bool // ends blocked writes as well as reads
 	at    atomic.Int64
+	quiet atomic.Int64 // nanoseconds without data from the peer before it expires; 0: it expires whatever comes
 }
 
 const (
@@ -189,8 +192,35 @@ func (d *deadline) set(after time.Duration) {
 	d.store(int64(time.Since(epoch) + after))
 }
 
+// setQuiet lets the deadline expire once nothing has come from the peer for that long, and nothing waits to be read.
+func (d *deadline) setQuiet(limit time.Duration) {
+	d.quiet.Store(int64(limit))
+	d.set(limit)
+}
+
+// rest returns how much longer a deadline of setQuiet has; 0: it expires.
+func (d *deadline) rest() time.Duration {
+	limit := time.Duration(d.quiet.Load())
+	if limit == 0 {
+		return 0
+	}
+	socket, unread := socketOf(d.conn), 0
+	control(socket, func(fd int) { unread, _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+	info, ok := tcpInfo(socket)
+	switch {
+	case !ok:
+		return 0
+	case unread > 0: // the client is slow
+		return limit
+	}
+	return max(limit-time.Duration(info.Last_data_recv)*time.Millisecond, 0)
+}
+
 // clear ends the deadline.
-func (d *deadline) clear() { d.store(0) }
+func (d *deadline) clear() {
+	d.quiet.Store(0)
+	d.store(0)
+}
 
 func (d *deadline) store(at int64) {
 	for {
@@ -244,7 +274,14 @@ func (t *deadlines) expire(now int64) {
 	defer t.mu.Unlock()
 	for d := range t.open {
 		at := d.at.Load()
-		if at <= 0 || at > now || !d.at.CompareAndSwap(at, deadlineExpired) {
+		if at <= 0 || at > now {
+			continue
+		}
+		if rest := d.rest(); rest > 0 {
+			d.at.CompareAndSwap(at, now+int64(rest))
+			continue
+		}
+		if !d.at.CompareAndSwap(at, deadlineExpired) {
 			continue
 		}
 		_ = d.conn.SetReadDeadline(time.Unix(1, 0))

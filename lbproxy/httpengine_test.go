@@ -784,3 +784,49 @@ func TestHTTPSticky(t *testing.T) {
 		t.Errorf("%q with cookie %q after the drain of its backend", body, set)
 	}
 }
+
+// TestBodyStalls: a backend that sends nothing more of a body whose length it has said ends after timeouts.server, and one that sends slowly, or
+// a stream, does not.
+func TestBodyStalls(t *testing.T) {
+	t.Parallel()
+	quit := make(chan struct{})
+	t.Cleanup(func() { close(quit) })
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/stream" {
+			w.Header().Set("Content-Length", r.URL.Path[1:])
+		}
+		for range 4 {
+			_, _ = io.WriteString(w, "x")
+			_ = http.NewResponseController(w).Flush()
+			if r.URL.Path == "/4" {
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		if r.URL.Path == "/4" {
+			return
+		}
+		select {
+		case <-quit:
+		case <-r.Context().Done():
+		}
+	})
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Server, b.Timeouts.Idle = 600*time.Millisecond, time.Hour })
+	newTestServer(t, Config{}, b)
+	for _, path := range []string{"/100", "/1000000"} {
+		c := dial(t, b.Listen)
+		_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.ReadAll(c); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a response of %s bytes that stalls: %v, want a reset", path[1:], err)
+		}
+	}
+	if got := ask(t, b.Listen, "GET /4 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "xxxx") {
+		t.Errorf("a slow response: %q", got)
+	}
+	c := dial(t, b.Listen)
+	_, _ = io.WriteString(c, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+	_ = c.SetReadDeadline(time.Now().Add(2 * time.Second)) // something must not happen
+	if _, err := io.ReadAll(c); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a silent stream: %v, want nothing", err)
+	}
+}

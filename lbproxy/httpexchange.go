@@ -293,12 +293,16 @@ func (x *exchange) respond() error {
 			return errClientGone
 		}
 	}
+	if framing == h1.ByLength && !x.respBody.Received() && (x.upload == nil || x.upload.ended.Load()) {
+		c.deadline.setQuiet(x.frontend.Timeouts.Server) // other framings are those of streams, which may be silent
+	}
 	if err := x.copyResponse(); err != nil {
 		if c, ok := x.client.(*httpConn); ok && c.sent.Load() == c.begunAt { // its head was not sent yet
 			x.begun = false
 		}
 		return err
 	}
+	c.deadline.clear()
 	if err := x.client.finish(x.respBody.Trailers()); err != nil {
 		return errClientGone
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -338,6 +339,8 @@ func (c *httpConn) splice(x *exchange) error {
 	c.sent.Add(n)
 	b.Took(n)
 	switch {
+	case x.conn.deadline.expired():
+		return x.backendError(os.ErrDeadlineExceeded)
 	case err != nil && c.lost():
 		return errClientGone
 	case err != nil:
