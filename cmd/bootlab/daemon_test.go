@@ -218,9 +218,9 @@ func TestDaemon(t *testing.T) {
 func TestBackend(t *testing.T) {
 	h := serve(t)
 	h.steps(
-		step{args: "backend list", out: []string{"BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", "web 10.88.0.1:80 a 10.88.0.11:80 unknown 1 0 -"}},
+		step{args: "backend list", out: []string{"BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", "web 10.88.0.1:80 a 10.88.0.11:80 unchecked 1 0 -"}},
 		step{args: "backend list --json", json: true, out: []string{`"name": "web"`}},
-		step{args: "backend live", out: []string{"web, 10.88.0.1:80, mode tcp: 0 connections, 0 queued", "a 10.88.0.11:80 unknown 0 0 0 - - 0"}},
+		step{args: "backend live", out: []string{"web, 10.88.0.1:80, mode tcp: 0 connections, 0 queued", "a 10.88.0.11:80 unchecked 0 0 0 - - 0"}},
 		step{args: "backend live --json", json: true, out: []string{`"rate": 0`, `"error_rate": 0`}},
 		step{args: "backend drain web nobody", err: "bootlab backend list shows"},
 		step{args: "backend drain nobody a", err: "bootlab backend list shows"},
@@ -228,9 +228,9 @@ func TestBackend(t *testing.T) {
 		step{args: "backend drain web a", out: []string{"a 10.88.0.11:80 is drain", "0 connections open"}},
 		step{args: "backend drain web 10.88.0.14:80 --json", json: true, out: []string{`"state": "drain`}},
 		step{args: "backend list", out: []string{"a 10.88.0.11:80 drain"}},
-		step{args: "backend ready web a", out: []string{"a 10.88.0.11:80 is ready: it gets connections, and was not checked yet, weight 1, 0 connections open"}},
-		step{args: "backend add web 10.88.0.77:80 --weight 3 --backup", out: []string{"10.88.0.77:80 is ready: it gets connections, and was not checked yet, weight 3"}},
-		step{args: "backend add web b:81", out: []string{":81 is ready: it gets connections, and was not checked yet, weight 1"}},
+		step{args: "backend ready web a", out: []string{"a 10.88.0.11:80 is ready: it gets connections, and has no checks, weight 1, 0 connections open"}},
+		step{args: "backend add web 10.88.0.77:80 --weight 3 --backup", out: []string{"10.88.0.77:80 is ready: it gets connections, and has no checks, weight 3"}},
+		step{args: "backend add web b:81", out: []string{":81 is ready: it gets connections, and has no checks, weight 1"}},
 		step{args: "backend add web 10.88.0.11:80", err: "is in the lab file"},
 		step{args: "backend add web nobody:80", err: "no host has this name"},
 		step{args: "backend add web 10.88.0.78", out: []string{"10.88.0.78:80 is ready"}}, // the balancer's port
@@ -240,12 +240,12 @@ func TestBackend(t *testing.T) {
 		step{args: "backend weight web a 7", out: []string{"weight 7"}},
 		step{args: "backend weight web a 0", err: "want 1 to 256, or default"},
 		step{args: "backend weight web a 257", err: "\"257\" is not a weight: want 1 to 256, or default"},
-		step{args: "backend list", out: []string{"a 10.88.0.11:80 unknown 7 (lab file 1) 0 -", "10.88.0.77:80 unknown (backup) (added) 3 0 -"}},
+		step{args: "backend list", out: []string{"a 10.88.0.11:80 unchecked 7 (lab file 1) 0 -", "10.88.0.77:80 unchecked (backup) (added) 3 0 -"}},
 	)
 	h.stop()
 	h.start()
 	h.steps(
-		step{args: "backend list", out: []string{"a 10.88.0.11:80 unknown 7 (lab file 1) 0 -", "10.88.0.77:80 unknown (backup) (added) 3 0 -"}},
+		step{args: "backend list", out: []string{"a 10.88.0.11:80 unchecked 7 (lab file 1) 0 -", "10.88.0.77:80 unchecked (backup) (added) 3 0 -"}},
 		step{args: "backend weight web a default", out: []string{"weight 1"}},
 		step{args: "backend remove web 10.88.0.77:80", out: []string{"10.88.0.77:80 is removed"}},
 		step{args: "backend list", not: []string{"10.88.0.77", "lab file"}},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store/records"
@@ -22,7 +23,11 @@ import (
 func newClusters(t *testing.T) *clusters {
 	t.Helper()
 	mem := storetest.Memory()
-	d := &Daemon{log: slog.New(slog.DiscardHandler), persistentState: &persistentState{store: mem, saver: records.NewSaver(mem)}}
+	bus := event.NewBus(event.BusConfig{Now: time.Now})
+	d := &Daemon{
+		log: slog.New(slog.DiscardHandler), bus: bus, servers: &servers{vms: vmadmin.New(vmadmin.Deps{Events: bus})},
+		persistentState: &persistentState{store: mem, saver: records.NewSaver(mem)},
+	}
 	c, err := d.openClusters(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -235,7 +235,7 @@ func TestNothingFollows(t *testing.T) {
 			[]string{`hosts.a.ip: "10.1.2.300" is not`, `hosts.a.profile: profile "nope" is not in the lab`}},
 		{"two of a balancer", "balancers: {b: {listen: [10.1.2.1:80, 10.1.2.1:81], backends: [10.1.2.9], check: {kind: httq, port: 0}, sni: x}}",
 			[]string{`check.kind: "httq" is not known: did you mean http?`, `check.port: "0" is not a port`, `balancers.b: unknown key "sni"`}},
-		{"words of other programs as values", "balancers: {b: {listen: 10.1.2.1:80, mode: http, backends: ['localhost:81'], check: {expect: 2xx}}}",
+		{"words of other programs as values", "balancers: {b: {listen: 10.1.2.1:80, mode: http, backends: ['localhost:81'], check: {kind: http, expect: 2xx}}}",
 			[]string{`balancers.b.backends[0]: host "localhost" is not in the lab: did you mean 127.0.0.1?`, `balancers.b.check.expect: "2xx" is not an HTTP status: did you mean 200-299?`}},
 		{"a word of HAProxy", "balancers: {b: {bind: 10.1.2.1:80, servers: [10.1.2.9:80]}}", []string{`unknown key "bind": did you mean listen?`, `unknown key "servers": did you mean backends?`}},
 		{"a section of HAProxy", "frontend: {}\nbackend: {}", []string{`unknown key "frontend": did you mean balancers?`, `unknown key "backend": did you mean balancers?`}},
