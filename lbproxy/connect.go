@@ -349,7 +349,6 @@ func (r *relay) connectAgain(err error) {
 	_ = r.down.src.Close()
 	s.sessions.end(&r.session, 0, 0)
 	r.connect.again(err)
-	s.relays.Add(-1)
 	s.conns.Done()
 }
 

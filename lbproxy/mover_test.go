@@ -124,7 +124,7 @@ func BenchmarkIdle(b *testing.B) {
 		runtime.GC()
 		before := resident(b)
 		stop := helper("dial " + lab.Listen.String())
-		netns.WaitFor(b, "all connected", func() bool { return r.relays.Load() == conns })
+		netns.WaitFor(b, "all connected", func() bool { return len(r.sessions.all()) == conns })
 		debug.FreeOSMemory() // as some minutes later
 		after := resident(b)
 		b.ReportMetric(float64(after-before)/conns, "B/conn")

@@ -63,7 +63,6 @@ func (s *Server) newRelay(f *frontend, b *backend, c *clientConn, client, backen
 	client.relay, backend.relay, backend.writable = r, r, true
 	r.left.Store(2)
 	s.conns.Add(1)
-	s.relays.Add(1)
 	s.sessions.add(&r.session)
 	if len(c.prefix) > 0 {
 		r.spoke(&r.up)
@@ -187,7 +186,6 @@ func (r *relay) finish(closing func(*stream)) {
 	closing(r.up.src)
 	r.frontend.state.remove()
 	r.client.release()
-	r.s.relays.Add(-1)
 	r.s.conns.Done()
 }
 

@@ -41,8 +41,8 @@ func TestIdleConnections(t *testing.T) {
 	if _, err := two.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read = %v after the end of the server, want the end", err)
 	}
-	if n := r.relays.Load(); n > 0 {
-		t.Errorf("%d relays after the end", n)
+	if n := len(r.sessions.all()); n > 0 {
+		t.Errorf("%d sessions after the end", n)
 	}
 }
 

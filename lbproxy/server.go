@@ -117,8 +117,7 @@ type Server struct {
 	pipes          pipePool
 	loops          loops
 	sweeps         heartbeat
-	relays         atomic.Int64 // that have not ended
-	dialsDirect    bool         // Deps.Dial is TCP
+	dialsDirect    bool // Deps.Dial is TCP
 	workers        *workers
 
 	changing   sync.Mutex // one change by an admin at a time, so that the store has what is in force

@@ -3,7 +3,6 @@ package lbproxy
 import (
 	"context"
 	"net"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,14 +147,10 @@ func (t *sessions) all() []*session {
 // sweep inspects the sessions older than Config.Sweep, every Config.Sweep until ctx ends.
 func (s *Server) sweep(ctx context.Context) {
 	tick := min(s.cfg.Sweep, time.Second)
-	var memory memoryRelease
 	defer s.sweeps.Store(0)
 	for swept, rotated := time.Now(), time.Now(); pause.For(ctx, tick) == nil; {
 		s.sweeps.Add(1)
 		now := time.Now()
-		if memory.due(2*int(s.relays.Load()), now) {
-			debug.FreeOSMemory()
-		}
 		if now.Sub(rotated) >= latencyRotation {
 			s.rotateLatencies()
 			rotated = now
@@ -275,28 +270,4 @@ func control(c net.Conn, f func(fd int)) bool {
 		return err == nil && raw.Control(func(fd uintptr) { f(int(fd)) }) == nil
 	}
 	return false
-}
-
-const (
-	freeFrom  = 2000 // more sockets than the last time are open when memory is given back
-	freeEvery = 20 * time.Second
-)
-
-// A memoryRelease gives memory back to the system after many connections were opened: what they used to connect.
-// Without it a daemon without new connections keeps that for minutes.
-type memoryRelease struct {
-	open  int       // sockets at the last look
-	freed int       // and when memory was given back, or fewer
-	at    time.Time // when that was
-}
-
-// due reports whether memory is to be given back, with that many sockets open: as soon as their number grows no more.
-func (m *memoryRelease) due(open int, now time.Time) bool {
-	grows := open-m.open > open/16
-	m.open, m.freed = open, min(m.freed, open)
-	if grows || open-m.freed < freeFrom || now.Sub(m.at) < freeEvery {
-		return false
-	}
-	m.freed, m.at = open, now
-	return true
 }

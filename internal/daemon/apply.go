@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -259,7 +258,6 @@ func (d *Daemon) Reload(force api.Force) error {
 	before := d.current.Load()
 	change, err := d.prepare(before, force)
 	if err != nil {
-		debug.FreeOSMemory() // garbage of the load
 		d.reloads.refused(start, before.Gen, err)
 		d.reloadMetrics.Refused()
 		d.bus.Record(event.Event{Kind: event.LabRefused, Detail: d.cfg.Lab, Err: brief(err), Dur: time.Since(start)})
@@ -275,7 +273,6 @@ func (d *Daemon) Reload(force api.Force) error {
 
 // applied records that a snapshot is in use.
 func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
-	debug.FreeOSMemory() // garbage of the load, and the lab before
 	warnings, faults := d.problems(s)
 	hosts, pools := d.armedByReload(s.Lab)
 	d.reloads.applied(api.Reload{

@@ -102,6 +102,7 @@ type Daemon struct {
 	state         *state
 	confined      *confine.Confinement
 	memory        *memory.Follower
+	garbage       *memory.Releaser
 	shares        descriptors.Shares
 	collectAgain  func()
 }
@@ -161,7 +162,7 @@ func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
 		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: installwatch.New(), health: health.New(),
 		handover: handover.New(cfg.Log),
-		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")),
+		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")), garbage: memory.NewReleaser(),
 	}
 	d.serverLog = slog.New(d.summaries)
 	d.certificates = freshfile.NewCertificates(slog.New(slog.DiscardHandler)) // what is wrong with them is a warning

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
@@ -32,11 +33,12 @@ func (d *Daemon) watch(ctx context.Context, w *watch.Watcher) error {
 }
 
 // look is called once a second, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces,
-// logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
+// gives back memory, logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
 func (d *Daemon) look() bool {
 	d.state.watch(d.log)
 	d.health.Look() // since when something is gone
 	d.followMemory()
+	d.garbage.Look(time.Now())
 	d.followAddresses()
 	d.addresses.Follow()
 	d.lookAtDisks()

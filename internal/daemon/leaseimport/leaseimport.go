@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -56,7 +55,6 @@ func Import(ctx context.Context, server *dhcpd.Server, all []api.Lease, o api.Ov
 		}
 		done.Imported++
 	}
-	debug.FreeOSMemory() // garbage of the import
 	slices.SortStableFunc(done.Skipped, func(x, y api.SkippedLease) int { return x.IP.Compare(y.IP) })
 	return done, nil
 }
