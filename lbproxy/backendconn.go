@@ -304,42 +304,42 @@ func (p *connPool) lose(what loss) {
 const waitingSample = 64
 
 // waiting returns connections with a request that was sent that long ago, and no byte of a response. It looks at a few only.
-func (p *connPool) waiting(silence time.Duration) (out []net.Conn) {
+func (p *connPool) waiting(silence time.Duration) []net.Conn {
 	p.mu.Lock()
-	for c := range p.live {
-		if len(out) < waitingSample && !c.answered.Load() {
-			out = append(out, c.socket)
-		}
-	}
+	conns := p.unansweredLocked()
 	p.mu.Unlock()
-	out = slices.DeleteFunc(out, func(c net.Conn) bool {
-		info, ok := tcpInfo(c)
-		return !ok || info.Bytes_acked <= 1 || idleFor(&info) < silence
-	})
-	return append(out, p.stalledHTTP2(silence)...)
+	return append(waitedOn(conns, silence), p.stalledHTTP2(silence)...)
 }
 
 // waitedFor returns how many requests have waited that long for a byte of a response. It looks at a few only.
 func (p *connPool) waitedFor(d time.Duration) (n int) {
 	p.mu.Lock()
-	var conns []net.Conn
-	for c := range p.live {
-		if len(conns) < waitingSample && !c.answered.Load() {
-			conns = append(conns, c.socket)
-		}
-	}
+	conns := p.unansweredLocked()
 	for _, since := range p.streams {
 		if time.Since(since) >= d {
 			n++
 		}
 	}
 	p.mu.Unlock()
-	for _, c := range conns {
-		if info, ok := tcpInfo(c); ok && info.Bytes_acked > 1 && idleFor(&info) >= d {
-			n++
+	return n + len(waitedOn(conns, d))
+}
+
+// unansweredLocked returns a few connections in HTTP/1.1 with a request, and no byte of its response.
+func (p *connPool) unansweredLocked() (conns []net.Conn) {
+	for c := range p.live {
+		if len(conns) < waitingSample && !c.answered.Load() {
+			conns = append(conns, c.socket)
 		}
 	}
-	return n
+	return conns
+}
+
+// waitedOn leaves those on which a request was sent that long ago, and nothing since.
+func waitedOn(conns []net.Conn, d time.Duration) []net.Conn {
+	return slices.DeleteFunc(conns, func(c net.Conn) bool {
+		info, ok := tcpInfo(c)
+		return !ok || info.Bytes_acked <= 1 || idleFor(&info) < d // the kernel counts the SYN
+	})
 }
 
 // used reports whether the pool ever had a connection.

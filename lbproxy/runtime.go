@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -240,21 +240,11 @@ func (s *Server) ring(f *Frontend, to netip.AddrPort) (names []string) {
 			all[i].Backends = append(all[i].Backends[:len(all[i].Backends):len(all[i].Backends)], b.Addr)
 		}
 	}
-	for _, i := range lab.NewHops(all, append(interfaceAddrs(), f.own...)).Ring(f.index, to) {
+	own, _ := links.Addrs() // without them those of the lab count
+	for _, i := range lab.NewHops(all, append(own, f.own...)).Ring(f.index, to) {
 		names = append(names, t.frontends[i].Name)
 	}
 	return names
-}
-
-// interfaceAddrs returns the addresses of this machine.
-func interfaceAddrs() (own []netip.Addr) {
-	addrs, _ := net.InterfaceAddrs() // without them those of the lab count
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			own = append(own, p.Addr())
-		}
-	}
-	return own
 }
 
 // ofOneHost reports whether an address can be that of a server.

@@ -361,11 +361,7 @@ func balancersNamed(all []api.Balancer, names []string) ([]api.Balancer, error) 
 		if slices.Contains(known, name) {
 			continue
 		}
-		hint := "bootlab backend list lists them"
-		if near := lab.Nearest(name, known); near != "" {
-			hint = "did you mean " + near + "?"
-		}
-		return nil, fmt.Errorf("no balancer %q in the lab; %s", name, hint)
+		return nil, fmt.Errorf("no balancer %q in the lab; %s", name, nearest(name, known, "bootlab backend list lists them"))
 	}
 	if len(names) == 0 {
 		return all, nil

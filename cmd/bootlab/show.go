@@ -160,11 +160,7 @@ func hostsNamed(hosts []api.Host, names []string) ([]api.Host, error) {
 		for i, h := range hosts {
 			known[i] = h.Name
 		}
-		hint := "bootlab hosts lists them"
-		if near := lab.Nearest(name, known); near != "" {
-			hint = "did you mean " + near + "?"
-		}
-		return nil, fmt.Errorf("no host or cluster %q in the lab; %s", name, hint)
+		return nil, fmt.Errorf("no host or cluster %q in the lab; %s", name, nearest(name, known, "bootlab hosts lists them"))
 	}
 	return slices.DeleteFunc(hosts, func(h api.Host) bool { return !wanted[h.Name] }), nil
 }

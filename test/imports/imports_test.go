@@ -34,7 +34,7 @@ var rules = []rule{
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/hostheader", "internal/host/logins", "internal/host/required", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
-	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freebind", "internal/host/freshfile", "internal/host/pause", "internal/host/regular", "internal/host/required", "internal/host/sockaddr", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
+	{"lbproxy", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freebind", "internal/host/freshfile", "internal/host/links", "internal/host/pause", "internal/host/regular", "internal/host/required", "internal/host/sockaddr", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
 	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init"},
 
@@ -53,7 +53,7 @@ var rules = []rule{
 	{"internal/content/images", []string{"internal/host/pause", "internal/host/regular", "internal/lab"}, "downloads files; of the lab only what an image is"},
 	{"internal/content/iso", nil, "writes images; knows no server"},
 	{"internal/content/clusterconfig", []string{"internal/host/regular", "internal/lab", "internal/lab/load"}, "compares the installers' files with a lab; of the loader only its reader of YAML"},
-	{"internal/content/mirror", []string{"internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
+	{"internal/content/mirror", []string{"internal/host/outbound", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
 
 	{"internal/content/unpack", nil, "unpacks files; knows no server"},
 
@@ -70,7 +70,7 @@ var rules = []rule{
 	{"internal/daemon/interfaces", []string{"internal/daemon/doctor", "internal/host/links", "internal/host/vip", "internal/lab"}, "asks the kernel about a lab; of doctor only whether the interface of a network was forgotten"},
 	{"internal/daemon/leaseimport", []string{"dhcpd", "dhcpd/leases", "internal/api"}, "gives leases to the DHCP server; knows no other"},
 	{"internal/daemon/leaselist", []string{"dhcpd/leases", "internal/api", "internal/api/leasefile", "internal/lab"}, "shows leases; of their files only how a client id is written"},
-	{"internal/daemon/media", []string{"internal/api/redfish", "internal/lab", "internal/observe/panics", "virt"}, "downloads into virt; knows no other server"},
+	{"internal/daemon/media", []string{"internal/api/redfish", "internal/host/outbound", "internal/lab", "internal/observe/panics", "virt"}, "downloads into virt; knows no other server"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 	{"internal/daemon/ports", []string{"internal/api", "internal/host/freebind", "internal/host/portowner"}, "listens; asks another daemon only whether it stops"},
 	{"internal/daemon/privileges", []string{"internal/boot", "internal/daemon/doctor", "internal/host/privilege", "internal/host/regular", "internal/lab"}, "as which user the daemon runs; of boot only which documents a lab has"},
@@ -101,6 +101,7 @@ var rules = []rule{
 	{"internal/host/links", nil, "asks the operating system alone"},
 	{"internal/host/logins", nil, "counts tries; knows no password"},
 	{"internal/host/memory", nil, "asks the operating system alone"},
+	{"internal/host/outbound", nil, "requests to servers outside; who uses it says which addresses are allowed"},
 	{"internal/host/packet", nil, "asks the operating system alone"},
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/portowner", nil, "asks the operating system alone"},

@@ -11,7 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"github.com/bootlab/bootlab/internal/host/outbound"
 )
 
 // A reach decides where upstreams may lead: a redirect, or a name in their DNS, must give the machines of the lab nothing that only this
@@ -30,16 +31,15 @@ func (g *reach) dial(ctx context.Context, network, addr string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := netip.ParseAddr(host); err != nil && !namesLoopback(host) {
-		d.Control = func(_, at string, _ syscall.RawConn) error { // after the name was resolved
-			ap, err := netip.ParseAddrPort(at)
-			if err == nil && g.local(ap.Addr()) {
-				err = fmt.Errorf("%s leads to %s, which is this machine or its link: an upstream there needs its address in the lab file, not a name", host, ap.Addr())
-			}
-			return err
-		}
+	if _, err := netip.ParseAddr(host); err == nil || namesLoopback(host) {
+		return d.DialContext(ctx, network, addr)
 	}
-	return d.DialContext(ctx, network, addr)
+	return outbound.Checked(d, func(at netip.AddrPort) error {
+		if g.local(at.Addr()) {
+			return fmt.Errorf("%s leads to %s, which is this machine or its link: an upstream there needs its address in the lab file, not a name", host, at.Addr())
+		}
+		return nil
+	})(ctx, network, addr)
 }
 
 // checkRedirect refuses redirects to other schemes than http and https, to the admin API, to this machine or its link, and to directory
@@ -90,13 +90,9 @@ func portOf(u *url.URL) uint16 {
 	return 80
 }
 
-// A transport sends requests to upstreams themselves, whose addresses it checks, or to the proxy of the environment, which decides itself and
-// whose own address may be any.
-type transport struct{ direct, proxied *http.Transport }
-
-func newTransport(g *reach) *transport {
-	proxied := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
+// transport returns one that connects to upstreams with dial.
+func (g *reach) transport() *outbound.Transport {
+	return outbound.New(&http.Transport{
 		DialContext:           (&net.Dialer{Timeout: dialWait, Resolver: g.resolver}).DialContext,
 		TLSHandshakeTimeout:   dialWait,
 		ResponseHeaderTimeout: headerWait,
@@ -104,22 +100,5 @@ func newTransport(g *reach) *transport {
 		MaxIdleConnsPerHost:   16,
 		ForceAttemptHTTP2:     true,
 		DisableCompression:    true, // bytes are cached as upstream sends them
-	}
-	direct := proxied.Clone()
-	direct.Proxy, direct.DialContext = nil, g.dial
-	return &transport{direct: direct, proxied: proxied}
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if proxy, err := t.proxied.Proxy(r); err != nil || proxy != nil {
-		return t.proxied.RoundTrip(r)
-	}
-	return t.direct.RoundTrip(r)
-}
-
-// CloseIdleConnections is for http.Client.
-func (t *transport) CloseIdleConnections() {
-	t.direct.CloseIdleConnections()
-	t.proxied.CloseIdleConnections()
+	}, g.dial)
 }

@@ -35,7 +35,7 @@ type upstreams struct {
 
 func newUpstreams(cfg Config, deps Deps) *upstreams {
 	g := &reach{resolver: cfg.Resolver, own: deps.Own, admin: deps.Admin}
-	return &upstreams{now: deps.Now, idle: cfg.Idle, down: map[string]time.Time{}, client: &http.Client{CheckRedirect: g.checkRedirect, Transport: newTransport(g)}}
+	return &upstreams{now: deps.Now, idle: cfg.Idle, down: map[string]time.Time{}, client: &http.Client{CheckRedirect: g.checkRedirect, Transport: g.transport()}}
 }
 
 func (u *upstreams) close() { u.client.CloseIdleConnections() }

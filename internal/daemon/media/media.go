@@ -11,10 +11,10 @@ import (
 	"net/url"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
+	"github.com/bootlab/bootlab/internal/host/outbound"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/virt"
@@ -22,7 +22,8 @@ import (
 
 // Limits of the download of a virtual medium.
 const (
-	stallLimit   = time.Minute // without a byte
+	dialLimit    = 10 * time.Second // for a connection, and for its TLS handshake
+	stallLimit   = time.Minute      // without a byte
 	timeLimit    = 30 * time.Minute
 	maxRedirects = 5
 	knownFor     = 5 * time.Minute // that a result is kept for a client that did not wait for it
@@ -61,8 +62,12 @@ func (i *insertion) outdated() bool {
 
 // New returns a loader that connects to no address for which allowed returns an error.
 func New(v *virt.Server, p *panics.Server, allowed func(netip.AddrPort) error) *Loader {
+	dialer := net.Dialer{Timeout: dialLimit}
 	return &Loader{virt: v, panics: p, flying: map[string]*insertion{}, http: &http.Client{
-		Transport: newTransport(allowed),
+		Transport: outbound.New(&http.Transport{
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: dialLimit, ResponseHeaderTimeout: stallLimit,
+			DisableKeepAlives: true, DisableCompression: true,
+		}, outbound.Checked(dialer, allowed)),
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)
@@ -70,37 +75,6 @@ func New(v *virt.Server, p *panics.Server, allowed func(netip.AddrPort) error) *
 			return nil
 		},
 	}}
-}
-
-// A transport sends requests to servers themselves, whose addresses it checks, or to the proxy of the environment, whose address
-// may be any.
-type transport struct{ direct, proxied *http.Transport }
-
-func newTransport(allowed func(netip.AddrPort) error) *transport {
-	dialer := &net.Dialer{Timeout: 10 * time.Second}
-	proxied := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: stallLimit,
-		DisableKeepAlives: true, DisableCompression: true,
-	}
-	checked := *dialer
-	checked.Control = func(_, addr string, _ syscall.RawConn) error { // after names were resolved
-		at, err := netip.ParseAddrPort(addr)
-		if err != nil {
-			return err
-		}
-		return allowed(at)
-	}
-	direct := proxied.Clone()
-	direct.Proxy, direct.DialContext = nil, checked.DialContext
-	return &transport{direct: direct, proxied: proxied}
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if proxy, err := t.proxied.Proxy(r); err != nil || proxy != nil {
-		return t.proxied.RoundTrip(r)
-	}
-	return t.direct.RoundTrip(r)
 }
 
 // CheckAddress returns why media may not be downloaded from an address: who may insert them shall not reach what only this machine, or its
