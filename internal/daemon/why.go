@@ -73,7 +73,7 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnos
 func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	status := c.installs.Status(h)
 	m := diagnosis.Machine{
-		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), Install: installState(status), Restored: status.HeldByRestore(),
+		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, Install: installState(status), Restored: status.HeldByRestore(),
 	}
 	if p := h.Profile; p != nil && p.NetBoots() {
 		m.Profile, m.OwnScript, m.Document = p.Name, p.IPXE != "", p.Config != ""

@@ -23,6 +23,7 @@ type Machine struct {
 	Known      bool          // it is in the lab, or of a pool with a profile
 	Network    string        // that it boots from
 	Reserved   bool          // it has an address of its own; else it needs one of a pool
+	NoMAC      bool          // it is known by its names and addresses alone
 	Profile    string        // empty: nothing to boot
 	OwnScript  bool          // the profile is an iPXE script of the admin's own: what it loads need not come from bootlab
 	Document   bool          // the profile has a config document

@@ -94,6 +94,7 @@ func TestOf(t *testing.T) {
 		fact    string
 	}{
 		{name: "never seen", machine: host, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received: it is off, does not boot", do: "hosts --unknown"},
+		{name: "never seen, without a MAC", machine: with(func(m *diagnosis.Machine) { m.NoMAC = true }), state: diagnosis.Unknown, stage: event.StageAddress, cause: "it has no mac in the lab file", do: "add its mac"},
 		{name: "never seen, off", machine: vm("stopped"), state: diagnosis.Stopped, stage: event.StageVM, cause: "virtual machine is off", do: "bootlab vm start a"},
 		{name: "paused", machine: vm("paused"), events: toScript(), state: diagnosis.Stopped, stage: event.StageVM, cause: "paused it", do: "virsh resume a"},
 		{name: "never created", machine: vm("absent"), state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},

@@ -187,6 +187,10 @@ func (c *boot) unseen() (Diagnosis, bool) {
 	}
 	d := Diagnosis{State: Stopped, Stage: event.StageAddress, Evidence: c.own, Since: last.At}
 	switch {
+	case c.m.NoMAC:
+		d.State = Unknown
+		d.Cause = "it has no mac in the lab file: what it sends to boot is not known to be from it"
+		d.Do = c.commands("add its mac to the lab file if it boots from the network; bootlab hosts --unknown lists machines that tried")
 	case c.m.down("dhcpd") != nil:
 		d.Cause, d.Do = "the DHCP server does not serve, and no request of the machine was received", c.commands("bootlab status")
 	case last.Kind == event.InstallArmed:
