@@ -3,6 +3,8 @@ package dnsd
 import (
 	"net/netip"
 	"sync"
+
+	"github.com/bootlab/bootlab/internal/host/clientaddr"
 )
 
 // A forwardLimit bounds the queries that wait for the forwarder, of all clients and of each. A client may have as many as are
@@ -13,7 +15,7 @@ type forwardLimit struct {
 
 	mu      sync.Mutex
 	all     int
-	clients map[netip.Prefix]int
+	clients map[netip.Addr]int
 }
 
 // An admission is whether a query may wait.
@@ -26,22 +28,11 @@ const (
 )
 
 func newForwardLimit(limit int) *forwardLimit {
-	return &forwardLimit{max: limit, clients: map[netip.Prefix]int{}}
-}
-
-// clientOf returns what a client is counted by: its address, or of an IPv6 address the /64, in which one machine may have any
-// number of addresses.
-func clientOf(from netip.Addr) netip.Prefix {
-	bits := from.BitLen()
-	if from.Is6() {
-		bits = 64
-	}
-	p, _ := from.Prefix(bits) // of no address: the zero prefix, a client like any other
-	return p
+	return &forwardLimit{max: limit, clients: map[netip.Addr]int{}}
 }
 
 func (l *forwardLimit) acquire(from netip.Addr) admission {
-	c := clientOf(from)
+	c := clientaddr.Of(from)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch left := l.max - l.all; {
@@ -56,7 +47,7 @@ func (l *forwardLimit) acquire(from netip.Addr) admission {
 }
 
 func (l *forwardLimit) release(from netip.Addr) {
-	c := clientOf(from)
+	c := clientaddr.Of(from)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all--

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/clientaddr"
 )
 
 // errQueueFull and errQueueTimeout say why a client got no backend although some are up: all have max_connections.
@@ -33,9 +35,10 @@ type waiter struct {
 	handed  chan *backendState // a connection's place at a backend, which stays in its active count
 }
 
-// join adds a client; nil: the queue has most clients. In a full queue the client address with the most waiting loses its last one to
-// an address that has fewer even then.
+// join adds a client; nil: the queue has most clients. In a full queue the client (see clientaddr.Of) with the most waiting loses its last one to
+// one that has fewer even then.
 func (q *queue) join(most int, client netip.Addr) *waiter {
+	client = clientaddr.Of(client)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiters) >= most && !q.evictLocked(client) {

@@ -377,3 +377,21 @@ func TestQueueHangUpHTTP2(t *testing.T) {
 		})
 	}
 }
+
+// TestQueueOfOneMachine: a machine that fills a queue from many addresses of its /64 network is one client.
+func TestQueueOfOneMachine(t *testing.T) {
+	t.Parallel()
+	var q queue
+	var last *waiter
+	for i := range 3 {
+		last = q.join(3, netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: byte(i)}))
+	}
+	if q.join(3, netip.MustParseAddr("10.0.0.1")) == nil {
+		t.Error("another client has no place in the queue")
+	}
+	select {
+	case <-last.evicted:
+	default:
+		t.Error("the last client of the machine has kept its place")
+	}
+}

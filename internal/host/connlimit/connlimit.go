@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/clientaddr"
 )
 
 // A Config says how many connections a Set holds, and which of them it may evict. Only Max is required.
@@ -43,7 +45,7 @@ type Conn struct {
 	element  *list.Element // in client.idle or client.inUse; nil: removed
 }
 
-// A client is an address and its connections, in both lists the longest first.
+// A client is an address of clientaddr and its connections, in both lists the longest first.
 type client struct {
 	addr        netip.Addr
 	idle, inUse list.List
@@ -58,16 +60,16 @@ func New(cfg Config) *Set {
 	return &Set{cfg: cfg, clients: map[netip.Addr]*client{}}
 }
 
-// Client returns the address by which a Set knows the client of a connection. All clients of a Unix socket have the zero address.
+// Client returns the address of the client of a connection. All clients of a Unix socket have the zero address.
 func Client(conn net.Conn) netip.Addr {
 	a, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}
-	return a.AddrPort().Addr().Unmap().WithZone("")
+	return a.AddrPort().Addr()
 }
 
-// Add adds an idle connection of the client at addr, and evicts another if the set is full. It returns nil if none may be
+// Add adds an idle connection of the client at addr (see clientaddr.Of), and evicts another if the set is full. It returns nil if none may be
 // evicted. evict is called at most once, without locks held, when the connection loses its place; it must not block.
 func (s *Set) Add(addr netip.Addr, evict func()) *Conn {
 	c, _ := s.add(addr, evict)
@@ -98,6 +100,7 @@ func (s *Set) Len() int {
 
 // add returns the new connection, or what is closed when a place is free.
 func (s *Set) add(addr netip.Addr, evict func()) (c *Conn, freed <-chan struct{}) {
+	addr = clientaddr.Of(addr)
 	s.mu.Lock()
 	var victim *Conn
 	if s.open >= s.cfg.Max {

@@ -80,6 +80,19 @@ func TestEviction(t *testing.T) {
 	}
 }
 
+// TestOneMachine: a machine that fills the set from many addresses of its /64 network is one client.
+func TestOneMachine(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Max: 3, MinShare: 1})
+	var lost []int
+	for i := range 3 {
+		s.Add(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: byte(i)}), func() { lost = append(lost, i) })
+	}
+	if s.Add(addr(1), nil) == nil || !slices.Equal(lost, []int{0}) {
+		t.Errorf("another client was refused, or the wrong connections were evicted: %v", lost)
+	}
+}
+
 // TestGrace: an idle connection is kept for Grace, unless its client has more of them than the new one's.
 func TestGrace(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/bootlab/bootlab/internal/host/clientaddr"
 )
 
 // Every is the time between two tries of a source that has used up its first ones.
@@ -41,11 +43,7 @@ func New(now func() time.Time) *Limiter {
 
 // Try looks at a password or token with right, unless its source has shown too many wrong ones.
 func (l *Limiter) Try(from netip.Addr, right func() bool) Result {
-	if from.Is6() {
-		if p, err := from.Prefix(64); err == nil { // a host has as many addresses as it likes
-			from = p.Addr()
-		}
-	}
+	from = clientaddr.Of(from)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()

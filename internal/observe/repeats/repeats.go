@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/clientaddr"
 )
 
 // A Key says which reports are alike.
@@ -57,20 +59,15 @@ type entry[T any] struct {
 	owner    source
 }
 
-// A source is an address, or a MAC where there is none. An IPv6 host has as many addresses as it likes: its network is the source.
+// A source is an address of clientaddr, or a MAC where there is none.
 type source struct {
 	addr netip.Addr
 	mac  [6]byte
 }
 
 func (k Key) source() source {
-	switch {
-	case k.Addr.Is6() && !k.Addr.Is4In6():
-		if p, err := k.Addr.WithZone("").Prefix(64); err == nil {
-			return source{addr: p.Addr()}
-		}
-	case k.Addr.IsValid():
-		return source{addr: k.Addr}
+	if k.Addr.IsValid() {
+		return source{addr: clientaddr.Of(k.Addr)}
 	}
 	return source{mac: k.MAC}
 }
