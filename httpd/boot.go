@@ -252,7 +252,7 @@ func (b *Boot) script(w *reply, q *request) {
 		return
 	}
 	if err := script.Received(q.recordContext()); err != nil {
-		b.deps.Log.Warn("script served, but the boot was not recorded", keyMAC, q.target.mac, keyAddr, q.from, keyErr, err)
+		b.deps.Log.Warn("script served, but the boot was not stored", keyMAC, q.target.mac, keyAddr, q.from, keyErr, err)
 	}
 }
 
@@ -283,7 +283,7 @@ func (b *Boot) serve(w *reply, q *request, doc *boot.Document) {
 		return
 	}
 	if err := doc.Read(q.recordContext(), b.took(q)); err != nil {
-		b.deps.Log.Warn("document served, but the read was not recorded", keyMAC, q.target.mac, keyAddr, q.from, keyErr, redact(err.Error(), q.target.token))
+		b.deps.Log.Warn("document served, but the read was not stored", keyMAC, q.target.mac, keyAddr, q.from, keyErr, redact(err.Error(), q.target.token))
 	}
 }
 

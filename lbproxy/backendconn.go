@@ -148,8 +148,8 @@ func (p *connPool) ask(u *http2Upload) {
 	p.streams[u] = time.Now()
 }
 
-// unask ends ask.
-func (p *connPool) unask(u *http2Upload) {
+// withdraw ends ask.
+func (p *connPool) withdraw(u *http2Upload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.streams, u)

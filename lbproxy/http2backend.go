@@ -182,7 +182,7 @@ func (x *exchange) tryHTTP2(ctx context.Context, b *backend, conn net.Conn) (*ht
 	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(x.stream.expected.trace(ctx), targetKey{}, to))
 	x.stream.repeatable = x.repeatable()
 	b.state.pool.ask(x.stream)
-	defer b.state.pool.unask(x.stream)
+	defer b.state.pool.withdraw(x.stream)
 	resp, err := x.proxy.h2.transport.RoundTrip(x.toHTTP2(b).WithContext(ctx))
 	if conn := to.take(); conn != nil { // the transport had another
 		_ = conn.Close()

@@ -181,7 +181,7 @@ func (s *Server) received(ctx context.Context, t *transfer) {
 		return
 	}
 	if err := received(ctx); err != nil {
-		s.log.Warn("script served, but the boot was not recorded", "addr", t.client, "err", err)
+		s.log.Warn("script served, but the boot was not stored", "addr", t.client, "err", err)
 	}
 }
 

@@ -203,7 +203,7 @@ func (s *Server) place(ctx context.Context, hv *lab.Hypervisor) {
 		}
 	})
 	if err != nil {
-		s.deps.Log.Warn("that a hypervisor has answered was not stored", "hypervisor", hv.Name, "err", err)
+		s.deps.Log.Warn("answer of a hypervisor not stored", "hypervisor", hv.Name, "err", err)
 	}
 }
 

@@ -56,7 +56,7 @@ func (s *Server) noteStart(ctx context.Context, host string, p PendingStart) {
 		return
 	}
 	if err := s.starts.note(context.WithoutCancel(ctx), map[string]PendingStart{host: p}); err != nil {
-		s.deps.Log.Warn("whether a machine is to be started was not stored", "host", host, "err", err)
+		s.deps.Log.Warn("start of a virtual machine not stored", "host", host, "err", err)
 	}
 }
 

@@ -142,7 +142,7 @@ func installable(cmd *cobra.Command, c *api.Client, names []string) ([]string, e
 	case len(hosts) == 0:
 		return nil, fmt.Errorf("nothing installs a machine of cluster %s: %s; give them profiles that install", strings.Join(names, ", "), strings.Join(left, ", "))
 	default:
-		sayLeft(cmd, left)
+		printNotInstalled(cmd, left)
 	}
 	return hosts, err
 }
@@ -185,8 +185,8 @@ func nearest(name string, names []string, hint string) string {
 	return hint
 }
 
-// sayLeft says which machines of a cluster are not installed.
-func sayLeft(cmd *cobra.Command, left []string) {
+// printNotInstalled says which machines of a cluster are not installed.
+func printNotInstalled(cmd *cobra.Command, left []string) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "Nothing installs these machines, and they are left as they are: %s.\n", strings.Join(left, ", "))
 }
 

@@ -169,7 +169,7 @@ func (u upOptions) installs(cmd *cobra.Command, c *api.Client, cl api.Cluster) (
 		}
 	}
 	if u.install && len(left) > 0 {
-		sayLeft(cmd, left)
+		printNotInstalled(cmd, left)
 	}
 	return all, nil
 }

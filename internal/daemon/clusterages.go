@@ -60,6 +60,6 @@ func (c *clusters) noteAges(name string, s cluster.State, now time.Time) {
 		return
 	}
 	if err := c.note(name, func(r *cluster.Record) { r.Phase, r.Stages = phase, stages }); err != nil {
-		c.serverLog.Warn("state of the cluster not saved", "cluster", name, "err", err)
+		c.serverLog.Warn("state of the cluster not stored", "cluster", name, "err", err)
 	}
 }

@@ -128,7 +128,7 @@ func (c *clusters) askBootstrap(ctx context.Context, doing *sync.WaitGroup, cl *
 func (c *clusters) cameUp(cl *lab.Cluster) {
 	took := time.Since(c.record(cl.Name).Up)
 	if err := c.note(cl.Name, func(r *cluster.Record) { r.Up, r.Switched = time.Time{}, nil }); err != nil {
-		c.serverLog.Warn("state of the cluster not saved", "cluster", cl.Name, "err", err)
+		c.serverLog.Warn("state of the cluster not stored", "cluster", cl.Name, "err", err)
 		return
 	}
 	c.bus.Record(event.Event{Kind: event.ClusterReady, Detail: cl.Name, Dur: took})

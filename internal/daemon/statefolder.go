@@ -84,7 +84,7 @@ func (d *Daemon) reloaded(l *lab.Lab) {
 		return
 	}
 	if err := d.saver.Save(op); err != nil && !errors.Is(err, records.ErrSaving) {
-		d.log.Error("hosts of the lab not recorded in the state: after a restart they may count as those of another lab", "err", err)
+		d.log.Error("hosts of the lab not stored: after a restart they may count as those of another lab", "err", err)
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *state) keep(ctx context.Context, user *privilege.User, log *slog.Logger
 		owner = &identity.Owner{UID: user.UID, GID: user.GID}
 	}
 	if err := s.id.Keep(ctx, owner); err != nil {
-		log.Error("start not recorded in the state", "err", err)
+		log.Error("start not stored", "err", err)
 	}
 }
 

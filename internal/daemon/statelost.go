@@ -34,7 +34,7 @@ func (d *Daemon) reportState(ctx context.Context) {
 		return // a restart says so again, until it is accepted
 	}
 	if err := d.state.id.Served(ctx); err != nil {
-		d.log.Error("first start not recorded in the state", "err", err)
+		d.log.Error("first start not stored", "err", err)
 	}
 }
 

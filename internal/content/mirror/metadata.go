@@ -96,10 +96,10 @@ func readMetadata(name string) (l metadata, err error) {
 		return l, err
 	}
 	if err := json.Unmarshal(b, &l); err != nil {
-		return l, fmt.Errorf("label %s: %w", name, err)
+		return l, fmt.Errorf("metadata %s: %w", name, err)
 	}
 	if l.Size < 0 || l.Path == "" {
-		return l, fmt.Errorf("label %s is incomplete", name)
+		return l, fmt.Errorf("metadata %s is incomplete", name)
 	}
 	return l, nil
 }

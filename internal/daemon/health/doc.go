@@ -1,6 +1,6 @@
 // Package health says of each server whether it serves all that it should, since when, and if not, why.
 //
-// It is told what happens to servers and sockets, and asks the kernel whether the addresses and interfaces are there. It opens and repairs
+// Servers and sockets report to it, and asks the kernel whether the addresses and interfaces are there. It opens and repairs
 // nothing.
 //
 //	servers := health.New()

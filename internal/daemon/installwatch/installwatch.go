@@ -78,7 +78,7 @@ func (w *Watch) Run(ctx context.Context, d Deps) error {
 			err = d.Installs.Expire(ctx, d.Machine)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.Log.Warn("install state not saved", "err", err)
+			d.Log.Warn("install state not stored", "err", err)
 		}
 	}
 }

@@ -31,7 +31,7 @@ var hanging = struct {
 }{paths: map[string]int{}, folders: map[string]int{}}
 
 // Within returns what op returns, which works on the file of that path, or ErrNoAnswer if it does not return in time. op goes on then: the kernel
-// cannot be told to give up. While it does, the path is not tried again, so that a file which hangs costs one wait and one thread. op runs on
+// cannot be made to give up. While it does, the path is not tried again, so that a file which hangs costs one wait and one thread. op runs on
 // another thread than the caller: privilege.User.As belongs inside of op.
 func Within[T any](path string, wait time.Duration, op func() (T, error)) (result T, err error) {
 	if hangs(path) {

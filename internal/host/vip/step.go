@@ -127,7 +127,7 @@ func (h *Holder) missing(a *address, reason string, now time.Time) time.Time {
 func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) time.Time {
 	if !h.recorded[a.Addr] {
 		if err := h.deps.Records.Put(ctx, Record{a.Addr, h.boot}); err != nil {
-			h.deps.Log.Warn("address is not recorded: if the daemon is killed, it stays", "addr", a.Addr, "err", err)
+			h.deps.Log.Warn("address not stored: if the daemon is killed, it stays", "addr", a.Addr, "err", err)
 		}
 		h.recorded[a.Addr] = true
 	}

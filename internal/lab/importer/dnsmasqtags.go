@@ -193,7 +193,7 @@ func (q *dnsmasq) criteria(st statement, need []string) (map[string][]string, bo
 			}
 			continue
 		case t == nil || t.other != "" || len(t.criteria) != 1:
-			q.note(st.at, "the clients with tag %s cannot be told by one key of a pool: the pool is left out", name)
+			q.note(st.at, "the clients with tag %s cannot be expressed by one key of a pool: the pool is left out", name)
 			return nil, false
 		}
 		for key, patterns := range t.criteria {

@@ -355,7 +355,7 @@ func (k *kea) pool(net *network, n *node) {
 	}
 	criteria, known := k.classes[class]
 	if class != "" && class != "ALL" && !known {
-		k.note(n.at, "the clients of class %s cannot be told by one key of a pool: the pool is left out", class)
+		k.note(n.at, "the clients of class %s cannot be expressed by one key of a pool: the pool is left out", class)
 		return
 	}
 	name := class

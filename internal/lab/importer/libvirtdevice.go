@@ -9,7 +9,7 @@ import (
 const deviceIgnored = "emulator serial console rng memballoon input audio"
 
 // devices adds the devices of a domain. What has no equivalent is a note.
-func (g *guest) devices() {
+func (g *domainHost) devices() {
 	video := 0
 	for _, devices := range g.root.all("devices") {
 		for _, e := range devices.children {
@@ -43,8 +43,8 @@ func (g *guest) devices() {
 	}
 }
 
-func (g *guest) nic(e *element) {
-	n := &guestNIC{at: e.at, mac: e.attr("mac", "address")}
+func (g *domainHost) nic(e *element) {
+	n := &domainNIC{at: e.at, mac: e.attr("mac", "address")}
 	if model := e.attr("model", "type"); model != "virtio" {
 		n.model = model
 	}
@@ -64,7 +64,7 @@ func (g *guest) nic(e *element) {
 	}
 }
 
-func (g *guest) tpm(e *element) {
+func (g *domainHost) tpm(e *element) {
 	for _, b := range e.all("backend") {
 		if v := b.attrs["version"]; b.attrs["type"] == "emulator" && (v == "2.0" || v == "") {
 			g.vm.set("tpm", e.at, "true")
@@ -75,7 +75,7 @@ func (g *guest) tpm(e *element) {
 	g.note(e.at, "a TPM is an emulated TPM 2.0 here: it is left out")
 }
 
-func (g *guest) video(e *element, count int) {
+func (g *domainHost) video(e *element, count int) {
 	for _, m := range e.all("model") {
 		switch model := m.attrs["type"]; {
 		case count > 1:
@@ -89,7 +89,7 @@ func (g *guest) video(e *element, count int) {
 	}
 }
 
-func (g *guest) disk(e *element) {
+func (g *domainHost) disk(e *element) {
 	switch device := e.attrs["device"]; {
 	case device == "cdrom" && len(e.all("source")) == 0:
 		return // an empty drive; bootlab adds one where a medium is inserted
@@ -125,7 +125,7 @@ func (g *guest) disk(e *element) {
 }
 
 // addDisk adds a disk that is a volume.
-func (g *guest) addDisk(e *element, v Volume) {
+func (g *domainHost) addDisk(e *element, v Volume) {
 	disk := &mapping{}
 	format := e.attr("driver", "type")
 	if format == "" {

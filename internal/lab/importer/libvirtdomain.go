@@ -13,8 +13,8 @@ const noEquivalent = "there is no equivalent: it is left out"
 const domainIgnored = `name uuid genid title description metadata os features cpu vcpu memory currentMemory memoryBacking
 	devices on_poweroff on_reboot on_crash resource seclabel clock pm`
 
-// A guest is the host that a domain becomes.
-type guest struct {
+// A domainHost is the host that a domain becomes.
+type domainHost struct {
 	*machines
 	at   place
 	root *element
@@ -22,11 +22,11 @@ type guest struct {
 	vm   *mapping
 	q35  bool
 	arm  bool
-	nics []*guestNIC
+	nics []*domainNIC
 }
 
-// A guestNIC is a NIC of a guest.
-type guestNIC struct {
+// A domainNIC is a NIC of a domainHost.
+type domainNIC struct {
 	at      place
 	mac     string
 	network *network
@@ -44,7 +44,7 @@ func (m *machines) domain(d Domain) error {
 	if e.name != "domain" {
 		return fmt.Errorf("%s:%d: <%s> is not a domain of libvirt", d.Name, e.at.line, clip(e.name))
 	}
-	g := &guest{machines: m, at: e.at, root: e, h: &host{at: e.at, name: hostLabel(d.Name)}, vm: &mapping{}}
+	g := &domainHost{machines: m, at: e.at, root: e, h: &host{at: e.at, name: hostLabel(d.Name)}, vm: &mapping{}}
 	if reason := g.foreign(); reason != "" {
 		m.note(e.at, "%s: it is left out", reason)
 		return nil
@@ -101,7 +101,7 @@ func hostLabel(name string) string {
 }
 
 // foreign says why a domain is no host of a lab file; empty: it is.
-func (g *guest) foreign() string {
+func (g *domainHost) foreign() string {
 	for _, meta := range g.root.all("metadata") {
 		for _, vm := range meta.all("vm") {
 			if vm.attrs["bootlab"] == "urn:bootlab:vm:1" {
@@ -125,7 +125,7 @@ func (g *guest) foreign() string {
 }
 
 // platform sets machine type, architecture and firmware.
-func (g *guest) platform() {
+func (g *domainHost) platform() {
 	if g.arm {
 		g.vm.set("arch", g.at, "aarch64")
 	}
@@ -155,7 +155,7 @@ func (g *guest) platform() {
 	}
 }
 
-func (g *guest) firmware(os *element) {
+func (g *domainHost) firmware(os *element) {
 	pflash := os.attr("loader", "type") == "pflash"
 	if os.attrs["firmware"] != "efi" && !pflash {
 		for _, l := range os.all("loader") {
@@ -182,7 +182,7 @@ func (g *guest) firmware(os *element) {
 }
 
 // processors sets the number and the model of CPUs.
-func (g *guest) processors() {
+func (g *domainHost) processors() {
 	for _, v := range g.root.all("vcpu") {
 		g.vm.setIf("cpus", v.at, v.text)
 		if v.attrs["current"] != "" && v.attrs["current"] != v.text {
@@ -215,7 +215,7 @@ func (g *guest) processors() {
 }
 
 // memory sets the memory, and the pages that back it.
-func (g *guest) memory() {
+func (g *domainHost) memory() {
 	for _, e := range g.root.all("memory") {
 		size, ok := sizeOf(e)
 		if !ok {
@@ -245,14 +245,14 @@ func (g *guest) memory() {
 }
 
 // network gives the host its NICs: in the short form where that says the same.
-func (g *guest) network() {
+func (g *domainHost) network() {
 	boots := 0
 	for i, n := range g.nics {
 		if n.order > 0 && (g.nics[boots].order == 0 || n.order < g.nics[boots].order) {
 			boots = i
 		}
 	}
-	same := !slices.ContainsFunc(g.nics, func(n *guestNIC) bool { return n.network != g.nics[0].network })
+	same := !slices.ContainsFunc(g.nics, func(n *domainNIC) bool { return n.network != g.nics[0].network })
 	if same && (len(g.nics) == 1 || g.nics[0].network != nil) && g.nics[0].model == "" {
 		first := slices.Insert(slices.Delete(slices.Clone(g.nics), boots, boots+1), 0, g.nics[boots])
 		for _, n := range first {
@@ -286,7 +286,7 @@ func (g *guest) network() {
 }
 
 // address returns the address that libvirt's network reserves for a NIC.
-func (g *guest) address(n *guestNIC) netip.Addr {
+func (g *domainHost) address(n *domainNIC) netip.Addr {
 	if a := g.addresses[strings.ToLower(n.mac)]; n.network.subnet.Contains(a) {
 		return a
 	}

@@ -35,7 +35,7 @@ func (s spot) bad() bool { return s.file&badBit != 0 }
 // A value is a raw value that decodes itself. Structs are decoded by reflection instead, key by key.
 type value interface {
 	decode(d *decoder, n *yaml.Node)
-	schema(s *schemer) any
+	schema(s *schemaWriter) any
 }
 
 // A decoder turns YAML nodes into raw values and collects what is wrong. Decoding into a value that is already set by

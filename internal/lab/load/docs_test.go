@@ -141,7 +141,7 @@ func docTable(b *strings.Builder, t reflect.Type, path string) {
 
 // docValue says in words what the schema says of a value.
 func docValue(p any) string {
-	s := &schemer{defs: map[string]any{}}
+	s := &schemaWriter{defs: map[string]any{}}
 	return docSchema(s.of(p))
 }
 

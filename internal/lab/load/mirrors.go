@@ -22,7 +22,7 @@ func (r *resolver) mirrorList() {
 	}
 }
 
-func (r *resolver) mirror(e *entry[either[weblink, rawMirror]]) lab.Mirror {
+func (r *resolver) mirror(e *entry[either[webURL, rawMirror]]) lab.Mirror {
 	key := "mirrors." + e.Name
 	m := lab.Mirror{Pos: r.pos(e.spot), Name: e.Name, MaxSize: defaultMirrorSize, Fresh: defaultMirrorFresh}
 	raw := e.V.Long
@@ -53,7 +53,7 @@ func (r *resolver) mirror(e *entry[either[weblink, rawMirror]]) lab.Mirror {
 }
 
 // upstream returns the base of a mirror, without a final slash.
-func (r *resolver) upstream(v *scalar[weblink], key string) string {
+func (r *resolver) upstream(v *scalar[webURL], key string) string {
 	u, err := url.Parse(string(v.V))
 	if err != nil { // cannot be: it was parsed before
 		return ""
@@ -99,7 +99,7 @@ func (r *resolver) image(e *entry[rawImage]) lab.Image {
 	i.Stream = string(raw.Stream.or(""))
 	if !strings.Contains(i.Stream, "://") {
 		i.Stream = r.path(i.Stream)
-	} else if err := new(weblink).parse(i.Stream); err != nil {
+	} else if err := new(webURL).parse(i.Stream); err != nil {
 		r.fail(raw.Stream.spot, key+".stream", "%v", err)
 	}
 	i.Arch, i.Artifact, i.Format = string(raw.Arch.or("x86_64")), string(raw.Artifact.or("metal")), string(raw.Format.or("pxe"))
@@ -109,7 +109,7 @@ func (r *resolver) image(e *entry[rawImage]) lab.Image {
 // imageFile is an image that is one file.
 func (r *resolver) imageFile(e *entry[rawImage], i *lab.Image, key string) {
 	raw := &e.V
-	i.URLs = values(raw.URL.scalars, func(u weblink) string { return string(u) })
+	i.URLs = values(raw.URL.scalars, func(u webURL) string { return string(u) })
 	i.SHA256 = string(raw.SHA256.or(""))
 	if len(raw.URL.Items) == 0 {
 		switch {

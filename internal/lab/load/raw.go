@@ -7,20 +7,20 @@ import "github.com/bootlab/bootlab/internal/lab"
 // req marks a key that must be there.
 
 type rawLab struct {
-	Version     repeated[count]                  `yaml:"version" req:"yes" doc:"Version of the format: 1. Every file of a folder may have it."`
-	Lab         scalar[text]                     `yaml:"lab" def:"the domain" doc:"Name of the lab, shown in the dashboard and in metrics' build info."`
-	Domain      scalar[domain]                   `yaml:"domain" req:"yes" doc:"Domain of the hosts that belong to no cluster: they are <host>.<domain>."`
-	Appliance   rawAppliance                     `yaml:"appliance" doc:"Settings of the daemon itself. A change takes effect at the next start."`
-	Networks    dict[rawNetwork]                 `yaml:"networks" doc:"Networks that machines boot in, by name."`
-	Profiles    dict[rawProfile]                 `yaml:"profiles" doc:"What machines boot, by name."`
-	Mirrors     dict[either[weblink, rawMirror]] `yaml:"mirrors" def:"none" doc:"Upstream archives of packages and images that the appliance caches for machines, by name: the upstream's URL, or the keys below. Machines fetch http://APPLIANCE:8080/mirror/NAME/PATH."`
-	Images      dict[rawImage]                   `yaml:"images" def:"none" doc:"Files that bootlab images pull fetches, by their path below appliance.files: from url with its sha256, or the artifact of a CoreOS stream, which becomes a folder. Until then a machine that requests it gets 503 and tries again."`
-	Hosts       dict[rawHost]                    `yaml:"hosts" doc:"Machines, by name: one DNS label."`
-	Clusters    dict[rawCluster]                 `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
-	DNS         rawDNS                           `yaml:"dns" doc:"Forwarding, transfers and additional zones."`
-	Balancers   dict[rawBalancer]                `yaml:"balancers" doc:"Load balancers, in addition to those that follow from a cluster's kind, by name."`
-	Redfish     opt[rawRedfish]                  `yaml:"redfish" def:"off" doc:"Redfish service whose systems are the virtual machines, for Ironic, metal3 and the assisted installer."`
-	Hypervisors dict[rawHypervisor]              `yaml:"hypervisors" doc:"libvirt connections that virtual machines run on, by name."`
+	Version     repeated[count]                 `yaml:"version" req:"yes" doc:"Version of the format: 1. Every file of a folder may have it."`
+	Lab         scalar[text]                    `yaml:"lab" def:"the domain" doc:"Name of the lab, shown in the dashboard and in metrics' build info."`
+	Domain      scalar[domain]                  `yaml:"domain" req:"yes" doc:"Domain of the hosts that belong to no cluster: they are <host>.<domain>."`
+	Appliance   rawAppliance                    `yaml:"appliance" doc:"Settings of the daemon itself. A change takes effect at the next start."`
+	Networks    dict[rawNetwork]                `yaml:"networks" doc:"Networks that machines boot in, by name."`
+	Profiles    dict[rawProfile]                `yaml:"profiles" doc:"What machines boot, by name."`
+	Mirrors     dict[either[webURL, rawMirror]] `yaml:"mirrors" def:"none" doc:"Upstream archives of packages and images that the appliance caches for machines, by name: the upstream's URL, or the keys below. Machines fetch http://APPLIANCE:8080/mirror/NAME/PATH."`
+	Images      dict[rawImage]                  `yaml:"images" def:"none" doc:"Files that bootlab images pull fetches, by their path below appliance.files: from url with its sha256, or the artifact of a CoreOS stream, which becomes a folder. Until then a machine that requests it gets 503 and tries again."`
+	Hosts       dict[rawHost]                   `yaml:"hosts" doc:"Machines, by name: one DNS label."`
+	Clusters    dict[rawCluster]                `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
+	DNS         rawDNS                          `yaml:"dns" doc:"Forwarding, transfers and additional zones."`
+	Balancers   dict[rawBalancer]               `yaml:"balancers" doc:"Load balancers, in addition to those that follow from a cluster's kind, by name."`
+	Redfish     opt[rawRedfish]                 `yaml:"redfish" def:"off" doc:"Redfish service whose systems are the virtual machines, for Ironic, metal3 and the assisted installer."`
+	Hypervisors dict[rawHypervisor]             `yaml:"hypervisors" doc:"libvirt connections that virtual machines run on, by name."`
 }
 
 type rawAppliance struct {
@@ -41,9 +41,9 @@ type rawAppliance struct {
 }
 
 type rawStore struct {
-	Etcd   scalars[weblink] `yaml:"etcd" req:"yes" doc:"etcd endpoints, such as https://10.0.0.1:2379."`
-	Prefix scalar[text]     `yaml:"prefix" def:"/bootlab" doc:"Prefix of all keys in etcd."`
-	CAFile scalar[text]     `yaml:"ca_file" def:"the system's" doc:"File of the certificate authorities that etcd's certificates are checked against."`
+	Etcd   scalars[webURL] `yaml:"etcd" req:"yes" doc:"etcd endpoints, such as https://10.0.0.1:2379."`
+	Prefix scalar[text]    `yaml:"prefix" def:"/bootlab" doc:"Prefix of all keys in etcd."`
+	CAFile scalar[text]    `yaml:"ca_file" def:"the system's" doc:"File of the certificate authorities that etcd's certificates are checked against."`
 }
 
 type rawNetwork struct {
@@ -108,7 +108,7 @@ type rawProfile struct {
 }
 
 type rawMirror struct {
-	URL       oneOrMore[weblink]     `yaml:"url" req:"yes" doc:"Upstream URL, or several with the same files: the first that answers is used."`
+	URL       oneOrMore[webURL]      `yaml:"url" req:"yes" doc:"Upstream URL, or several with the same files: the first that answers is used."`
 	MaxSize   scalar[lab.Size]       `yaml:"max_size" def:"20GiB" doc:"Size of the cache. The least recently used files are removed first."`
 	Allow     oneOrMore[lab.Pattern] `yaml:"allow" def:"everything below url" doc:"Only paths that match one of these; * is anything, slashes too: dists/bookworm*, pool/*."`
 	Immutable oneOrMore[lab.Pattern] `yaml:"immutable" def:"none" doc:"Paths of files that never change, in addition to the built-in ones (pool/, by-hash/, .deb, .udeb, .rpm, .apk, repodata/HASH-*): they are never revalidated."`
@@ -116,12 +116,12 @@ type rawMirror struct {
 }
 
 type rawImage struct {
-	URL      oneOrMore[weblink] `yaml:"url" doc:"URL of the file, or several with the same file."`
-	SHA256   scalar[digest]     `yaml:"sha256" doc:"Its SHA-256; required with url."`
-	Stream   scalar[text]       `yaml:"stream" doc:"CoreOS stream metadata with locations and checksums, instead of url: a URL, such as https://builds.coreos.fedoraproject.org/streams/stable.json, or a file. The path becomes a folder: of kernel, initramfs and rootfs for format pxe, else of disk."`
-	Arch     scalar[text]       `yaml:"arch" def:"x86_64" doc:"Architecture in the stream."`
-	Artifact scalar[text]       `yaml:"artifact" def:"metal" doc:"Artifact in the stream, such as metal, qemu or openstack."`
-	Format   scalar[text]       `yaml:"format" def:"pxe" doc:"Format in the stream, such as pxe, iso, raw.xz or qcow2.xz."`
+	URL      oneOrMore[webURL] `yaml:"url" doc:"URL of the file, or several with the same file."`
+	SHA256   scalar[digest]    `yaml:"sha256" doc:"Its SHA-256; required with url."`
+	Stream   scalar[text]      `yaml:"stream" doc:"CoreOS stream metadata with locations and checksums, instead of url: a URL, such as https://builds.coreos.fedoraproject.org/streams/stable.json, or a file. The path becomes a folder: of kernel, initramfs and rootfs for format pxe, else of disk."`
+	Arch     scalar[text]      `yaml:"arch" def:"x86_64" doc:"Architecture in the stream."`
+	Artifact scalar[text]      `yaml:"artifact" def:"metal" doc:"Artifact in the stream, such as metal, qemu or openstack."`
+	Format   scalar[text]      `yaml:"format" def:"pxe" doc:"Format in the stream, such as pxe, iso, raw.xz or qcow2.xz."`
 }
 
 type rawHost struct {
@@ -188,7 +188,7 @@ type rawDisk struct {
 }
 
 type rawBMC struct {
-	Redfish      scalar[weblink]    `yaml:"redfish" doc:"URL of a Redfish service."`
+	Redfish      scalar[webURL]     `yaml:"redfish" doc:"URL of a Redfish service."`
 	IPMI         scalar[controller] `yaml:"ipmi" doc:"Address of an IPMI controller, or host:port (623 by default)."`
 	Username     scalar[text]       `yaml:"username" def:"none" doc:"User name."`
 	PasswordFile scalar[text]       `yaml:"password_file" def:"none" doc:"File that holds the password."`
@@ -287,7 +287,7 @@ type rawBalancerTLS struct {
 }
 
 type rawACME struct {
-	Directory scalar[weblink] `yaml:"directory" req:"yes" doc:"URL of the ACME server's directory, such as https://ca.lab.example.com/acme/acme/directory (step-ca)."`
+	Directory scalar[webURL]  `yaml:"directory" req:"yes" doc:"URL of the ACME server's directory, such as https://ca.lab.example.com/acme/acme/directory (step-ca)."`
 	CAFile    scalar[text]    `yaml:"ca_file" def:"the system's authorities" doc:"Certificates of the authorities that may sign the server's own certificate, PEM."`
 	Email     scalar[text]    `yaml:"email" def:"none" doc:"Address of the account."`
 	Names     scalars[domain] `yaml:"names" def:"match.host" doc:"Names that get a certificate each. The server must reach the balancer by them: on port 443 (tls-alpn-01), or a balancer of mode http without tls on port 80 (http-01)."`

@@ -324,7 +324,7 @@ func (r *resolver) store(raw *either[storeKind, rawStore], s *lab.StoreConfig) {
 		return
 	}
 	r.lab.StoreAt = r.pos(raw.spot)
-	s.Etcd = values(raw.Long.Etcd, func(u weblink) string { return string(u) })
+	s.Etcd = values(raw.Long.Etcd, func(u webURL) string { return string(u) })
 	s.Prefix = string(raw.Long.Prefix.or(defaultEtcdPrefix))
 	s.CAFile = r.path(string(raw.Long.CAFile.or("")))
 	if len(raw.Long.Etcd.Items) == 0 && !raw.Long.Etcd.bad() {

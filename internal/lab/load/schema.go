@@ -8,7 +8,7 @@ import (
 // Schema returns the JSON Schema (draft 2020-12) of the lab file, made from the types that the loader decodes into.
 // What spans several keys (names that must exist, addresses that must not clash) is beyond a schema: Load checks it.
 func Schema() []byte {
-	s := &schemer{defs: map[string]any{}}
+	s := &schemaWriter{defs: map[string]any{}}
 	root := s.structure(reflect.TypeFor[rawLab]())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["title"] = "bootlab lab file"
@@ -20,11 +20,11 @@ func Schema() []byte {
 	return append(out, '\n')
 }
 
-// A schemer makes JSON Schemas of raw types. Structs are described once, in defs.
-type schemer struct{ defs map[string]any }
+// A schemaWriter makes JSON Schemas of raw types. Structs are described once, in defs.
+type schemaWriter struct{ defs map[string]any }
 
 // of returns the schema of the value that p points to.
-func (s *schemer) of(p any) any {
+func (s *schemaWriter) of(p any) any {
 	if v, ok := p.(value); ok {
 		return v.schema(s)
 	}
@@ -37,7 +37,7 @@ func (s *schemer) of(p any) any {
 	return map[string]any{"$ref": "#/$defs/" + name}
 }
 
-func (s *schemer) structure(t reflect.Type) map[string]any {
+func (s *schemaWriter) structure(t reflect.Type) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -61,7 +61,7 @@ func (s *schemer) structure(t reflect.Type) map[string]any {
 	return m
 }
 
-func (s *schemer) field(t reflect.Type) map[string]any {
+func (s *schemaWriter) field(t reflect.Type) map[string]any {
 	schema := s.of(reflect.New(t).Interface())
 	if m, ok := schema.(map[string]any); ok {
 		return m
@@ -80,24 +80,24 @@ func describeField(f reflect.StructField) string {
 // nullable says that an empty value stands for an empty collection.
 func nullable(kind string) []string { return []string{kind, "null"} }
 
-func (s *scalar[T]) schema(*schemer) any { return textOf(&s.V).spec() }
+func (s *scalar[T]) schema(*schemaWriter) any { return textOf(&s.V).spec() }
 
-func (l *list[T]) schema(s *schemer) any {
+func (l *list[T]) schema(s *schemaWriter) any {
 	return map[string]any{"type": nullable("array"), "items": s.of(new(T))}
 }
 
-func (l *oneOrMore[T]) schema(s *schemer) any {
+func (l *oneOrMore[T]) schema(s *schemaWriter) any {
 	return map[string]any{"anyOf": []any{s.of(new(scalar[T])), l.scalars.schema(s)}}
 }
 
-func (m *dict[T]) schema(s *schemer) any {
+func (m *dict[T]) schema(s *schemaWriter) any {
 	return map[string]any{"type": nullable("object"), "additionalProperties": s.of(new(T))}
 }
 
-func (o *opt[T]) schema(s *schemer) any { return s.of(new(T)) }
+func (o *opt[T]) schema(s *schemaWriter) any { return s.of(new(T)) }
 
-func (e *either[S, L]) schema(s *schemer) any {
+func (e *either[S, L]) schema(s *schemaWriter) any {
 	return map[string]any{"anyOf": []any{s.of(new(scalar[S])), s.of(new(L))}}
 }
 
-func (v *vars) schema(*schemer) any { return map[string]any{"type": nullable("object")} }
+func (v *vars) schema(*schemaWriter) any { return map[string]any{"type": nullable("object")} }

@@ -344,19 +344,19 @@ func sizeSpec() spec { return what("size, such as 512MiB or 42GiB", `^[0-9]+([KM
 // A macAlgorithm is an algorithm of TSIG.
 type macAlgorithm string
 
-// A weblink is an http or https URL.
-type weblink string
+// A webURL is an http or https URL.
+type webURL string
 
-func (v *weblink) parse(s string) error {
+func (v *webURL) parse(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("%q is not a URL of a web server: want http://HOST/PATH or https://HOST/PATH", s)
 	}
-	*v = weblink(s)
+	*v = webURL(s)
 	return nil
 }
 
-func (weblink) spec() spec { return what("URL", `^https?://.+$`) }
+func (webURL) spec() spec { return what("URL", `^https?://.+$`) }
 
 // A controller is a host, or host:port, that speaks IPMI.
 type controller string

@@ -201,7 +201,7 @@ func (l *Log) take(p part) {
 	})
 	l.files.Unlock()
 	if failed {
-		l.deps.Log.Warn("console output is not kept", "host", p.host, "err", err)
+		l.deps.Log.Warn("console output not stored", "host", p.host, "err", err)
 	}
 	if err != nil {
 		l.dropped.Add(float64(len(p.output)))

@@ -78,8 +78,8 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 		c.Boot = boots[n-1]
 		c.own = ownEvents(c.Boot.Events)
 	}
-	c.setConflictsAside()
-	c.setProgramsAside()
+	c.dropConflicts()
+	c.dropPrograms()
 	d := c.diagnose()
 	d.Host, d.MachineStage, d.MachineWhy = m.Host, string(m.State.Stage), m.State.Why
 	d.Do = c.adoption(d.Do)
@@ -149,9 +149,9 @@ type boot struct {
 	conflict []string // about its address, that stops nothing
 }
 
-// setConflictsAside takes conflicts about the address of a machine away from its events if its installer runs, which needs nothing more
+// dropConflicts takes conflicts about the address of a machine away from its events if its installer runs, which needs nothing more
 // from here: anybody on its segment can cause them.
-func (c *boot) setConflictsAside() {
+func (c *boot) dropConflicts() {
 	if c.m.Install != "installing" {
 		return
 	}
@@ -164,9 +164,9 @@ func (c *boot) setConflictsAside() {
 	})
 }
 
-// setProgramsAside takes requests away from the events of a machine that was marked as installed and has begun no boot since: programs of
+// dropPrograms takes requests away from the events of a machine that was marked as installed and has begun no boot since: programs of
 // its system sent them.
-func (c *boot) setProgramsAside() {
+func (c *boot) dropPrograms() {
 	if c.Outcome == timeline.None {
 		c.own = slices.DeleteFunc(c.own, func(e event.Event) bool { return rank(e) > 1 && e.Kind.Refusal() })
 	}
