@@ -168,14 +168,14 @@ func (c *boot) dropConflicts() {
 // its system sent them.
 func (c *boot) dropPrograms() {
 	if c.Outcome == timeline.None {
-		c.own = slices.DeleteFunc(c.own, func(e event.Event) bool { return rank(e) > 1 && e.Kind.Refusal() })
+		c.own = slices.DeleteFunc(c.own, func(e event.Event) bool { return reached(e, event.StageAddress) && e.Kind.Refusal() })
 	}
 }
 
 // ownEvents returns the events that the machine caused, and conflicts about its address.
 func ownEvents(events []event.Event) (own []event.Event) {
 	for _, e := range events {
-		if rank(e) > 0 && (!e.Claimed || e.Kind == event.AddressConflict) {
+		if e.Shows().Order() > 0 && (!e.Claimed || e.Kind == event.AddressConflict) {
 			own = append(own, e)
 		}
 	}
@@ -192,8 +192,8 @@ func (c *boot) diagnose() Diagnosis {
 	return c.silent(c.own[len(c.own)-1])
 }
 
-// rank orders events by how far they show the machine to be in progress; 0: they show nothing of a boot.
-func rank(e event.Event) int { return e.Shows().Order() }
+// reached reports whether an event shows the machine at a stage of its boot, or after it.
+func reached(e event.Event, stage event.Stage) bool { return e.Shows().Order() >= stage.Order() }
 
 // reached returns the furthest stage of the boot.
 func (c *boot) reached() (furthest event.Stage) {

@@ -166,15 +166,15 @@ func makesGood(failed, later event.Event) bool {
 		return false
 	}
 	if failed.Kind == event.AddressConflict {
-		return rank(later) >= 3 // it got an answer at its address
+		return reached(later, event.StageFirmware) // it got an answer at its address
 	}
 	if failed.Kind == event.FileMissing || failed.Kind == event.FileAborted {
-		return later.Kind == event.FileServed && later.Detail == failed.Detail || rank(later) > rank(failed)
+		return later.Kind == event.FileServed && later.Detail == failed.Detail || reached(later, failed.Shows()) && later.Shows() != failed.Shows()
 	}
-	if rank(failed) == 3 && later.Kind == event.DHCPAck && later.Client == event.ClientIPXE {
+	if failed.Shows() == event.StageFirmware && later.Kind == event.DHCPAck && later.Client == event.ClientIPXE {
 		return true // iPXE runs; it asks for autoexec.ipxe in passing
 	}
-	return rank(later) >= rank(failed)
+	return reached(later, failed.Shows())
 }
 
 // held is a machine that bootlab itself keeps from booting.

@@ -125,7 +125,7 @@ func (c *boot) fromDisk() (Diagnosis, bool) {
 	if c.Outcome == timeline.Done { // what its system has done since is kept with the boot
 		since = slices.DeleteFunc(slices.Clone(since), func(e event.Event) bool { return !e.At.After(c.Ended) })
 	}
-	if c.m.Install != "armed" || len(since) == 0 || rank(since[len(since)-1]) != 6 || fetched(since) ||
+	if c.m.Install != "armed" || len(since) == 0 || since[len(since)-1].Shows() != event.StageSystem || fetched(since) ||
 		!slices.ContainsFunc(since, func(e event.Event) bool { return e.Kind == event.DHCPDiscover }) {
 		return Diagnosis{}, false
 	}
@@ -135,14 +135,14 @@ func (c *boot) fromDisk() (Diagnosis, bool) {
 
 // fetched reports whether the machine fetched anything to boot.
 func fetched(own []event.Event) bool {
-	return slices.ContainsFunc(own, func(e event.Event) bool { r := rank(e); return r >= 3 && r <= 5 })
+	return slices.ContainsFunc(own, func(e event.Event) bool { return reached(e, event.StageFirmware) && !reached(e, event.StageSystem) })
 }
 
 // runs is a system that was started, of a machine with nothing to install.
 func (c *boot) runs() (Diagnosis, bool) {
 	last := c.own[len(c.own)-1]
-	switch {
-	case rank(last) == 6 && !fetched(c.own), c.m.Install == "" && (rank(last) > 6 || rank(last) == 6 && !c.m.Document):
+	switch at := last.Shows(); {
+	case at == event.StageSystem && !fetched(c.own), c.m.Install == "" && reached(last, event.StageSystem) && !(at == event.StageSystem && c.m.Document):
 		return Diagnosis{State: Done, Stage: c.reached(), Since: last.At, Evidence: []event.Event{last}, Cause: "nothing is wrong: its system runs"}, true
 	}
 	return Diagnosis{}, false
@@ -160,7 +160,7 @@ func (c *boot) diskReturns() (Diagnosis, bool) {
 			switch {
 			case e.Kind == event.InstallLocalBoot:
 				sent = append(sent[:before], e)
-			case rank(e) == 6, rank(e) > 6: // its system ran
+			case reached(e, event.StageSystem): // its system ran
 				return Diagnosis{}, false
 			}
 		}
@@ -176,7 +176,7 @@ func (c *boot) diskReturns() (Diagnosis, bool) {
 func (c *boot) unseen() (Diagnosis, bool) {
 	last := event.Event{}
 	for _, e := range c.own {
-		if rank(e) > 1 && !(e.Kind == event.InstallDone && c.Outcome == timeline.None) { // that mark is an admin's
+		if reached(e, event.StageAddress) && !(e.Kind == event.InstallDone && c.Outcome == timeline.None) { // that mark is an admin's
 			return Diagnosis{}, false
 		}
 		last = e
@@ -257,7 +257,7 @@ func (c *boot) silent(last event.Event) Diagnosis {
 	if srv := c.m.down(s.server); srv != nil {
 		s.cause, s.do = s.cause+": server "+srv.Name+" does not serve", "bootlab status shows why"
 	}
-	if c.m.OwnScript && rank(last) == 4 {
+	if c.m.OwnScript && last.Shows() == event.StageScript {
 		return Diagnosis{State: Unknown, Stage: last.Kind.Stage(), Since: last.At, Evidence: []event.Event{last},
 			Cause: "it fetched an iPXE script of your own, and nothing from bootlab since: what the script does elsewhere is not seen here"}
 	}
@@ -271,18 +271,18 @@ func latest(a, b time.Time) time.Time {
 }
 
 func (c *boot) silenceAfter(last event.Event) silence {
-	switch {
-	case rank(last) == 2:
+	switch at := last.Shows(); {
+	case at == event.StageAddress:
 		return c.afterAddress(last)
-	case rank(last) == 3 && last.Kind == event.TFTPProbe:
+	case at == event.StageFirmware && last.Kind == event.TFTPProbe:
 		return silence{"tftpd", "it asked for the size of its boot program and never transferred it", "UDP from a high port may be filtered: appliance.tftp_single_port"}
-	case rank(last) == 3:
+	case at == event.StageFirmware:
 		return silence{"dhcpd", "it fetched its boot program, which has asked for nothing since: it did not start (Secure Boot, a wrong architecture), or has no driver for the NIC", "look at its screen; docs/secure-boot.md; try another firmware in its profile"}
-	case rank(last) == 4:
+	case at == event.StageScript:
 		return silence{"httpd", "it has its boot script, and finished no file since", "look at its screen; a large file over a slow link may still be on its way"}
-	case rank(last) == 5:
+	case at == event.StageFiles:
 		return silence{"dhcpd", "it fetched its last file, and no system asked for an address or a config document since: the kernel did not start, or has no network in its initrd", "look at its console; check the kernel's arguments, its NIC driver and its memory: bootlab plan HOST"}
-	case rank(last) == 6 && c.m.Document:
+	case at == event.StageSystem && c.m.Document:
 		return silence{"httpd", "its system has asked for an address and for no config document", "check the kernel's arguments that name the document: bootlab plan HOST"}
 	}
 	return silence{"httpd", "its installer or system has sent nothing since, and has not reported that it is done", "look at its console; bootlab install HOST --done if it is installed"}
