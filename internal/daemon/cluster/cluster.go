@@ -75,10 +75,11 @@ type Verb string
 
 // What is to be done.
 const (
-	SwitchOn  Verb = "switch on"
-	SwitchOff Verb = "switch off"
-	TakeOut   Verb = "take out" // of all balancers of the cluster, until it is armed again
-	PutBack   Verb = "put back" // into the balancers: it was armed again
+	SwitchOn      Verb = "switch on"
+	SwitchOnIfOff Verb = "switch on if it is off" // it has a system, which runs if the machine is on
+	SwitchOff     Verb = "switch off"
+	TakeOut       Verb = "take out" // of all balancers of the cluster, until it is armed again
+	PutBack       Verb = "put back" // into the balancers: it was armed again
 )
 
 // An Action is what is to be done to a machine.
@@ -221,8 +222,10 @@ func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
 		return true
 	}
 	switch {
-	case o.Reinstalls() || !a.checked:
+	case o.Reinstalls():
 		return false
+	case !a.checked:
+		return a.serves() && o.IsOff()
 	case o.Reported == Complete:
 		return a.state.Serving > 0
 	}
@@ -233,6 +236,8 @@ func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
 func (a *assessment) bootstrapWaits(m Machine, o Observed) string {
 	system := m.Stage == machine.Starting || m.Stage == machine.Failing
 	switch {
+	case !a.checked && m.Stage == machine.Running:
+		return "to be switched off by an admin once the bootstrap is complete: no machine of the cluster has an address at which its API can be checked"
 	case m.Stage == machine.Serving && o.ReportError != "":
 		return "the bootstrap to complete; its ConfigMap cannot be read: " + o.ReportError
 	case m.Stage == machine.Serving:
@@ -284,6 +289,8 @@ func (a *assessment) idle(h *lab.Host, o Observed, seen machine.Observation, s m
 	case metal && switched && !o.Acting:
 		seen.Switched = at
 		return machine.Of(seen, a.now)
+	case metal && !switched && !o.Reinstalls(): // its controller knows whether it is on: a reset would end what runs there
+		a.act(SwitchOnIfOff, h)
 	case !metal || !switched:
 		a.act(SwitchOn, h)
 	}

@@ -395,3 +395,42 @@ func TestBootstrapStaysOn(t *testing.T) {
 		t.Errorf("%+v; %s; waits for %q", m, actions(s), s.Waits)
 	}
 }
+
+// TestInstalledMetal: a machine of metal that is installed is not reset to bring its cluster up: its controller is asked whether it is on, and
+// one that is on waits for its check. One that is armed is booted from the network.
+func TestInstalledMetal(t *testing.T) {
+	t.Parallel()
+	metal := func(i install.State, p machine.Power) map[string]cluster.Observed {
+		return observe(cluster.Observed{Control: true, Observation: machine.Observation{
+			Power: p, Install: install.Status{State: i, Since: now.Add(-2 * time.Hour)},
+			Check: machine.Check{Health: machine.CheckFailing, Since: now.Add(-time.Hour), Reason: "connection refused"},
+		}}, nil)
+	}
+	for _, tt := range []struct {
+		observed map[string]cluster.Observed
+		want     string
+	}{
+		{metal(install.Installed, ""), "switch on if it is off boot, switch on if it is off cp0, switch on if it is off cp1, switch on if it is off cp2"},
+		{metal(install.Installed, machine.PowerOn), ""},
+		{metal(install.Armed, ""), "switch on boot, switch on cp0, switch on cp1, switch on cp2"},
+	} {
+		s := cluster.Assess(prod(), tt.observed, asked, now)
+		if got := actions(s); got != tt.want {
+			t.Errorf("%s: actions %q, want %q", stages(s), got, tt.want)
+		}
+	}
+}
+
+// TestBootstrapUnchecked: where nothing checks the API, an admin switches the bootstrap off, and it is said so.
+func TestBootstrapUnchecked(t *testing.T) {
+	t.Parallel()
+	runs := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot}, Control: true}
+	s := cluster.Assess(prod(), observe(runs, nil), asked, now)
+	if s.Phase != cluster.PhaseWorkers || !strings.Contains(s.Waits, "boot: to be switched off by an admin") {
+		t.Errorf("%s, waits for %q", s.Phase, s.Waits)
+	}
+	s = cluster.Assess(prod(), observe(runs, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { o.Power = machine.PowerOff }}), asked, now)
+	if s.Phase != cluster.PhaseReady {
+		t.Errorf("the bootstrap is off: %s, waits for %q; actions %s", s.Phase, s.Waits, actions(s))
+	}
+}

@@ -20,11 +20,11 @@ const (
 // deriveBalancers adds the balancers of clusters.
 func (r *resolver) deriveBalancers() {
 	for _, c := range r.lab.Clusters {
-		if c.Kind == lab.Plain || c.Names && !c.Health {
+		if c.Kind == lab.Plain {
 			continue
 		}
 		r.deriveAPI(c)
-		if c.Kind == lab.Talos && !c.Health { // api follows the API
+		if c.Kind == lab.Talos {
 			r.deriveTalos(c)
 		}
 		if c.Kind == lab.OpenShift {
@@ -77,14 +77,18 @@ func (r *resolver) members(c *lab.Cluster, role string, port uint16) []lab.Backe
 	return out
 }
 
-// derive adds one balancer of c if it has members. It listens nowhere if the cluster's names lead to the members.
+// derive adds one balancer of c if it has members. Where the appliance does not have the cluster's address, those of the API and of ingress
+// listen nowhere: their checks say whether the cluster serves.
 func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, port uint16, b lab.Balancer) {
-	if len(b.Backends) == 0 || !r.ours(listen) && !c.Health {
+	listens := !c.Health && !c.Names && r.ours(listen)
+	if len(b.Backends) == 0 || !listens && service != lab.ServiceAPI && service != lab.ServiceIngress {
 		return
 	}
 	b.Pos, b.Name, b.Cluster = c.Pos, c.BalancerOf(service), c
-	if !c.Health {
+	if listens {
 		b.Listen = lab.BindTo(netip.AddrPortFrom(listen, port))
+	} else {
+		b.Match = lab.Match{}
 	}
 	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}.WithDefaults()
 	b.Log, b.OnDown, b.Protocol = c.Log, lab.OnDownKeep, lab.BackendHTTP1
@@ -121,9 +125,6 @@ func (r *resolver) deriveTalos(c *lab.Cluster) {
 // deriveMachineConfig keeps workers from the bootstrap: its machine-config server has no configuration for them, and they are to wait until the
 // control plane's has.
 func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
-	if c.Health {
-		return // api-int follows the API
-	}
 	bootstraps := r.members(c, lab.RoleBootstrap, portMachineConfig)
 	for i := range bootstraps {
 		bootstraps[i].NotFor = r.workers(c)
@@ -157,9 +158,6 @@ func (r *resolver) deriveIngress(c *lab.Cluster) {
 	r.derive(c, lab.ServiceIngress, c.Ingress, portHTTPS, lab.Balancer{
 		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.members(c, role, portHTTPS),
 	})
-	if c.Health {
-		return // *.apps follows the balancer above
-	}
 	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: r.members(c, role, portHTTP)}
 	if c.SNI {
 		plain.Mode, plain.Match.Host = lab.ModeHTTP, []string{"*.apps." + c.Domain}

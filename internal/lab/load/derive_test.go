@@ -217,12 +217,13 @@ func TestBalancers(t *testing.T) {
 		want       []string
 	}{
 		{
-			name: "a node's own address needs no balancer",
+			name: "a node's own address needs no balancer, and is checked",
 			text: `
 networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}
 clusters: {sno: {kind: openshift, address: 10.1.2.5}}
 hosts: {m: {ip: 10.1.2.5, cluster: sno, role: control-plane}}
 `,
+			want: []string{"sno-api  tcp: m", "sno-ingress-https  tcp: m"},
 		},
 		{
 			name: "the appliance's address is ours, the control plane takes ingress where there are no workers",
@@ -412,7 +413,7 @@ func TestApplianceInForce(t *testing.T) {
 }
 
 // TestSingleNode: while a single-node cluster whose address is the node's own has a bootstrap machine, api and api-int lead to balancers of
-// the appliance, which use the bootstrap until the node answers; without one they lead to the node.
+// the appliance, which use the bootstrap until the node answers; without one they lead to the node. What the appliance does not serve, it checks.
 func TestSingleNode(t *testing.T) {
 	t.Parallel()
 	const two = `
@@ -429,17 +430,26 @@ hosts:
 	for _, tt := range []struct{ name, text, want string }{
 		{"one bootstrap", two, `
 a-api 10.1.2.1:6443 [] a-node 10.1.2.21:6443 a-boot 10.1.2.22:6443 (backup)
+a-ingress-https  [] a-node 10.1.2.21:443
 a-machine-config 10.1.2.1:22623 [] a-node 10.1.2.21:22623 a-boot 10.1.2.22:22623 (backup)
+b-api  [] b-node 10.1.2.31:6443
+b-ingress-https  [] b-node 10.1.2.31:443
 api.a 10.1.2.1, api-int.a 10.1.2.1, *.apps.a 10.1.2.21
 api.b 10.1.2.31, api-int.b 10.1.2.31, *.apps.b 10.1.2.31`},
 		{"two share the appliance's address", two + second, `
 a-api 10.1.2.1:6443 [api.a.lab.example api-int.a.lab.example] a-node 10.1.2.21:6443 a-boot 10.1.2.22:6443 (backup)
+a-ingress-https  [] a-node 10.1.2.21:443
 a-machine-config 10.1.2.1:22623 [api-int.a.lab.example api.a.lab.example] a-node 10.1.2.21:22623 a-boot 10.1.2.22:22623 (backup)
 b-api 10.1.2.1:6443 [api.b.lab.example api-int.b.lab.example] b-node 10.1.2.31:6443 b-boot 10.1.2.32:6443 (backup)
+b-ingress-https  [] b-node 10.1.2.31:443
 b-machine-config 10.1.2.1:22623 [api-int.b.lab.example api.b.lab.example] b-node 10.1.2.31:22623 b-boot 10.1.2.32:22623 (backup)
 api.a 10.1.2.1, api-int.a 10.1.2.1, *.apps.a 10.1.2.21
 api.b 10.1.2.1, api-int.b 10.1.2.1, *.apps.b 10.1.2.31`},
 		{"names only", strings.ReplaceAll(two, "kind: openshift,", "kind: openshift, balancer: off,"), `
+a-api  [] a-node 10.1.2.21:6443 a-boot 10.1.2.22:6443 (backup)
+a-ingress-https  [] a-node 10.1.2.21:443
+b-api  [] b-node 10.1.2.31:6443
+b-ingress-https  [] b-node 10.1.2.31:443
 api.a 10.1.2.21, api-int.a 10.1.2.21, *.apps.a 10.1.2.21
 api.b 10.1.2.31, api-int.b 10.1.2.31, *.apps.b 10.1.2.31`},
 	} {
@@ -472,13 +482,13 @@ api.b 10.1.2.31, api-int.b 10.1.2.31, *.apps.b 10.1.2.31`},
 	}
 }
 
-// TestNamesOnly: the balancers of a cluster that balances itself are left to it, and nobody's roles are missed.
+// TestNamesOnly: the balancers of a cluster that balances itself are left to it and checked, and nobody's roles are missed.
 func TestNamesOnly(t *testing.T) {
 	t.Parallel()
 	l := parse(t, "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\nclusters: {ipi: {kind: openshift, address: 10.1.2.40, ingress: 10.1.2.41, balancer: off}}\n"+
 		"hosts: {m: {mac: 52:54:00:00:00:01, ip: 10.1.2.21, cluster: ipi}}\n")
-	if len(l.Balancers)+len(l.Warnings)+len(l.ServiceAddresses()) > 0 {
-		t.Errorf("balancers %v, warnings %v", l.Balancers, l.Warnings)
+	if got := balancers(l); len(got)+len(l.Warnings)+len(l.ServiceAddresses()) > 0 {
+		t.Errorf("balancers %v, warnings %v", got, l.Warnings)
 	}
 	if got := strings.Join(records(l), "\n"); !strings.Contains(got, "api-int.ipi.lab.example. A 10.1.2.40") || !strings.Contains(got, "*.apps.ipi.lab.example. A 10.1.2.41") {
 		t.Error(got)

@@ -101,7 +101,7 @@ func promises(t *testing.T, l *lab.Lab) {
 		}
 	}
 	for _, b := range l.Balancers {
-		if len(b.Listen) == 0 || b.Listen[0].First == 0 || len(b.Backends) == 0 || b.Timeouts.Idle <= 0 || b.Check.Rise < 1 {
+		if len(b.Listen) == 0 && b.Cluster == nil || len(b.Listen) > 0 && b.Listen[0].First == 0 || len(b.Backends) == 0 || b.Timeouts.Idle <= 0 || b.Check.Rise < 1 {
 			t.Errorf("balancer %+v", b)
 		}
 		for _, m := range b.Backends {
