@@ -37,9 +37,10 @@ type clusters struct {
 
 	mu      sync.Mutex
 	records map[string]cluster.Record
-	stages  ages               // of hosts
-	phases  ages               // of clusters
-	actions map[string]*action // the last of each host, by its name
+	stages  ages                 // of hosts
+	phases  ages                 // of clusters
+	actions map[string]*action   // the last of each host, by its name
+	on      map[string]time.Time // machines of metal that their controllers found on, and when
 }
 
 // An action is under way, or failed.
@@ -52,7 +53,7 @@ type action struct {
 
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
-	c := &clusters{Daemon: d, completions: completion.New(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
+	c := &clusters{Daemon: d, completions: completion.New(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}, on: map[string]time.Time{}}
 	err := records.Read(ctx, d.store, clusterKey, func(name string, r cluster.Record) error {
 		c.records[name], c.phases.stored[name] = r, r.Phase
 		maps.Copy(c.stages.stored, r.Stages)
@@ -92,6 +93,7 @@ func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 		s := c.assess(cl, seen)
 		c.askBootstrap(ctx, doing, cl, s)
 		c.noteAges(cl.Name, s, time.Now())
+		c.askPower(ctx, doing, cl)
 		for _, a := range s.Actions { // none, unless it is brought up or it has a bootstrap machine
 			c.begin(ctx, doing, cl, a)
 		}
@@ -99,6 +101,22 @@ func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 			c.cameUp(cl)
 		}
 	}
+}
+
+// askPower asks the controllers of machines that were on whether they still are.
+func (c *clusters) askPower(ctx context.Context, doing *sync.WaitGroup, cl *lab.Cluster) {
+	for _, h := range cl.Hosts {
+		if at := c.foundOn(h.Name); !at.IsZero() && time.Since(at) >= clusterRetry {
+			c.begin(ctx, doing, cl, cluster.Action{Verb: cluster.SwitchOnIfOff, Host: h})
+		}
+	}
+}
+
+// foundOn returns when a machine of metal was found on, while its cluster is brought up; zero: it was not.
+func (c *clusters) foundOn(host string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.on[host]
 }
 
 // askBootstrap asks the API server whether the bootstrap is complete, while the machine is needed and one serves the API.
@@ -131,6 +149,11 @@ func (c *clusters) cameUp(cl *lab.Cluster) {
 		c.serverLog.Warn("state of the cluster not stored", "cluster", cl.Name, "err", err)
 		return
 	}
+	c.mu.Lock()
+	for _, h := range cl.Hosts {
+		delete(c.on, h.Name)
+	}
+	c.mu.Unlock()
 	c.bus.Record(event.Event{Kind: event.ClusterReady, Detail: cl.Name, Dur: took})
 }
 
@@ -208,6 +231,9 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		if h.Role == lab.RoleBootstrap {
 			o.Reported, o.ReportError = c.completions.Of(cl, time.Now())
 		}
+		if !c.foundOn(h.Name).IsZero() {
+			o.Power = machine.PowerOn
+		}
 		c.mu.Lock()
 		if a := c.actions[h.Name]; a != nil {
 			o.Acting, o.Failed = a.busy, a.err
@@ -247,6 +273,8 @@ func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) er
 	switch a.Verb {
 	case cluster.SwitchOn:
 		return c.switchOn(ctx, cl, a.Host)
+	case cluster.SwitchOnIfOff:
+		return c.switchOnIfOff(ctx, cl, a.Host)
 	case cluster.SwitchOff:
 		return c.switchOff(ctx, cl, a.Host)
 	case cluster.TakeOut:
@@ -274,6 +302,24 @@ func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) e
 	}
 	_, err := c.servers.vms.SwitchMetal(ctx, h, power.NetBoot)
 	return err
+}
+
+// switchOnIfOff switches a machine of metal on, unless its controller says that it is on.
+func (c *clusters) switchOnIfOff(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
+	state, err := power.Do(ctx, h.BMC, power.Status)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	delete(c.on, h.Name)
+	if state == power.StateOn {
+		c.on[h.Name] = time.Now()
+	}
+	c.mu.Unlock()
+	if state == power.StateOn {
+		return nil
+	}
+	return c.switchOn(ctx, cl, h)
 }
 
 // switchOff switches a machine off, and forgets that it was switched on.

@@ -125,6 +125,34 @@ func TestSwitchOnMetal(t *testing.T) {
 	}
 }
 
+// TestSwitchOnInstalledMetal: a machine that is not to be installed is asked for first. Where it is on, it is left alone, and known to run.
+func TestSwitchOnInstalledMetal(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]int{"Off": 1, "On": 0} {
+		var resets atomic.Int32
+		controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method == http.MethodPost:
+				resets.Add(1)
+			case strings.HasSuffix(r.URL.Path, "/Systems"):
+				_, _ = io.WriteString(w, `{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}`)
+			default:
+				_, _ = io.WriteString(w, `{"PowerState": "`+state+`", "Systems": {"@odata.id": "/redfish/v1/Systems"}}`)
+			}
+		}))
+		t.Cleanup(controller.Close)
+		c := newClusters(t)
+		h := &lab.Host{Name: "cp0", Role: lab.RoleControlPlane, BMC: &lab.BMC{Redfish: controller.URL}}
+		prod := &lab.Cluster{Name: "prod", Kind: lab.OpenShift, Hosts: []*lab.Host{h}}
+		if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOnIfOff, Host: h}); err != nil || int(resets.Load()) != want {
+			t.Errorf("the machine is %s: %v, %d resets, want %d", state, err, resets.Load(), want)
+		}
+		if on := !c.foundOn("cp0").IsZero(); on != (state == "On") {
+			t.Errorf("the machine is %s: found on: %t", state, on)
+		}
+	}
+}
+
 // TestSwitchOffMetal: a bootstrap of metal is switched off by its controller, and it is no longer recorded as switched on.
 func TestSwitchOffMetal(t *testing.T) {
 	t.Parallel()

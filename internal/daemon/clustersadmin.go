@@ -164,6 +164,7 @@ func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Clus
 	c.phases.forget(name)
 	for _, h := range cl.Hosts {
 		c.stages.forget(h.Name)
+		delete(c.on, h.Name)
 		if a := c.actions[h.Name]; a != nil && !a.busy {
 			delete(c.actions, h.Name) // it is tried again at once
 		}
