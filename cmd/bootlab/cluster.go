@@ -86,8 +86,8 @@ func up(cmd *cobra.Command, o *options, u upOptions, name string) error {
 	if err != nil {
 		return err
 	}
-	if !u.yes && len(installs) > 0 {
-		if err := confirmUp(cmd, cl, installs); err != nil {
+	if len(installs) > 0 {
+		if err := u.confirm(cmd, cl, installs); err != nil {
 			return err
 		}
 	}
@@ -174,13 +174,20 @@ func (u upOptions) installs(cmd *cobra.Command, c *api.Client, cl api.Cluster) (
 	return all, nil
 }
 
-// confirmUp asks before disks are overwritten.
-func confirmUp(cmd *cobra.Command, cl api.Cluster, installs []api.ClusterMachine) error {
+// confirm says which disks are overwritten, and asks unless --yes was given.
+func (u upOptions) confirm(cmd *cobra.Command, cl api.Cluster, installs []api.ClusterMachine) error {
 	var disks []string
 	for _, m := range installs {
 		disks = append(disks, m.Host+" "+m.Disk)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "This installs %s and overwrites their disks: %s.\n", lab.Plural(len(disks), "machine"), strings.Join(disks, ", "))
+	theirs := "their disks"
+	if len(disks) == 1 {
+		theirs = "its disk"
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "This installs %s and overwrites %s: %s.\n", lab.Plural(len(disks), "machine"), theirs, strings.Join(disks, ", "))
+	if u.yes {
+		return nil
+	}
 	return confirmYes(cmd, "Bring "+cl.Name+" up?", "installs")
 }
 

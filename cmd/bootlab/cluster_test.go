@@ -290,6 +290,20 @@ func TestUpAfterLoss(t *testing.T) {
 	)
 }
 
+// TestSilentHypervisor: up with --yes names the disks that it overwrites, too. A machine whose hypervisor does not answer is not shut down, and
+// down fails for it.
+func TestSilentHypervisor(t *testing.T) {
+	h := serve(t)
+	h.edit("hosts:\n", fmt.Sprintf("hypervisors:\n  kvm: {uri: %q, bridges: {n: %s}}\nclusters:\n  k8s: {kind: kubernetes, domain: lab.example, address: 10.88.0.30}\nhosts:\n"+
+		"  v: {mac: \"52:54:00:00:01:01\", ip: 10.88.0.21, cluster: k8s, role: control-plane, profile: p, vm: {hypervisor: kvm, cpus: 1, memory: 128MiB, disks: [1GiB]}}\n",
+		"qemu:///system?socket=/nonexistent", h.seg.Bridge))
+	h.until("the hypervisor was asked", func() bool { return strings.Contains(h.run("status").out, "/nonexistent") })
+	h.steps(
+		step{args: "up --yes --detach k8s", out: []string{"This installs 1 machine and overwrites its disk: v /dev/vda."}},
+		step{args: "down --yes k8s", err: "v: hypervisor kvm is down"},
+	)
+}
+
 // TestInstallQuestion: hosts whose installation overwrites the same disk share a line of the question.
 func TestInstallQuestion(t *testing.T) {
 	t.Parallel()

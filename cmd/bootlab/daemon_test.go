@@ -305,6 +305,14 @@ func TestReloadArms(t *testing.T) {
 		step{args: "status", not: []string{"armed by"}},
 		step{args: "reload", not: []string{"armed by"}},
 	)
+	h.edit("install_to: /dev/vda}", "install_to: /dev/vda, install: always}")
+	h.steps(
+		step{args: "reload", out: []string{"armed by a reload: one machine installs itself at its next network boot: c (install: always);"}},
+		step{args: "status", out: []string{"c (install: always)"}},
+		step{args: "state accept-new"},
+		step{args: "status", not: []string{"armed by"}},
+	)
+	h.edit("install_to: /dev/vda, install: always}", "install_to: /dev/vda}")
 	h.edit("110}}", "110, profile: p}}")
 	h.steps(
 		step{args: "reload", out: []string{"armed by a reload: these machines install themselves at their next network boot: machines of pool n/guests;"}},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -38,15 +39,27 @@ func (d *Daemon) noteArmed(l *lab.Lab, hosts, pools []string) {
 	if len(nowHosts)+len(nowPools) == 0 {
 		return
 	}
-	d.warnArmed(byReload, nowHosts, nowPools)
+	d.warnArmed(byReload, withMode(l, nowHosts), nowPools)
 	d.state.mu.Lock()
 	defer d.state.mu.Unlock()
 	if d.state.armed == nil {
-		d.state.armed = map[string]bool{}
+		d.state.armed = map[string]time.Time{}
 	}
+	known := d.installs.All()
 	for _, name := range slices.Concat(nowHosts, nowPools) {
-		d.state.armed[name] = true
+		d.state.armed[name] = known[name].Since
 	}
+}
+
+// withMode adds to the names of hosts that are installed at every network boot why no mark ends that.
+func withMode(l *lab.Lab, hosts []string) []string {
+	out := slices.Clone(hosts)
+	for i, name := range out {
+		if h := l.Host(name); h != nil && h.Profile != nil && h.Profile.Install == lab.InstallAlways {
+			out[i] += " (install: always)"
+		}
+	}
+	return out
 }
 
 func without(names, others []string) []string {
@@ -74,7 +87,7 @@ func (d *Daemon) armedByReload(l *lab.Lab) (hosts, pools []string) {
 	}
 	hosts, pools = d.mayInstall(l)
 	known := d.installs.All()
-	other := func(name string) bool { _, ok := known[name]; return ok || !armed[name] }
+	other := func(name string) bool { since, ok := armed[name]; return !ok || !known[name].Since.Equal(since) }
 	return slices.DeleteFunc(hosts, other), slices.DeleteFunc(pools, other)
 }
 

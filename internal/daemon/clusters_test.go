@@ -190,13 +190,17 @@ func TestSwitchOffMetal(t *testing.T) {
 	}
 }
 
-// TestUpWithoutHosts: a cluster that no host belongs to cannot come up.
+// TestUpWithoutHosts: a cluster that no host belongs to cannot come up, nor can one without a control plane.
 func TestUpWithoutHosts(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lab.ClusterKind{lab.OpenShift, lab.Kubernetes, lab.Talos} {
 		err := newClusters(t).mayComeUp(&lab.Cluster{Name: "prod", Kind: kind})
 		if err == nil || !strings.Contains(err.Error(), "prod has no hosts") {
 			t.Errorf("%s: %v", kind, err)
+		}
+		err = newClusters(t).mayComeUp(&lab.Cluster{Name: "prod", Kind: kind, Hosts: []*lab.Host{{Name: "w", Role: lab.RoleWorker}}})
+		if err == nil || !strings.Contains(err.Error(), "prod has no control plane") {
+			t.Errorf("%s with a worker: %v", kind, err)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -61,11 +64,14 @@ func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
 	return c.ask(ctx, name, time.Now())
 }
 
-// mayComeUp returns why a cluster cannot come up: it has no hosts or, if all of the control plane of an OpenShift cluster is to be installed,
+// mayComeUp returns why a cluster cannot come up: it has no hosts, no control plane or, if all of the control plane of an OpenShift cluster is to be installed,
 // no bootstrap machine, or that has left and would start from its own disk. cl may be nil.
 func (c *clusters) mayComeUp(cl *lab.Cluster) error {
 	if cl != nil && cl.Kind != lab.Plain && len(cl.Hosts) == 0 {
 		return &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no hosts", Hint: "add hosts with cluster: " + cl.Name + " and a role to the lab file"}
+	}
+	if cl != nil && cl.Kind != lab.Plain && !slices.ContainsFunc(cl.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleControlPlane }) {
+		return &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no control plane: it would never serve", Hint: "give some of its hosts role: control-plane in the lab file"}
 	}
 	if cl == nil || cl.Kind != lab.OpenShift || cl.Names {
 		return nil
@@ -109,11 +115,19 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	cl := c.current.Load().Lab.Cluster(name)
 	vms := c.look(ctx).vms
 	var errs []error
+	var mu sync.Mutex
 	for _, last := range []bool{false, true} {
 		var stopping sync.WaitGroup
-		var mu sync.Mutex
 		for _, h := range cl.Hosts {
-			if h.VM == nil || (h.Role == lab.RoleControlPlane) != last || vms[h.Name].State != virt.StateRunning {
+			if h.VM == nil || (h.Role == lab.RoleControlPlane) != last {
+				continue
+			}
+			if vm := vms[h.Name]; vm.State != virt.StateRunning {
+				if p := powerOf(vm); p == machine.PowerSilent || p == machine.PowerUnasked {
+					mu.Lock()
+					errs = append(errs, fmt.Errorf("%s: %s", h.Name, cmp.Or(vm.Err, "its hypervisor has not answered yet")))
+					mu.Unlock()
+				}
 				continue
 			}
 			stopping.Go(func() {

@@ -32,8 +32,8 @@ type state struct {
 
 	looking sync.Mutex // held by look, which a disk that hangs may never leave
 	mu      sync.Mutex
-	looked  error           // what the last look found
-	armed   map[string]bool // hosts and, with their network, pools that reloads have armed and no admin has accepted
+	looked  error                // what the last look found
+	armed   map[string]time.Time // hosts and, with their network, pools that reloads have armed and no admin has accepted; since when a host was as it was then
 }
 
 // openState compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed

@@ -91,7 +91,7 @@ func (d *Daemon) stateWarnings() (ws []string) {
 		by = byReload
 		hosts, pools = d.armedByReload(l)
 	}
-	if text := armedText(by, hosts, pools); text != "" {
+	if text := armedText(by, withMode(l, hosts), pools); text != "" {
 		ws = append(ws, text)
 	}
 	return ws
