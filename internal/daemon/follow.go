@@ -42,10 +42,11 @@ func (d *Daemon) look() bool {
 	d.followAddresses()
 	d.addresses.Follow()
 	d.lookAtDisks()
-	d.files.Look(d.current.Load().Lab)
+	s := d.current.Load()
+	d.files.Look(s.Lab, s.IfMissing)
 	d.served.look(d.serverLog)
-	d.warnNew(d.current.Load())
-	return interfaces.AddressFound(d.current.Load().Lab)
+	d.warnNew(s)
+	return interfaces.AddressFound(s.Lab)
 }
 
 // followAddresses opens and closes sockets as the interfaces of the lab's networks get and lose IPv6 addresses. Those of IPv4 are

@@ -19,7 +19,7 @@ func Compile(l *lab.Lab) (*Files, error) {
 	c := &compiler{
 		lab:   l,
 		files: &Files{dir: l.Appliance.Files, named: map[string]struct{}{}, secret: map[string]struct{}{}, folded: map[string]string{}},
-		users: map[*lab.Profile][]*lab.Host{},
+		users: map[*lab.Profile][]*lab.Host{}, expected: map[string]bool{},
 	}
 	for _, h := range l.Hosts {
 		if h.Profile != nil && len(h.MACs) > 0 {
@@ -46,6 +46,7 @@ type compiler struct {
 	files    *Files
 	users    map[*lab.Profile][]*lab.Host // the hosts that boot each profile
 	anywhere []anywhere
+	expected map[string]bool // that is in files.ifMissing
 	problems lab.Problems
 }
 
@@ -92,6 +93,19 @@ func (c *compiler) add(p *lab.Profile, f recipe.Path, rendered string) bool {
 		}
 	}
 	return true
+}
+
+// mostExpected bounds the files that are looked for: one for each machine, as of a lab of thousands, would be.
+const mostExpected = 1000
+
+// expect notes a file that machines need. The loader has noted those whose path has no template, or that of the role alone.
+func (c *compiler) expect(p *lab.Profile, f recipe.Path, rendered string) {
+	name := filepath.Join(c.lab.Appliance.Files, filepath.FromSlash(rendered))
+	if f.RoleOnly() || len(c.files.ifMissing) >= mostExpected || c.expected[name] {
+		return
+	}
+	c.expected[name] = true
+	c.files.ifMissing = append(c.files.ifMissing, c.lab.Missing(lab.FileAt{Pos: p.PosOf(f.Key), Key: "profiles." + p.Name + "." + f.Key, Path: name}))
 }
 
 // refuseUnprotected reports the documents that become files for everybody once their host is removed: they are in such a folder, and their
@@ -152,6 +166,7 @@ func (c *compiler) render(p *lab.Profile, r *recipe.Recipe, f recipe.Path) {
 			rendered, err := c.renderFor(r, f, h, mac)
 			switch {
 			case err == nil && c.add(p, f, rendered):
+				c.expect(p, f, rendered)
 			case err != nil && !f.Sent: // no document; the boot table warns about it
 			case err != nil:
 				c.problem(p, f, "%s", recipe.For(h.Name, err))
@@ -191,7 +206,9 @@ func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, p
 	}
 	switch {
 	case rendered[0] == rendered[1]:
-		c.add(p, f, rendered[0])
+		if c.add(p, f, rendered[0]) {
+			c.expect(p, f, rendered[0])
+		}
 	case f.Sent:
 		c.problem(p, f, "%q differs between the machines of pool %s: want one path for all of them", f.Text, pool.Name)
 	case strings.Join(f.Literals(), "") == "":

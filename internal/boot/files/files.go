@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -29,10 +30,15 @@ type Files struct {
 	images   []string            // files and folders that bootlab images pull downloads
 	trees    []string            // folders of installation media
 
+	ifMissing lab.Problems
+
 	secretNames []string // of secret, as they are spelled
 	outside     []string // secret files outside the files folder: keys, and the token of the admin API
 	inodes      secretInodes
 }
+
+// IfMissing are the warnings that hold while a file does not exist that a machine needs, of paths with templates beside the role.
+func (f *Files) IfMissing() lab.Problems { return f.ifMissing }
 
 // A pattern is the form of document names.
 type pattern struct {

@@ -24,8 +24,8 @@ type Files struct {
 	busy bool
 }
 
-// Look looks at the files of a lab, unless it did so less than filesEvery ago or still does.
-func (f *Files) Look(l *lab.Lab) {
+// Look looks at the files of a lab, whose warnings are ifMissing, unless it did so less than filesEvery ago or still does.
+func (f *Files) Look(l *lab.Lab, ifMissing func() lab.Problems) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.busy || f.lab == l && time.Since(f.at) < filesEvery {
@@ -33,7 +33,7 @@ func (f *Files) Look(l *lab.Lab) {
 	}
 	f.busy, f.at = true, time.Now()
 	go func() {
-		gone := slices.DeleteFunc(slices.Clone(l.IfMissing), func(p *lab.Problem) bool {
+		gone := slices.DeleteFunc(slices.Clone(ifMissing()), func(p *lab.Problem) bool {
 			_, err := regular.Stat(p.Path)
 			return !errors.Is(err, fs.ErrNotExist) // what cannot be known is not missing
 		})

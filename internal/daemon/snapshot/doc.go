@@ -6,5 +6,5 @@
 //	s.Gen, s.At = last.Gen+1, now
 //	current.Store(s)                  // from here on every server answers from l
 //
-// Compile reads zone files and documents, and nothing else.
+// Compile reads zone files and documents, and looks which files of machines exist. It reads nothing else.
 package snapshot

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/files"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/tftpd"
@@ -32,6 +34,8 @@ type Snapshot struct {
 	Boot *boot.Table
 
 	Files *files.Files // which files of the lab may be fetched, by TFTP and HTTP alike
+
+	missing lab.Problems // of IfMissing, those that did not exist when it was compiled, of paths with templates
 }
 
 // Compile makes the snapshot of l, with what dynamic updates have made of its zones. All problems of all servers are reported at once, as
@@ -49,13 +53,22 @@ func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	if err := join(errs[:]); err != nil {
 		return nil, err
 	}
+	s.missing = slices.DeleteFunc(slices.Clone(s.Files.IfMissing()), func(p *lab.Problem) bool {
+		_, err := regular.Stat(p.Path)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 	return s, nil
+}
+
+// IfMissing are the warnings that hold while a file does not exist that the lab names, or that its paths lead to for a machine.
+func (s *Snapshot) IfMissing() lab.Problems {
+	return slices.Concat(s.Lab.IfMissing, s.Files.IfMissing())
 }
 
 // Warnings are the warnings of the lab and its zones, and the problems that keep single zones from being served and single hosts from
 // booting.
 func (s *Snapshot) Warnings() lab.Problems {
-	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.Faults(), s.Boot.Warnings())
+	return slices.Concat(s.Lab.Warnings, s.missing, s.DNS.Warnings(), s.Faults(), s.Boot.Warnings())
 }
 
 // Faults are the errors that keep single zones from being served and single hosts from booting, while everything else is served.

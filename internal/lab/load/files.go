@@ -135,7 +135,8 @@ func (r *resolver) profileFiles(e *entry[rawProfile], p *lab.Profile) {
 	}
 }
 
-// profileFile checks the files of one path: one, or one for each role if the role is its only template.
+// profileFile checks the files of one path: one, or one for each role if the role is its only template. Those of other templates are known
+// once they are rendered (package boot/files).
 func (r *resolver) profileFile(v *scalar[text], key string, p *lab.Profile) {
 	if !v.ok() {
 		return
@@ -174,37 +175,11 @@ func (r *resolver) checkFile(v *scalar[text], key, name string) {
 
 // checkNamed warns of a file that does not exist, and keeps the warning for when it is removed later.
 func (r *resolver) checkNamed(f lab.FileAt) {
-	advice := "machines that need it get an error until it exists"
-	switch {
-	case r.pulled(f.Path):
-		advice = "bootlab images pull fetches it"
-	case strings.HasPrefix(f.Key, "images."):
-		advice = "bootlab images pull needs it: write it with openshift-install coreos print-stream-json, or have bootlab openshift prepare put it there"
-	case strings.HasPrefix(f.Key, "balancers."):
-		advice = "the balancer answers 503, or refuses TLS, until it exists"
-	case strings.HasPrefix(f.Key, "clusters."):
-		advice = "until it exists, the bootstrap machine leaves once its own check fails"
-	case strings.HasPrefix(f.Key, "redfish."):
-		advice = "no client can log in with it until it exists"
-		if strings.HasSuffix(f.Key, ".certificate") {
-			advice = "no client can connect until it exists"
-		}
-	case strings.Contains(f.Key, ".bmc."):
-		advice = "the power of its machines cannot be controlled until it exists"
-	}
-	missing := &lab.Problem{Pos: f.Pos, Key: f.Key, Message: fmt.Sprintf("%s: file not found; %s", f.Path, advice), Path: f.Path}
+	missing := r.lab.Missing(f)
 	r.lab.IfMissing = append(r.lab.IfMissing, missing)
 	if !r.exists(f.Path) {
 		r.lab.Warnings = append(r.lab.Warnings, missing)
 	}
-}
-
-// pulled reports whether an entry of images provides the file.
-func (r *resolver) pulled(name string) bool {
-	return slices.ContainsFunc(r.lab.Images, func(i *lab.Image) bool {
-		at := filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(i.Path))
-		return name == at || strings.HasPrefix(name, at+string(filepath.Separator))
-	})
 }
 
 func (r *resolver) exists(name string) bool {
