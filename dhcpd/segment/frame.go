@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"
@@ -63,7 +64,7 @@ func putIPv4(ip []byte, d *Dest) {
 	ip[9] = unix.IPPROTO_UDP
 	copy(ip[12:], src[:])
 	copy(ip[16:], dst[:])
-	binary.BigEndian.PutUint16(ip[10:], ^sum16(0, ip[:ipv4Header]))
+	binary.BigEndian.PutUint16(ip[10:], ^packet.Sum(0, ip[:ipv4Header]))
 	putUDP(ip[ipv4Header:], src, dst, d)
 }
 
@@ -73,31 +74,12 @@ func putUDP(udp []byte, src, dst [4]byte, d *Dest) {
 	binary.BigEndian.PutUint16(udp[2:], d.To.Port())
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
 	udp[6], udp[7] = 0, 0
-	sum := sum16(0, src[:])
-	sum = sum16(sum, dst[:])
-	sum = sum16(sum, []byte{0, unix.IPPROTO_UDP, udp[4], udp[5]})
-	sum = ^sum16(sum, udp)
+	sum := packet.Sum(0, src[:])
+	sum = packet.Sum(sum, dst[:])
+	sum = packet.Sum(sum, []byte{0, unix.IPPROTO_UDP, udp[4], udp[5]})
+	sum = ^packet.Sum(sum, udp)
 	if sum == 0 {
 		sum = 0xffff // zero means no checksum (RFC 768)
 	}
 	binary.BigEndian.PutUint16(udp[6:], sum)
-}
-
-// sum16 adds b to a ones' complement sum (RFC 1071). Words of four bytes give the same sum once their carries are folded.
-func sum16(sum uint16, b []byte) uint16 {
-	s := uint64(sum)
-	for ; len(b) >= 4; b = b[4:] {
-		s += uint64(binary.BigEndian.Uint32(b))
-	}
-	if len(b) >= 2 {
-		s += uint64(binary.BigEndian.Uint16(b))
-		b = b[2:]
-	}
-	if len(b) == 1 {
-		s += uint64(b[0]) << 8
-	}
-	for s > 0xffff {
-		s = s&0xffff + s>>16
-	}
-	return uint16(s)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -78,7 +79,7 @@ func FuzzEchoReply(f *testing.F) {
 	answer := echoRequest(7)
 	answer[0] = 0
 	answer[2], answer[3] = 0, 0
-	sum := ^sum16(0, answer[:])
+	sum := ^packet.Sum(0, answer[:])
 	answer[2], answer[3] = byte(sum>>8), byte(sum)
 	if !isEchoReply(answer[:], 7) || isEchoReply(answer[:], 8) {
 		f.Fatal("an answer is not known, or taken for another's")

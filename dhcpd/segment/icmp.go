@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/host/pause"
 
 	"golang.org/x/net/icmp"
@@ -77,7 +78,7 @@ func echoRequest(id uint16) (b [echoSize]byte) {
 	b[0] = byte(ipv4.ICMPTypeEcho)
 	b[4], b[5] = byte(id>>8), byte(id)
 	copy(b[8:], "bootlab?")
-	sum := ^sum16(0, b[:])
+	sum := ^packet.Sum(0, b[:])
 	b[2], b[3] = byte(sum>>8), byte(sum)
 	return b
 }
@@ -85,7 +86,7 @@ func echoRequest(id uint16) (b [echoSize]byte) {
 // isEchoReply reports whether b is a reply to echoRequest.
 func isEchoReply(b []byte, id uint16) bool {
 	m, err := icmp.ParseMessage(1, b)
-	if err != nil || m.Type != ipv4.ICMPTypeEchoReply || m.Code != 0 || sum16(0, b) != 0xffff {
+	if err != nil || m.Type != ipv4.ICMPTypeEchoReply || m.Code != 0 || packet.Sum(0, b) != 0xffff {
 		return false
 	}
 	e, ok := m.Body.(*icmp.Echo)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"syscall"
 
+	"github.com/bootlab/bootlab/internal/host/nd"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 
@@ -91,15 +92,8 @@ func isSolicitation(b []byte, cm *ipv6.ControlMessage) bool {
 // solicitingMAC returns the MAC of the sender of a solicitation: from its source link-layer address option (RFC 4861 section
 // 4.6.1), else from its link-local address (RFC 4291 appendix A), as iPXE forms it; zero if neither has it.
 func solicitingMAC(b []byte, from net.Addr) lab.MAC {
-	for b = b[8:]; len(b) >= 8; {
-		n := 8 * int(b[1])
-		if n == 0 || n > len(b) {
-			break
-		}
-		if b[0] == sourceLinkLayer {
-			return lab.MAC(b[2:8])
-		}
-		b = b[n:]
+	if mac := nd.SourceMAC(b[8:]); !mac.IsZero() {
+		return mac
 	}
 	addr, ok := from.(*net.IPAddr)
 	if !ok || len(addr.IP) != net.IPv6len || !addr.IP.IsLinkLocalUnicast() || addr.IP[11] != 0xff || addr.IP[12] != 0xfe {

@@ -29,7 +29,7 @@ var rules = []rule{
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/links", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
-	{"dhcpd/segment", []string{"internal/host/arp", "internal/host/datagram", "internal/host/links", "internal/host/pause", "internal/host/required", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
+	{"dhcpd/segment", []string{"internal/host/arp", "internal/host/datagram", "internal/host/links", "internal/host/nd", "internal/host/packet", "internal/host/pause", "internal/host/required", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/clientaddr", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
@@ -91,7 +91,7 @@ var rules = []rule{
 	{"internal/host/connlimit", []string{"internal/host/clientaddr"}, "counts connections; opens and closes none"},
 	{"internal/host/datagram", []string{"internal/host/sockaddr"}, "system calls for batches of datagrams"},
 	{"internal/host/dnsprobe", nil, "one question; knows no server of ours"},
-	{"internal/host/nd", []string{"internal/lab"}, "packets; of the lab only what a MAC is"},
+	{"internal/host/nd", []string{"internal/host/packet", "internal/lab"}, "packets, and their checksum; of the lab only what a MAC is"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/nd", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
 	{"internal/host/freebind", nil, "asks the operating system alone"},
@@ -111,7 +111,7 @@ var rules = []rule{
 	{"internal/host/required", nil, "fields of structs"},
 	{"internal/host/rtnetlink", nil, "asks the operating system alone"},
 	{"internal/host/sockaddr", nil, "the layout of addresses in system calls"},
-	{"internal/host/vip", []string{"internal/host/arp", "internal/host/links", "internal/host/packet", "internal/host/privilege", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
+	{"internal/host/vip", []string{"internal/host/arp", "internal/host/links", "internal/host/nd", "internal/host/packet", "internal/host/privilege", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
 	{"internal/lab/importer", []string{"internal/host/regular", "internal/lab"}, "reads other servers' files; the loader that it is given is the judge of the result"},

@@ -12,39 +12,47 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// The layout of a frame: Ethernet, IPv6 without extension headers (RFC 8200), ICMPv6, one option.
+// The layout of a frame: Ethernet, IPv6 without extension headers (RFC 8200), ICMPv6, options.
 const (
 	ether  = 14
 	ipv6   = 40
 	icmp   = ether + ipv6 // type, code, checksum, flags, target
 	option = icmp + 24    // type, length in units of 8 bytes, MAC
-	size   = option + 8   // of a solicitation
 )
 
-// Size is as much of a frame as is looked at. Advertisements have one option, or few.
-const Size = 256
+// Size is as much of a frame as is looked at: all of it, for the checksum.
+const Size = 1514
 
 const (
 	hops          = 255 // RFC 4861 section 7.1: a lower hop limit came from another network
 	solicitation  = 135
 	advertisement = 136
-	sourceMAC     = 1 // options (RFC 4861 section 4.6.1)
+	override      = 0x20 // a flag of an advertisement: it replaces what is known
+	sourceMAC     = 1    // options (RFC 4861 section 4.6.1)
 	targetMAC     = 2
 )
 
 // Filter lets neighbour advertisements pass, for this host or for all. Other frames (PACKET_OTHERHOST) are for another host, or of a VLAN
 // that this machine has no interface for.
-func Filter() []bpf.RawInstruction {
+func Filter() []bpf.RawInstruction { return filter(advertisement) }
+
+// FilterWithProbes is Filter, and lets solicitations pass.
+func FilterWithProbes() []bpf.RawInstruction { return filter(solicitation) }
+
+// filter lets messages pass from one type on, to advertisements.
+func filter(first uint32) []bpf.RawInstruction {
 	raw, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: 6},
 		bpf.LoadAbsolute{Off: ether + 6, Size: 2}, // next header, hop limit
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6<<8 | hops, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6<<8 | hops, SkipTrue: 4},
 		bpf.LoadAbsolute{Off: icmp, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: advertisement, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: first, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: advertisement, SkipTrue: 1},
 		bpf.RetConstant{Val: Size}, bpf.RetConstant{Val: 0},
 	})
 	if err != nil {
@@ -61,49 +69,82 @@ func Multicast(target netip.Addr) lab.MAC {
 
 // Solicitation is a request for the MAC of target, an IPv6 address, from a machine with that MAC and address, sent to that MAC. The IPv6
 // destination is target's solicited-node address even if one machine alone is asked: only an answer to that must name its MAC (RFC 4861
-// section 4.4).
+// section 4.4). Without an address it is a probe (RFC 4862 section 5.4.2), which changes no neighbour cache.
 func Solicitation(from lab.MAC, addr netip.Addr, to lab.MAC, target netip.Addr) []byte {
-	f := make([]byte, size)
-	copy(f[0:], to[:])
-	copy(f[6:], from[:])
-	binary.BigEndian.PutUint16(f[12:], unix.ETH_P_IPV6)
-	f[ether] = 6 << 4
-	binary.BigEndian.PutUint16(f[ether+4:], size-icmp)
-	f[ether+6], f[ether+7] = unix.IPPROTO_ICMPV6, hops
-	source, wanted := addr.As16(), target.As16()
-	copy(f[ether+8:], source[:])
-	copy(f[ether+24:], []byte{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, wanted[13], wanted[14], wanted[15]})
-	f[icmp] = solicitation
-	copy(f[icmp+8:], wanted[:])
-	f[option], f[option+1] = sourceMAC, 1
-	copy(f[option+2:], from[:])
+	t := target.As16()
+	group := netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: t[13], 14: t[14], 15: t[15]})
+	if !addr.IsValid() {
+		return message(from, netip.IPv6Unspecified(), to, group, solicitation, 0, target, 0)
+	}
+	return message(from, addr, to, group, solicitation, 0, target, sourceMAC)
+}
+
+// Announcement is an advertisement to all machines, which makes them send to that MAC what is for addr (RFC 4861 section 7.2.6).
+func Announcement(from lab.MAC, addr netip.Addr) []byte {
+	return message(from, addr, lab.MAC{0x33, 0x33, 0, 0, 0, 1}, netip.IPv6LinkLocalAllNodes(), advertisement, override, addr, targetMAC)
+}
+
+// message returns a frame. An option names the MAC that sends it; 0: none.
+func message(from lab.MAC, addr netip.Addr, to lab.MAC, group netip.Addr, kind, flags byte, target netip.Addr, own byte) []byte {
+	source, dest, wanted := addr.As16(), group.As16(), target.As16()
+	f := append(to[:], from[:]...)
+	f = binary.BigEndian.AppendUint16(f, unix.ETH_P_IPV6)
+	f = append(f, 6<<4, 0, 0, 0, 0, option-icmp, unix.IPPROTO_ICMPV6, hops)
+	f = append(append(f, source[:]...), dest[:]...)
+	f = append(append(f, kind, 0, 0, 0, flags, 0, 0, 0), wanted[:]...)
+	if own != 0 {
+		f[ether+5] += 8
+		f = append(append(f, own, 1), from[:]...)
+	}
 	binary.BigEndian.PutUint16(f[icmp+2:], ^sum(f[ether:]))
 	return f
 }
 
-// ParseAdvertisement returns which address a neighbour advertisement is about, and the MAC that it names. ok is false for any other frame,
-// and for one without a MAC. Whether that MAC sent the frame, the caller compares.
+// ParseAdvertisement returns which address a neighbour advertisement is about, and the MAC that it names, zero if it names none. ok is false
+// for any other frame. Whether that MAC sent the frame, the caller compares.
 func ParseAdvertisement(frame []byte) (target netip.Addr, mac lab.MAC, ok bool) {
+	source, target, options, ok := parse(frame, advertisement)
+	if ok && !source.IsUnspecified() {
+		mac, ok = optionMAC(options, targetMAC)
+		return target, mac, ok
+	}
+	return netip.Addr{}, mac, false
+}
+
+// ParseProbe returns which address the sender of a probe wants, which it does not use yet. ok is false for any other frame.
+func ParseProbe(frame []byte) (target netip.Addr, mac lab.MAC, ok bool) {
+	source, target, _, ok := parse(frame, solicitation)
+	if ok && source.IsUnspecified() {
+		mac = lab.MAC(frame[6:12])
+	}
+	return target, mac, !mac.IsZero() && mac[0]&1 == 0
+}
+
+// parse makes the checks of RFC 4861 section 7.1.
+func parse(frame []byte, kind byte) (source, target netip.Addr, options []byte, ok bool) {
 	if len(frame) < option || binary.BigEndian.Uint16(frame[12:]) != unix.ETH_P_IPV6 || frame[ether]>>4 != 6 {
-		return target, mac, false
+		return source, target, nil, false
 	}
 	length := int(binary.BigEndian.Uint16(frame[ether+4:])) // without what pads a short frame
 	if frame[ether+6] != unix.IPPROTO_ICMPV6 || frame[ether+7] != hops || length < option-icmp || icmp+length > len(frame) {
-		return target, mac, false
+		return source, target, nil, false
 	}
 	frame = frame[:icmp+length]
-	if frame[icmp] != advertisement || frame[icmp+1] != 0 || sum(frame[ether:]) != 0xffff {
-		return target, mac, false
+	if frame[icmp] != kind || frame[icmp+1] != 0 || sum(frame[ether:]) != 0xffff {
+		return source, target, nil, false
 	}
-	target = netip.AddrFrom16([16]byte(frame[icmp+8:]))
-	mac, ok = optionMAC(frame[option:], targetMAC)
-	if !ok || target.Is4In6() || !target.IsGlobalUnicast() && !target.IsLinkLocalUnicast() {
-		return netip.Addr{}, lab.MAC{}, false
-	}
-	return target, mac, true
+	source, target = netip.AddrFrom16([16]byte(frame[ether+8:])), netip.AddrFrom16([16]byte(frame[icmp+8:]))
+	return source, target, frame[option:], !target.Is4In6() && (target.IsGlobalUnicast() || target.IsLinkLocalUnicast())
 }
 
-// optionMAC returns the MAC of the first option of a kind.
+// SourceMAC returns the MAC that the options of a solicitation name as its sender's, of a router solicitation too; zero if they name none.
+func SourceMAC(options []byte) (mac lab.MAC) {
+	mac, _ = optionMAC(options, sourceMAC)
+	return mac
+}
+
+// optionMAC returns the MAC of the first option of a kind, zero where there is none. ok is false if the options are malformed, or the MAC is
+// not that of one machine.
 func optionMAC(options []byte, kind byte) (mac lab.MAC, ok bool) {
 	for len(options) >= 8 {
 		n := int(options[1]) * 8
@@ -111,26 +152,18 @@ func optionMAC(options []byte, kind byte) (mac lab.MAC, ok bool) {
 			return mac, false
 		}
 		if options[0] == kind && n == 8 {
-			mac = lab.MAC(options[2:8])
-			return mac, !mac.IsZero() && mac[0]&1 == 0
+			if mac = lab.MAC(options[2:8]); mac.IsZero() || mac[0]&1 != 0 {
+				return lab.MAC{}, false
+			}
+			return mac, true
 		}
 		options = options[n:]
 	}
-	return mac, false
+	return mac, true
 }
 
-// sum is the sum of RFC 1071 over an ICMPv6 packet and its pseudo-header (RFC 8200 section 8.1), p being the IPv6 packet. It is 0xffff if the
-// checksum is right.
+// sum is that of an ICMPv6 message and its pseudo-header (RFC 8200 section 8.1), p being the IPv6 packet. It is 0xffff if the checksum is
+// right.
 func sum(p []byte) uint16 {
-	total := uint32(len(p)-ipv6) + unix.IPPROTO_ICMPV6
-	for b := p[8:]; len(b) > 0; b = b[min(2, len(b)):] { // addresses and ICMPv6
-		total += uint32(b[0]) << 8
-		if len(b) > 1 {
-			total += uint32(b[1])
-		}
-	}
-	for total > 0xffff {
-		total = total>>16 + total&0xffff
-	}
-	return uint16(total)
+	return packet.Sum(packet.Sum(unix.IPPROTO_ICMPV6, p[4:6]), p[8:]) // length; addresses and message
 }

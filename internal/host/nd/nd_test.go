@@ -63,18 +63,48 @@ func TestParseAdvertisement(t *testing.T) {
 	}
 }
 
-// FuzzParseAdvertisement: what is returned stands in the frame, and is the address and the MAC of one machine.
-func FuzzParseAdvertisement(f *testing.F) {
+// TestProbe: a probe and an announcement are read back as what they are, and as nothing else.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	const probe = "3333ff123456" + "020000000001" + "86dd" +
+		"60000000" + "0018" + "3aff" + "00000000000000000000000000000000" + "ff0200000000000000000001ff123456" +
+		"8700" + "145f" + "00000000" + "fd000078000000000000000000123456"
+	const announced = "333300000001" + "020000000001" + "86dd" +
+		"60000000" + "0020" + "3aff" + "fd000078000000000000000000123456" + "ff020000000000000000000000000001" +
+		"8800" + "f0dc" + "20000000" + "fd000078000000000000000000123456" + "0201020000000001"
+	for want, got := range map[string][]byte{probe: nd.Solicitation(ours, netip.Addr{}, nd.Multicast(asked), asked), announced: nd.Announcement(ours, asked)} {
+		if hex.EncodeToString(got) != want {
+			t.Errorf("%x, want\n%s", got, want)
+		}
+		target, mac, ok := nd.ParseProbe(got)
+		if ok != (want == probe) || ok && (target != asked || mac != ours) {
+			t.Errorf("probe: %s, %s, %t", target, mac, ok)
+		}
+		target, mac, ok = nd.ParseAdvertisement(got)
+		if ok != (want == announced) || ok && (target != asked || mac != ours) {
+			t.Errorf("announcement: %s, %s, %t", target, mac, ok)
+		}
+	}
+}
+
+// FuzzParse: what is returned stands in the frame, and is the address and the MAC of one machine. An advertisement may name no MAC.
+func FuzzParse(f *testing.F) {
 	f.Add(frame(f, advertisement))
 	f.Add(nd.Solicitation(ours, source, theirs, asked))
+	f.Add(nd.Solicitation(ours, netip.Addr{}, theirs, asked))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		target, mac, ok := nd.ParseAdvertisement(b)
-		if !ok {
-			return
-		}
-		a := target.As16()
-		if !bytes.Contains(b, a[:]) || !bytes.Contains(b, mac[:]) || mac.IsZero() || mac[0]&1 != 0 || target.IsMulticast() || target.IsUnspecified() {
-			t.Errorf("%s, %s of %x", target, mac, b)
+		for mayLack, parse := range map[bool]func([]byte) (netip.Addr, lab.MAC, bool){true: nd.ParseAdvertisement, false: nd.ParseProbe} {
+			target, mac, ok := parse(b)
+			if !ok {
+				continue
+			}
+			a := target.As16()
+			if !bytes.Contains(b, a[:]) || target.IsMulticast() || target.IsUnspecified() {
+				t.Errorf("%s of %x", target, b)
+			}
+			if !bytes.Contains(b, mac[:]) && !mac.IsZero() || mac.IsZero() && !mayLack || mac[0]&1 != 0 {
+				t.Errorf("%s of %x", mac, b)
+			}
 		}
 	})
 }

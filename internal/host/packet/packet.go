@@ -4,7 +4,7 @@
 //	go s.Receive(arp.Size, func(f packet.Frame) { … })  // until Close
 //	err = s.Send(index, frame)
 //
-// It parses nothing but the addresses of frames.
+// It parses nothing but the addresses of frames. Sum is for checksums of what is in them.
 package packet
 
 import (
@@ -104,3 +104,22 @@ func (s *Socket) Send(link int, frame []byte) error {
 
 // Close ends Receive.
 func (s *Socket) Close() { _ = s.file.Close() }
+
+// Sum adds b to a ones' complement sum (RFC 1071). Words of four bytes give the same sum once their carries are folded.
+func Sum(sum uint16, b []byte) uint16 {
+	s := uint64(sum)
+	for ; len(b) >= 4; b = b[4:] {
+		s += uint64(binary.BigEndian.Uint32(b))
+	}
+	if len(b) >= 2 {
+		s += uint64(binary.BigEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		s += uint64(b[0]) << 8
+	}
+	for s > 0xffff {
+		s = s&0xffff + s>>16
+	}
+	return uint16(s)
+}

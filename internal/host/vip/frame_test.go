@@ -1,6 +1,7 @@
 package vip_test
 
 import (
+	"bytes"
 	"net/netip"
 	"testing"
 
@@ -40,4 +41,23 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestMalformed: a message of neighbour discovery that RFC 4861 section 7.1 says to discard is no claim.
+func TestMalformed(t *testing.T) {
+	t.Parallel()
+	mac, addr := lab.MAC{2, 0, 0, 0, 0, 1}, netip.MustParseAddr("fd00:16::10")
+	for kind, good := range map[string][]byte{"solicitation": vip.Probe(mac, addr), "advertisement": vip.Announcement(mac, addr)} {
+		for name, change := range map[string]func(frame []byte) []byte{
+			"a wrong checksum":         func(f []byte) []byte { f[14+40+2] ^= 1; return f },
+			"a changed address":        func(f []byte) []byte { f[14+40+8+15] ^= 1; return f },
+			"longer than the frame":    func(f []byte) []byte { f[14+5] += 8; return f },
+			"shorter than its message": func(f []byte) []byte { f[14+5] = 16; return f },
+			"cut":                      func(f []byte) []byte { return f[:len(f)-1] },
+		} {
+			if got, _, _, ok := vip.ParseND(change(bytes.Clone(good))); ok {
+				t.Errorf("%s, %s: a claim of %s", kind, name, got)
+			}
+		}
+	}
 }

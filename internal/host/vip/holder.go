@@ -17,6 +17,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/nd"
 	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -178,7 +179,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Holder, error) {
 		}
 	}
 	if h.arp, h.noRaw = packet.Open(unix.ETH_P_ARP, arp.FilterWithProbes()); h.noRaw == nil {
-		h.nd, h.noRaw = packet.Open(unix.ETH_P_IPV6, filterND())
+		h.nd, h.noRaw = packet.Open(unix.ETH_P_IPV6, nd.FilterWithProbes())
 	}
 	return h, nil
 }
@@ -236,7 +237,7 @@ func (h *Holder) Run(ctx context.Context) error {
 	for s, parse := range map[*packet.Socket]func([]byte) (claim, bool){h.arp: parseARP, h.nd: parseND} {
 		if s != nil {
 			wg.Go(func() {
-				s.Receive(maxFrame, func(f packet.Frame) { h.heard(f, parse) })
+				s.Receive(nd.Size, func(f packet.Frame) { h.heard(f, parse) })
 			})
 		}
 	}
