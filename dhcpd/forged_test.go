@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/mdlayher/packet"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -73,7 +73,8 @@ const hostPooled = "02:00:00:00:77:01" // pooled of lab.yaml: a host without ip
 // A liar sends frames from vcl with any addresses.
 type liar struct {
 	t    *testing.T
-	conn *packet.Conn
+	conn *packet.Socket
+	link int
 }
 
 func newLiar(t *testing.T, seg *netns.Segment) liar {
@@ -83,13 +84,13 @@ func newLiar(t *testing.T, seg *netns.Segment) liar {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := packet.Listen(ifi, packet.Raw, 0, nil)
+	conn, err := packet.OpenOn(ifi.Index, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
+	t.Cleanup(conn.Close)
 	netns.AwaitUp(t, "vcl", "vbr")
-	return liar{t, conn}
+	return liar{t, conn, ifi.Index}
 }
 
 // send sends a DHCP message to all.
@@ -110,7 +111,7 @@ func (l liar) send(sender lab.MAC, from netip.Addr, payload []byte) {
 	ip[10], ip[11] = byte(sum>>8), byte(sum)
 	frame := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, sender[:]...)
 	frame = append(append(append(frame, 8, 0), ip...), payload...)
-	if _, err := l.conn.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])}); err != nil {
+	if err := l.conn.Send(l.link, frame); err != nil {
 		l.t.Fatal(err)
 	}
 }

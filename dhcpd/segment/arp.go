@@ -5,14 +5,11 @@ import (
 	"net/netip"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
-	"github.com/bootlab/bootlab/internal/lab"
-
-	"golang.org/x/sys/unix"
 )
 
 func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 	defer p.attach(Path{Interface: s.iface}, arpSender{s})()
-	defer interruptReads(ctx, s.arp.conn)()
+	defer interruptReads(ctx, s.arp)()
 	buf := make([]byte, arp.Size)
 	received := func(n int) {
 		if addr, mac, _, ok := arp.Parse(buf[:n]); ok && mac != s.MAC() {
@@ -30,14 +27,12 @@ type arpSender struct{ sock *Socket }
 
 // send refreshes the interface's MAC first, since the reply goes to it.
 func (w arpSender) send(addr netip.Addr) error {
-	_ = w.sock.arp.sys.Control(func(fd uintptr) { _ = w.sock.readMAC(fd) }) // else it stays
+	_ = w.sock.arp.Conn().Control(func(fd uintptr) { _ = w.sock.readMAC(fd) }) // else it stays
 	f := arp.Request(w.sock.MAC(), netip.Addr{}, arp.Broadcast, addr)
-	to := &unix.SockaddrLinklayer{Ifindex: w.sock.index, Halen: uint8(len(lab.MAC{}))}
-	copy(to.Addr[:], arp.Broadcast[:])
-	return w.sock.arp.write(f[:], to)
+	return w.sock.arp.Send(w.sock.index, f[:])
 }
 
 func (w arpSender) dropped() bool {
-	stats, err := w.sock.arp.conn.Stats()
+	stats, err := w.sock.arp.Stats()
 	return err == nil && stats.Drops > 0
 }

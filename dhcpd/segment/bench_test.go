@@ -8,6 +8,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -23,11 +24,11 @@ func BenchmarkReceive(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client, err := openPacketSocket(ifi, 0, nil)
+	client, err := packet.OpenOn(ifi.Index, 0, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = client.conn.Close() })
+	b.Cleanup(client.Close)
 	sender := &Socket{iface: "bench0", index: ifi.Index, server: s.server, raw: client}
 	sender.setMAC(alice) // a bridge drops frames without a source
 	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.MustParseAddrPort("255.255.255.255:67"), MAC: arp.Broadcast}

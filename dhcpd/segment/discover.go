@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"
@@ -24,33 +25,34 @@ func Discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue
 	if err != nil {
 		return nil, err
 	}
-	t, err := openPacketSocket(ifi, unix.ETH_P_IP, replyFilter())
+	t, err := packet.OpenOn(ifi.Index, unix.ETH_P_IP, replyFilter())
 	if err != nil {
 		return nil, err
 	}
-	defer t.conn.Close()
+	defer t.Close()
 	// Kea sends its broadcasts in a frame for the client's MAC alone, and that MAC is not ours.
-	if err := t.conn.SetPromiscuous(true); err != nil {
+	promiscuous := unix.PacketMreq{Ifindex: int32(ifi.Index), Type: unix.PACKET_MR_PROMISC}
+	if err := control(t.Conn(), func(fd int) error {
+		return unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promiscuous)
+	}); err != nil {
 		return nil, err
 	}
 	me := randomMAC()
-	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: uint8(len(me))}
-	copy(to.Addr[:], arp.Broadcast[:])
-	if err := t.write(discoverFrame(me), to); err != nil {
+	if err := t.Send(ifi.Index, discoverFrame(me)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	defer interruptReads(ctx, t.conn)()
+	defer interruptReads(ctx, t)()
 	return collect(t, iface, me)
 }
 
 // collect reads offers for a machine until the deadline.
-func collect(t *packetSocket, iface string, me lab.MAC) (found []Rogue, err error) {
+func collect(t *packet.Socket, iface string, me lab.MAC) (found []Rogue, err error) {
 	w := reportLimiter{seen: map[rogueKey]*server{}}
 	buf := make([]byte, replySpace)
 	for {
-		n, err := t.read(buf)
+		n, err := t.Read(buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return found, nil
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/bpf"
@@ -51,7 +52,7 @@ func (s *Socket) Sender(xid [4]byte, client lab.MAC, from netip.Addr) (sender la
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for range maxOrigins {
-		n, more := s.endings.readNow(o.buf[:])
+		n, more := s.endings.ReadNow(o.buf[:])
 		if !more {
 			break
 		}
@@ -71,23 +72,14 @@ func (s *Socket) Sender(xid [4]byte, client lab.MAC, from netip.Addr) (sender la
 
 // ignoreOutgoing keeps frames that this machine sends from a packet socket for all protocols, before they are copied for it. Kernels before
 // 4.20 cannot: the filter drops them there.
-func ignoreOutgoing(t *packetSocket) error {
-	return control(t.sys, func(fd int) error {
+func ignoreOutgoing(t *packet.Socket) error {
+	return control(t.Conn(), func(fd int) error {
 		err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 		if errors.Is(err, unix.ENOPROTOOPT) {
 			return nil
 		}
 		return err
 	})
-}
-
-// readNow reads a frame that is there.
-func (t *packetSocket) readNow(buf []byte) (n int, ok bool) {
-	var err error
-	if closed := t.sys.Read(func(fd uintptr) bool { n, err = unix.Read(int(fd), buf); return true }); closed != nil || err != nil {
-		return 0, false
-	}
-	return n, true
 }
 
 // parseOrigin reads a frame that passed the filter.

@@ -8,10 +8,9 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
-
-	"golang.org/x/sys/unix"
 )
 
 // ending is the frame of a message to a server, with these options.
@@ -35,11 +34,11 @@ func TestSender(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spy, err := openPacketSocket(ifi, 0, nil)
+	spy, err := packet.OpenOn(ifi.Index, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer spy.conn.Close()
+	defer spy.Close()
 	in, from := datagram.NewReceiver(1, receiveSpace), ip("10.77.0.20")
 	for i, tt := range []struct {
 		name    string
@@ -57,7 +56,7 @@ func TestSender(t *testing.T) {
 		{"option past the end", []byte{61, 200, 53, 1, 7}, bob, false},
 	} {
 		xid := [4]byte{3: byte(i)}
-		if err := spy.write(ending(tt.sender, byte(i), tt.options...), &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}); err != nil {
+		if err := spy.Send(ifi.Index, ending(tt.sender, byte(i), tt.options...)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Receive(PortServer, in); err != nil {

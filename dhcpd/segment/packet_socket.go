@@ -3,37 +3,14 @@ package segment
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
-	"syscall"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/host/pause"
 
-	"github.com/mdlayher/packet"
 	"golang.org/x/net/bpf"
-	"golang.org/x/sys/unix"
 )
-
-// A packetSocket is a packet socket (AF_PACKET) on one interface.
-type packetSocket struct {
-	conn *packet.Conn
-	sys  syscall.RawConn
-}
-
-// openPacketSocket opens a packet socket. The filter is in place before the first packet.
-func openPacketSocket(ifi *net.Interface, protocol int, filter []bpf.RawInstruction) (*packetSocket, error) {
-	conn, err := packet.Listen(ifi, packet.Raw, protocol, &packet.Config{Filter: filter})
-	if err != nil {
-		return nil, err
-	}
-	t := &packetSocket{conn: conn}
-	if t.sys, err = conn.SyscallConn(); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return t, nil
-}
 
 // assemble encodes a filter of this package. They are constant, so an error is our bug.
 func assemble(program []bpf.Instruction) []bpf.RawInstruction {
@@ -42,23 +19,6 @@ func assemble(program []bpf.Instruction) []bpf.RawInstruction {
 		panic(err)
 	}
 	return raw
-}
-
-// read waits for one frame. It does not allocate, unlike ReadFrom.
-func (t *packetSocket) read(buf []byte) (n int, err error) {
-	waited := t.sys.Read(func(fd uintptr) bool {
-		n, err = unix.Read(int(fd), buf)
-		return !errors.Is(err, unix.EAGAIN)
-	})
-	if waited != nil {
-		return 0, waited
-	}
-	return n, os.NewSyscallError("read", err)
-}
-
-// write sends one frame now or not at all.
-func (t *packetSocket) write(frame []byte, to *unix.SockaddrLinklayer) (err error) {
-	return control(t.sys, func(fd int) error { return unix.Sendto(fd, frame, unix.MSG_DONTWAIT, to) })
 }
 
 // interruptReads makes reads fail when ctx ends, until the returned function is called.
@@ -84,13 +44,13 @@ const (
 
 // readFrames calls f for each frame of a packet socket until ctx ends or the socket is closed, at most perSecond times a
 // second. After a pause, in which the kernel may have dropped frames, it calls paused.
-func readFrames(ctx context.Context, t *packetSocket, buf []byte, perSecond int, f func(n int), paused func()) {
+func readFrames(ctx context.Context, t *packet.Socket, buf []byte, perSecond int, f func(n int), paused func()) {
 	budget, wait := perSecond/10, minWait
 	for since := time.Now(); ctx.Err() == nil; {
-		n, err := t.read(buf)
+		n, err := t.Read(buf)
 		if err != nil {
 			// The interface went down, or ctx ended, which pause reports.
-			if errors.Is(err, net.ErrClosed) || pause.For(ctx, wait) != nil {
+			if errors.Is(err, os.ErrClosed) || pause.For(ctx, wait) != nil {
 				return
 			}
 			wait = min(2*wait, maxWait)

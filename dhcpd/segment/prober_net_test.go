@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/test/support/netns"
 
 	"golang.org/x/sys/unix"
@@ -91,13 +92,13 @@ func TestSlowARP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := openPacketSocket(ifi, unix.ETH_P_ARP, nil)
+	listener, err := packet.OpenOn(ifi.Index, unix.ETH_P_ARP, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := liveProber(t, ProberConfig{Wait: 3 * time.Second}, open(t, seg.Bridge))
 	background(t, func(ctx context.Context) {
-		context.AfterFunc(ctx, func() { _ = listener.conn.Close() })
+		context.AfterFunc(ctx, listener.Close)
 		slowStack(listener, ifi.Index)
 	})
 	for _, tens := range []int{5, 6} { // replies late; replies to the second probe
@@ -112,11 +113,11 @@ func TestSlowARP(t *testing.T) {
 }
 
 // slowStack replies for 10.77.0.50 to 59 after 50 ms, and for 10.77.0.60 to 69 only to the second probe.
-func slowStack(listener *packetSocket, index int) {
+func slowStack(listener *packet.Socket, index int) {
 	buf := make([]byte, 128)
 	asked := map[netip.Addr]int{}
 	for {
-		n, err := listener.read(buf)
+		n, err := listener.Read(buf)
 		if err != nil {
 			return
 		}
@@ -130,7 +131,7 @@ func slowStack(listener *packetSocket, index int) {
 		f[21] = 2
 		copy(f[28:], buf[38:42])
 		answer := func() {
-			_ = listener.write(f[:], &unix.SockaddrLinklayer{Ifindex: index, Halen: 6, Addr: [8]byte(append([]byte{}, f[:8]...))})
+			_ = listener.Send(index, f[:])
 		}
 		switch ten := target.As4()[3] / 10; {
 		case ten == 5 && asked[target] == 1:
@@ -249,17 +250,16 @@ func flood(ctx context.Context, t *testing.T, iface string) (sent int) {
 		t.Error(err)
 		return 0
 	}
-	gun, err := openPacketSocket(ifi, 0, nil)
+	gun, err := packet.OpenOn(ifi.Index, 0, nil)
 	if err != nil {
 		t.Error(err)
 		return 0
 	}
-	defer gun.conn.Close()
-	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}
+	defer gun.Close()
 	for ; ctx.Err() == nil; sent++ {
 		f := arp.Request(bob, netip.Addr{}, arp.Broadcast, ip("10.77.0.1"))
 		copy(f[28:], []byte{10, 64 + byte(sent>>16&7), byte(sent >> 8), byte(sent)})
-		_ = gun.write(f[:], to)
+		_ = gun.Send(ifi.Index, f[:])
 	}
 	return sent
 }

@@ -67,7 +67,7 @@ func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report fu
 	if s.replies == nil {
 		return
 	}
-	defer interruptReads(ctx, s.replies.conn)()
+	defer interruptReads(ctx, s.replies)()
 	w := reportLimiter{seen: map[rogueKey]*server{}}
 	buf := make([]byte, replySpace)
 	received := func(n int) {

@@ -13,10 +13,9 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
-
-	"golang.org/x/sys/unix"
 )
 
 // reports collects what a watch reports.
@@ -138,12 +137,11 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay, err := openPacketSocket(ifi, 0, nil)
+	relay, err := packet.OpenOn(ifi.Index, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer relay.conn.Close()
-	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}
+	defer relay.Close()
 	ours, theirs := reply(53, 1, 2, 54, 4, 10, 77, 0, 1, 255), reply(53, 1, 2, 54, 4, 10, 77, 0, 254, 255)
 	for _, f := range [][]byte{ours, theirs} {
 		d := Dest{Source: ip("10.77.0.253"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient), MAC: arp.Broadcast}
@@ -151,7 +149,7 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 		out.Queue(s, d, append([]byte{}, f...)) // our own, also with another server's identifier
 		out.Flush()
 		putHeaders(f, bob, &d)
-		if err := relay.write(f, to); err != nil {
+		if err := relay.Send(ifi.Index, f); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,18 +170,18 @@ func TestReflectedAnswersAreNoRogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mirror, err := openPacketSocket(ifi, 0, nil)
+	mirror, err := packet.OpenOn(ifi.Index, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mirror.conn.Close()
+	defer mirror.Close()
 	var seen reports
 	background(t, func(ctx context.Context) { Watch(ctx, s, func(netip.Addr) bool { return false }, seen.add) })
 	for _, from := range []lab.MAC{s.MAC(), bob} {
 		f := reply(53, 1, 2, 255)
 		d := Dest{Source: ip("10.77.0.253"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient), MAC: arp.Broadcast}
 		putHeaders(f, from, &d)
-		if err := mirror.write(f, &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}); err != nil {
+		if err := mirror.Send(ifi.Index, f); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -251,11 +249,11 @@ func TestBulkDoesNotWake(t *testing.T) {
 	for _, to := range []string{"69", "68"} {
 		client.Run(t, "bash", "-c", "head -c 300 /dev/zero > /dev/udp/10.77.0.1/"+to)
 	}
-	stats, err := s.replies.conn.Stats()
+	stats, err := s.replies.Stats()
 	if err != nil {
 		t.Fatal(err)
 	}
-	arp, err := s.arp.conn.Stats()
+	arp, err := s.arp.Stats()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (s *Sender) Queue(sock *Socket, d Dest, frame []byte) {
 	}
 	out := outgoing{sock: sock, to: d, frame: frame, conn: sock.port(d.Port).sys}
 	if !d.MAC.IsZero() && sock.raw != nil {
-		out.raw, out.conn = true, sock.raw.sys
+		out.raw, out.conn = true, sock.raw.Conn()
 		putHeaders(frame, sock.MAC(), &d)
 	}
 	s.queue = append(s.queue, out)

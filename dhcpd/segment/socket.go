@@ -10,6 +10,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/ipv4"
@@ -32,10 +33,10 @@ type Socket struct {
 	icmp   *ipv4.PacketConn // replies to our pings past relays
 
 	// Of one interface only.
-	raw     *packetSocket    // sends; receives nothing
-	arp     *packetSocket    // receives ARP
-	replies *packetSocket    // receives DHCP messages to clients
-	endings *packetSocket    // receives DHCPRELEASE and DHCPDECLINE, for the senders of their frames
+	raw     *packet.Socket   // sends; receives nothing
+	arp     *packet.Socket   // receives ARP
+	replies *packet.Socket   // receives DHCP messages to clients
+	endings *packet.Socket   // receives DHCPRELEASE and DHCPDECLINE, for the senders of their frames
 	origins origins          // of endings
 	ndp     *ipv6.PacketConn // router solicitations; nil: no IPv6 there, see ndFail
 	ndpErr  error
@@ -82,16 +83,16 @@ func (s *Socket) openPacketSockets() error {
 		return err
 	}
 	// Protocol 0 receives nothing: this socket only sends, and must not get a copy of all other traffic.
-	if s.raw, err = openPacketSocket(ifi, 0, nil); err != nil {
+	if s.raw, err = packet.OpenOn(ifi.Index, 0, nil); err != nil {
 		return err
 	}
-	if s.arp, err = openPacketSocket(ifi, unix.ETH_P_ARP, arp.Filter()); err != nil {
+	if s.arp, err = packet.OpenOn(ifi.Index, unix.ETH_P_ARP, arp.Filter()); err != nil {
 		return err
 	}
-	if s.replies, err = openPacketSocket(ifi, unix.ETH_P_IP, replyFilter()); err != nil {
+	if s.replies, err = packet.OpenOn(ifi.Index, unix.ETH_P_IP, replyFilter()); err != nil {
 		return err
 	}
-	if s.endings, err = openPacketSocket(ifi, unix.ETH_P_ALL, endingFilter()); err != nil {
+	if s.endings, err = packet.OpenOn(ifi.Index, unix.ETH_P_ALL, endingFilter()); err != nil {
 		return err
 	}
 	s.ndp, s.ndpErr = listenNDP(ifi)
@@ -106,9 +107,9 @@ func (s *Socket) Close() error {
 			errs = append(errs, p.conn.Close())
 		}
 	}
-	for _, t := range []*packetSocket{s.raw, s.arp, s.replies, s.endings} {
+	for _, t := range []*packet.Socket{s.raw, s.arp, s.replies, s.endings} {
 		if t != nil {
-			errs = append(errs, t.conn.Close())
+			t.Close()
 		}
 	}
 	if s.ndp != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 
@@ -336,15 +337,15 @@ func TestBroadcastOnAnyInterface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tap, err := openPacketSocket(client, 0, nil)
+	tap, err := packet.OpenOn(client.Index, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tap.conn.Close()
+	defer tap.Close()
 	frame := append(make([]byte, FrameHeadroom), "hello"...)
 	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: arp.Broadcast}
 	putHeaders(frame, alice, &d)
-	if err := tap.write(frame, &unix.SockaddrLinklayer{Ifindex: client.Index, Halen: 6}); err != nil {
+	if err := tap.Send(client.Index, frame); err != nil {
 		t.Fatal(err)
 	}
 	in := datagram.NewReceiver(4, receiveSpace)
@@ -401,15 +402,15 @@ func hearClient(t *testing.T, iface string) func() (string, bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tap, err := openPacketSocket(ifi, unix.ETH_P_IP, nil)
+	tap, err := packet.OpenOn(ifi.Index, unix.ETH_P_IP, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tap.conn.Close() })
-	_ = tap.conn.SetReadDeadline(time.Now().Add(time.Minute))
+	t.Cleanup(tap.Close)
+	_ = tap.SetReadDeadline(time.Now().Add(time.Minute))
 	buf := make([]byte, 2048)
 	return func() (string, bool) {
-		n, err := tap.read(buf)
+		n, err := tap.Read(buf)
 		return string(buf[min(FrameHeadroom, n):n]), err == nil
 	}
 }

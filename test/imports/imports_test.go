@@ -148,7 +148,6 @@ var wireLibraries = map[string]string{
 	"go.yaml.in/yaml":                "internal/lab/load",
 	"github.com/coreos/butane":       "internal/boot/syntax",
 	"github.com/coreos/ignition":     "internal/boot/syntax",
-	"github.com/mdlayher/packet":     "dhcpd/segment",
 	"github.com/ulikunitz/xz":        "internal/content/unpack",
 	"github.com/landlock-lsm":        "internal/host/confine",
 }

@@ -18,10 +18,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -32,7 +32,8 @@ type neighbourhood struct {
 	t         *testing.T
 	host, spy *machine
 	raw       int // a socket of the neighbour that sends with any address
-	frames    *packet.Conn
+	frames    *packet.Socket
+	link      int // of frames
 
 	config, done string // the paths of the host's boot, as if they had leaked
 	script       string
@@ -67,13 +68,14 @@ func newNeighbourhood(t *testing.T, subnet string) *neighbourhood {
 		if err != nil {
 			return err
 		}
-		n.frames, err = packet.Listen(ifi, packet.Raw, unix.ETH_P_ARP, nil)
+		n.link = ifi.Index
+		n.frames, err = packet.OpenOn(ifi.Index, unix.ETH_P_ARP, nil)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Close(n.raw); _ = n.frames.Close() })
+	t.Cleanup(func() { _ = unix.Close(n.raw); n.frames.Close() })
 	n.boot()
 	return n
 }
@@ -142,7 +144,7 @@ func (n *neighbourhood) announce() {
 	n.t.Helper()
 	addr, mac := netip.MustParseAddr(n.hostAddr()), must(lab.ParseMAC(spyMAC))
 	frame := arp.Request(mac, addr, arp.Broadcast, addr)
-	if _, err := n.frames.WriteTo(frame[:], &packet.Addr{HardwareAddr: net.HardwareAddr(arp.Broadcast[:])}); err != nil {
+	if err := n.frames.Send(n.link, frame[:]); err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/packet"
 )
 
 // patience bounds every wait. It only ends what hangs.
@@ -24,7 +25,8 @@ const patience = 2 * time.Minute
 type wire struct {
 	t    testing.TB
 	m    *machine
-	conn *packet.Conn
+	conn *packet.Socket
+	link int
 	hw   net.HardwareAddr
 	done chan struct{} // closed with the socket
 
@@ -67,8 +69,8 @@ func newWire(t testing.TB, m *machine, iface string) *wire {
 		if err != nil {
 			return err
 		}
-		w.hw = ifi.HardwareAddr
-		w.conn, err = packet.Listen(ifi, packet.Raw, unix.ETH_P_ALL, nil)
+		w.hw, w.link = ifi.HardwareAddr, ifi.Index
+		w.conn, err = packet.OpenOn(ifi.Index, unix.ETH_P_ALL, nil)
 		return err
 	}
 	var err error
@@ -84,7 +86,7 @@ func newWire(t testing.TB, m *machine, iface string) *wire {
 	reading.Go(w.read)
 	t.Cleanup(func() {
 		close(w.done)
-		_ = w.conn.Close()
+		w.conn.Close()
 		reading.Wait()
 		if t.Failed() {
 			t.Logf("%s captured:\n%s", iface, w.tail())
@@ -107,7 +109,7 @@ func (w *wire) tail() string {
 func (w *wire) read() {
 	buf := make([]byte, 65536)
 	for {
-		n, _, err := w.conn.ReadFrom(buf)
+		n, err := w.conn.Read(buf)
 		if err != nil {
 			select {
 			case <-w.done:
@@ -195,7 +197,7 @@ func (w *wire) leave(addr string) {
 
 func (w *wire) raw(frame []byte) {
 	// An error is an interface that is being removed; the caller notices the missing answer.
-	_, _ = w.conn.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])})
+	_ = w.conn.Send(w.link, frame)
 }
 
 var (

@@ -1,4 +1,4 @@
-// Package packet sends and receives Ethernet frames of one protocol on all interfaces (packet(7)), those that are made later too.
+// Package packet sends and receives Ethernet frames of one protocol (packet(7)): on all interfaces, those that are made later too, or on one.
 //
 //	s, err := packet.Open(unix.ETH_P_ARP, arp.Filter()) // needs CAP_NET_RAW
 //	go s.Receive(arp.Size, func(f packet.Frame) { … })  // until Close
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -40,15 +41,20 @@ func (f Frame) Source() (mac [sizeMAC]byte) {
 	return mac
 }
 
-// Open opens a socket for frames of an Ethernet type (such as unix.ETH_P_ARP) that pass a filter.
+// Open opens a socket for frames of an Ethernet type (such as unix.ETH_P_ARP) that pass a filter, on all interfaces.
 func Open(protocol uint16, filter []bpf.RawInstruction) (*Socket, error) {
+	return OpenOn(0, protocol, filter)
+}
+
+// OpenOn is Open on the interface of that index. A socket of protocol 0 only sends; without a filter all frames pass.
+func OpenOn(link int, protocol uint16, filter []bpf.RawInstruction) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0) // no protocol: nothing is received yet
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	s := &Socket{file: os.NewFile(uintptr(fd), "packet"), protocol: binary.NativeEndian.Uint16([]byte{byte(protocol >> 8), byte(protocol)})}
 	if err = attach(fd, filter); err == nil {
-		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: s.protocol}))
+		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: s.protocol, Ifindex: link}))
 	}
 	if err == nil {
 		s.raw, err = s.file.SyscallConn()
@@ -61,6 +67,9 @@ func Open(protocol uint16, filter []bpf.RawInstruction) (*Socket, error) {
 
 // attach makes the kernel drop what does not pass the filter.
 func attach(fd int, filter []bpf.RawInstruction) error {
+	if len(filter) == 0 {
+		return nil
+	}
 	program := make([]unix.SockFilter, 0, len(filter))
 	for _, i := range filter {
 		program = append(program, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
@@ -91,7 +100,32 @@ func (s *Socket) Receive(size int, heard func(Frame)) {
 	}
 }
 
-// Send sends a frame by the interface of that index. Its first bytes are the MAC that it is for.
+// Read waits for a frame, which this machine may have sent if the protocol is ETH_P_ALL. Its errors are os.ErrDeadlineExceeded, os.ErrClosed,
+// and those of the interface, after which it can be called again. It does not allocate.
+func (s *Socket) Read(b []byte) (n int, err error) { return s.file.Read(b) }
+
+// ReadNow reads a frame that has arrived; ok is false if none has.
+func (s *Socket) ReadNow(b []byte) (n int, ok bool) {
+	var err error
+	closed := s.raw.Control(func(fd uintptr) { n, err = unix.Read(int(fd), b) })
+	return max(n, 0), closed == nil && err == nil
+}
+
+// SetReadDeadline makes Read return os.ErrDeadlineExceeded from that time on; zero: never.
+func (s *Socket) SetReadDeadline(t time.Time) error { return s.file.SetReadDeadline(t) }
+
+// Stats returns how many frames passed the filter since it was called last, and how many of them found no room.
+func (s *Socket) Stats() (stats *unix.TpacketStats, err error) {
+	closed := s.raw.Control(func(fd uintptr) {
+		stats, err = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	})
+	return stats, errors.Join(closed, err)
+}
+
+// Conn returns the descriptor, for further options and for batches of frames.
+func (s *Socket) Conn() syscall.RawConn { return s.raw }
+
+// Send sends a frame now or not at all, by the interface of that index. Its first bytes are the MAC that it is for.
 func (s *Socket) Send(link int, frame []byte) error {
 	to := &unix.SockaddrLinklayer{Protocol: s.protocol, Ifindex: link, Halen: sizeMAC}
 	copy(to.Addr[:], frame[:sizeMAC])

@@ -1,8 +1,11 @@
 package packet_test
 
 import (
+	"bytes"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -60,6 +63,63 @@ func TestReceive(t *testing.T) {
 	wg.Wait()
 	if len(links) > 0 {
 		t.Errorf("%d further frames", len(links))
+	}
+}
+
+// TestOneInterface: a socket of one interface gets the frames of that one; a deadline and Close end Read.
+func TestOneInterface(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	netns.Run(t, "ip", "link", "add", "one", "type", "veth", "peer", "name", "two")
+	defer netns.Run(t, "ip", "link", "del", "one")
+	netns.Run(t, "ip", "link", "set", "one", "up")
+	netns.Run(t, "ip", "link", "set", "two", "up")
+	netns.AwaitUp(t, "one", "two")
+	one, two := link(t, "one"), link(t, "two")
+	var sockets [3]*packet.Socket
+	for i, protocol := range []uint16{unix.ETH_P_ARP, unix.ETH_P_ARP, 0} {
+		on := []*net.Interface{two, one, two}[i]
+		var err error
+		if sockets[i], err = packet.OpenOn(on.Index, protocol, nil); err != nil {
+			t.Fatal(err)
+		}
+		defer sockets[i].Close()
+	}
+	s, other, none := sockets[0], sockets[1], sockets[2]
+	frame := arp.Request(lab.MAC(one.HardwareAddr), netip.MustParseAddr("10.88.0.1"), arp.Broadcast, netip.MustParseAddr("10.88.0.2"))
+	b := make([]byte, 128)
+	for _, read := range []func() bool{
+		func() bool { n, err := s.Read(b); return err == nil && bytes.Equal(b[:n], frame[:]) },
+		func() bool { n, ok := s.ReadNow(b); return ok && bytes.Equal(b[:n], frame[:]) },
+	} {
+		if err := none.Send(one.Index, frame[:]); err != nil {
+			t.Fatal(err)
+		}
+		if !read() {
+			t.Errorf("read %x, want %x", b, frame)
+		}
+	}
+	for _, silent := range []*packet.Socket{s, other, none} {
+		if _, ok := silent.ReadNow(b); ok {
+			t.Errorf("a further frame: %x", b)
+		}
+	}
+	if stats, err := s.Stats(); err != nil || stats.Packets != 2 || stats.Drops != 0 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	if err := s.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the deadline: %v", err)
+	}
+	if err := s.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { _, err := s.Read(b); ended <- err }()
+	s.Close()
+	if err := <-ended; !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after Close: %v", err)
 	}
 }
 
