@@ -7,23 +7,16 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/wire"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Network boot programs, by their file names.
-const (
-	nbpBIOS  = "undionly.kpxe"
-	nbpX64   = "ipxe.efi"
-	nbpARM64 = "snponly-arm64.efi"
-	// Not built in: served from the folder of --firmware; a warning says if it has none.
-	nbpIA32    = "ipxe-ia32.efi"
-	nbpARM32   = "ipxe-arm32.efi"
-	nbpRISCV64 = "ipxe-riscv64.efi"
-	nbpLoong64 = "ipxe-loong64.efi"
-	// Signed, for Secure Boot; each loads grubx64.efi or grubaa64.efi from its own folder.
-	nbpShimX64   = "shimx64.efi"
-	nbpShimARM64 = "shimaa64.efi"
-)
+// programs are the network boot programs of the kinds of firmware that have one.
+var programs = map[string]string{
+	"bios": firmware.BIOS, "uefi-x64": firmware.UEFI, "uefi-arm64": firmware.ARM64,
+	// Not built in: served from the folder of --firmware. A pool of such machines is a warning if it has none.
+	"uefi-ia32": "ipxe-ia32.efi", "uefi-arm32": "ipxe-arm32.efi", "uefi-riscv64": "ipxe-riscv64.efi", "uefi-loongarch64": "ipxe-loong64.efi",
+}
 
 const (
 	vendorPXE  = "PXEClient"
@@ -56,38 +49,19 @@ func (b bootInfo) addTo(a *wire.Reply) {
 	a.BootFile, a.NextServer, a.VendorClass, a.VendorInfo, a.IPXE = b.file, b.nextServer, b.vendorClass, b.vendorInfo, b.ipxe
 }
 
-// nbpOf returns the network boot program for an architecture, or "" where there is none. Some firmware sends 9 (EBC) for
-// x64, because RFC 4578 as published had 7 and 9 the wrong way round.
-func nbpOf(r *wire.Packet) string {
-	if !r.HasArch {
-		return nbpBIOS
-	}
-	switch r.Arch {
-	case wire.ArchBIOS:
-		return nbpBIOS
-	case wire.ArchEBC, wire.ArchX64, wire.ArchX64HTTP, wire.ArchEBCHTTP:
-		return nbpX64
-	case wire.ArchARM64, wire.ArchARM64HTTP:
-		return nbpARM64
-	case wire.ArchIA32, wire.ArchIA32HTTP:
-		return nbpIA32
-	case wire.ArchARM32, wire.ArchARM32HTTP:
-		return nbpARM32
-	case wire.ArchRISCV64, wire.ArchRISCV64HTTP:
-		return nbpRISCV64
-	case wire.ArchLoong64, wire.ArchLoong64HTTP:
-		return nbpLoong64
-	}
-	return ""
-}
+// Program returns the file name of the network boot program for an architecture, or "" where there is none.
+func Program(a lab.Arch) string { return programs[a.Name()] }
 
-// signed returns the shim that takes the place of nbp under Secure Boot, or nbp where there is none.
+// nbpOf returns the network boot program for an architecture, or "" where there is none.
+func nbpOf(r *wire.Packet) string { return programs[lab.ArchName(r.Arch)] }
+
+// signed returns the shim that takes the place of nbp under Secure Boot, or nbp where there is none. It loads GRUB from its own folder.
 func signed(nbp string) string {
 	switch nbp {
-	case nbpX64:
-		return nbpShimX64
-	case nbpARM64:
-		return nbpShimARM64
+	case firmware.UEFI:
+		return firmware.ShimX64
+	case firmware.ARM64:
+		return firmware.ShimARM64
 	}
 	return nbp
 }
@@ -139,7 +113,7 @@ func (s *Server) bootInfo(x *exchange, host *lab.Host) bootInfo {
 // that was loaded by HTTP has no network, as Debian builds it, and stops at its prompt: such a machine boots by PXE.
 func httpBoot(r *wire.Packet, n *lab.Network, chain lab.Chain) bootInfo {
 	nbp := nbpOf(r)
-	if nbp == "" || nbp == nbpBIOS || n.BaseURL == "" || chain == lab.ChainGRUB && signed(nbp) != nbp {
+	if nbp == "" || nbp == firmware.BIOS || n.BaseURL == "" || chain == lab.ChainGRUB && signed(nbp) != nbp {
 		return bootInfo{}
 	}
 	return bootInfo{file: n.BootURL(r.MAC, nbp), vendorClass: vendorHTTP}
@@ -171,17 +145,14 @@ func pxeBoot(r *wire.Packet, n *lab.Network, chain lab.Chain) bootInfo {
 // seconds), 9 (item of type 0).
 const raspberryBoot = "\x06\x01\x03" + "\x0a\x04\x00PXE" + "\x09\x17\x00\x00\x14Raspberry Pi Boot   " + "\xff"
 
-// archRaspberry is what a Pi's boot loader sends in option 93, unless it sends 0, which is a PC's BIOS.
-const archRaspberry wire.Arch = 41
-
 // isRaspberry reports whether the client is a Raspberry Pi's own boot loader. UEFI and iPXE on a Pi are as on any machine.
 func isRaspberry(r *wire.Packet) bool {
-	switch {
+	switch kind := lab.ArchName(r.Arch); {
 	case r.Stage != wire.StagePXE:
 		return false
-	case r.Arch == archRaspberry:
+	case kind == "rpiboot":
 		return true
-	case r.HasArch && r.Arch != wire.ArchBIOS:
+	case kind != "bios": // most send 0, as a PC's BIOS does
 		return false
 	}
 	// Option 97 is a byte 0 and "RPi4" or "RPi5"; the Pi 3 has its serial number there.

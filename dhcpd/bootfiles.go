@@ -21,14 +21,14 @@ func BootFiles(h *lab.Host) []BootFile {
 	for _, as := range []struct {
 		firmware string
 		stage    wire.Stage
-		arch     wire.Arch
+		arch     uint16 // a code of its kind
 	}{
-		{"BIOS", wire.StagePXE, wire.ArchBIOS},
-		{"UEFI x64", wire.StagePXE, wire.ArchX64},
-		{"UEFI x64 HTTP", wire.StageHTTP, wire.ArchX64HTTP},
-		{"UEFI arm64", wire.StagePXE, wire.ArchARM64},
-		{"UEFI arm64 HTTP", wire.StageHTTP, wire.ArchARM64HTTP},
-		{"iPXE", wire.StageIPXE, wire.ArchBIOS},
+		{"BIOS", wire.StagePXE, 0},
+		{"UEFI x64", wire.StagePXE, 7},
+		{"UEFI x64 HTTP", wire.StageHTTP, 16},
+		{"UEFI arm64", wire.StagePXE, 11},
+		{"UEFI arm64 HTTP", wire.StageHTTP, 19},
+		{"iPXE", wire.StageIPXE, 0},
 	} {
 		boot := bootInfoFor(&wire.Packet{MAC: h.MACs[0], Stage: as.stage, Arch: as.arch, HasArch: true}, h.Network, h)
 		switch {

@@ -146,7 +146,7 @@ func (s *Server) poolFor(sc *scope, r *wire.Packet) *pool {
 // traitsOf returns what pools are chosen by.
 func traitsOf(r *wire.Packet) lab.Client {
 	return lab.Client{
-		MAC: r.MAC, Arch: uint16(r.Arch), HasArch: r.HasArch, VendorClass: r.VendorClass, UserClass: r.UserClass,
+		MAC: r.MAC, Arch: r.Arch, HasArch: r.HasArch, VendorClass: r.VendorClass, UserClass: r.UserClass,
 		CircuitID: r.CircuitID, RemoteID: r.RemoteID,
 	}
 }

@@ -58,32 +58,6 @@ const (
 	StageOS   Stage = "os"   // an installer or an installed system
 )
 
-// An Arch is a processor architecture as firmware names it in option 93 (RFC 4578 section 2.1, and IANA's registry of
-// processor architecture types, which RFC 5970 opened).
-type Arch uint16
-
-// The architectures that have a boot file, and their relatives.
-const (
-	ArchBIOS        Arch = 0
-	ArchIA32        Arch = 6
-	ArchX64         Arch = 7
-	ArchEBC         Arch = 9 // what some x64 firmware sends: RFC 4578 as first published had 7 and 9 the wrong way round
-	ArchARM32       Arch = 10
-	ArchARM64       Arch = 11
-	ArchIA32HTTP    Arch = 15
-	ArchX64HTTP     Arch = 16
-	ArchEBCHTTP     Arch = 17
-	ArchARM32HTTP   Arch = 18
-	ArchARM64HTTP   Arch = 19
-	ArchBIOSHTTP    Arch = 20
-	ArchRISCV32     Arch = 25
-	ArchRISCV32HTTP Arch = 26
-	ArchRISCV64     Arch = 27
-	ArchRISCV64HTTP Arch = 28
-	ArchLoong64     Arch = 39
-	ArchLoong64HTTP Arch = 40
-)
-
 // Option codes (RFC 2132, and as said). Only options that this package or the server uses have a name.
 const (
 	optMask          = 1

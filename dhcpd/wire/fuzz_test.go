@@ -109,7 +109,7 @@ func checkAgree(t *testing.T, r *Packet, p *dhcpv4.DHCPv4) {
 	if v := p.Options[57]; len(v) == 2 && r.MaxSize != int(binary.BigEndian.Uint16(v)) {
 		t.Errorf("maximum size: got %d, want % x", r.MaxSize, v)
 	}
-	if v := p.Options[93]; len(v) >= 2 && (!r.HasArch || r.Arch != Arch(binary.BigEndian.Uint16(v))) {
+	if v := p.Options[93]; len(v) >= 2 && (!r.HasArch || r.Arch != binary.BigEndian.Uint16(v)) {
 		t.Errorf("architecture: got %d, want % x", r.Arch, v)
 	}
 }

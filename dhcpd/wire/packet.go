@@ -26,9 +26,9 @@ type Packet struct {
 	RelayPort        bool       // reply to the relay's source port, not 67 (RFC 8357)
 
 	Stage   Stage
-	Arch    Arch // the first of option 93, else what option 60 says; see HasArch
-	HasArch bool // the client sent one: Arch 0 is BIOS
-	MaxSize int  // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
+	Arch    uint16 // the first of option 93 (see lab.ArchName), else what option 60 says; see HasArch
+	HasArch bool   // the client sent one: Arch 0 is BIOS
+	MaxSize int    // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
 
 	ParamList   []byte // option 55, in the client's order
 	ClientID    []byte // option 61

@@ -222,14 +222,14 @@ func (r *Packet) stage() {
 		r.Stage = StageOS
 	}
 	if v := r.parts.arch; len(v) >= 2 { // a list; the first is the client's (RFC 4578 section 2.1)
-		r.Arch, r.HasArch = Arch(binary.BigEndian.Uint16(v)), true
+		r.Arch, r.HasArch = binary.BigEndian.Uint16(v), true
 		return
 	}
 	r.Arch, r.HasArch = archOf(r.VendorClass)
 }
 
 // archOf reads "PXEClient:Arch:00007:UNDI:003000", for firmware that leaves option 93 out.
-func archOf(vendor []byte) (Arch, bool) {
+func archOf(vendor []byte) (uint16, bool) {
 	_, rest, found := bytes.Cut(vendor, []byte(":Arch:"))
 	if !found {
 		return 0, false
@@ -243,7 +243,7 @@ func archOf(vendor []byte) (Arch, bool) {
 	if digits == 0 || digits < len(rest) && rest[digits] != ':' {
 		return 0, false
 	}
-	return Arch(n), true
+	return uint16(n), true
 }
 
 func (r *Packet) relay() {

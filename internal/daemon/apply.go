@@ -174,7 +174,7 @@ func (c *change) commit() {
 	c.dhcp.Commit()
 	c.d.addresses.Want(c.snap.Lab)
 	c.d.loops.ReleaseAll() // what they boot may be fixed now
-	c.d.warnUnsigned(c.snap.Lab)
+	c.d.warnPrograms(c.snap.Lab)
 	if c.followed != nil {
 		c.followed()
 	}

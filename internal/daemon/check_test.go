@@ -162,3 +162,20 @@ balancers:
 		t.Errorf("faults %q, want one of the certificate", got)
 	}
 }
+
+// TestProgramNotBuiltIn: a pool that boots machines for which no boot program is built in is a warning, unless the folder of --firmware has it.
+func TestProgramNotBuiltIn(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.125.17.1")
+	r.write(strings.Replace(strings.Replace(r.read(), "address: 10.125.17.1}", `address: 10.125.17.1, pools: {
+    riscv: {range: 10.125.17.130-10.125.17.131, arch: [uefi-riscv64, uefi-x64], profile: p}, arm: {range: 10.125.17.132-10.125.17.133, arch: 10}}}`, 1),
+		"\nhosts:", "\nprofiles: {p: {kernel: k}}\nhosts:", 1))
+	r.start()
+	warned := func(program string) bool {
+		return strings.Contains(r.log.String(), "machines of a pool cannot boot") && strings.Contains(r.log.String(), program)
+	}
+	r.until("a warning", func() bool { return warned("ipxe-riscv64.efi") })
+	if warned("ipxe-arm32.efi") { // that pool boots nothing
+		t.Errorf("log:\n%s", r.log)
+	}
+}

@@ -219,13 +219,28 @@ func (d *Daemon) warnMissing(nbps fs.FS) {
 	}
 }
 
-// warnUnsigned logs which signed boot programs are missing that hosts of l need for Secure Boot.
-func (d *Daemon) warnUnsigned(l *lab.Lab) {
+// warnPrograms logs which boot programs are missing that machines of l need: those of architectures that pools name, and signed ones that hosts
+// need for Secure Boot.
+func (d *Daemon) warnPrograms(l *lab.Lab) {
+	nbps := firmware.FS(d.cfg.Firmware)
+	for _, n := range l.Networks {
+		for _, p := range n.Pools {
+			if p.Profile == nil {
+				continue
+			}
+			for _, a := range p.Archs {
+				if file := dhcpd.Program(a); file != "" && !firmware.Has(nbps, file) {
+					d.log.Warn("machines of a pool cannot boot: name a folder that has their boot program with --firmware",
+						"file", file, "network", n.Name, "pool", p.Name, "arch", a)
+				}
+			}
+		}
+	}
 	i := slices.IndexFunc(l.Hosts, func(h *lab.Host) bool { return h.Profile != nil && h.Chain == lab.ChainGRUB })
 	if i < 0 {
 		return
 	}
-	if missing := firmware.MissingSigned(firmware.FS(d.cfg.Firmware)); len(missing) > 0 {
+	if missing := firmware.MissingSigned(nbps); len(missing) > 0 {
 		d.log.Warn("hosts with chain grub cannot boot: apt-get install shim-signed grub-efi-amd64-signed, or name a folder that has the files with --firmware",
 			slog.Any("files", missing), slog.String("host", l.Hosts[i].Name))
 	}

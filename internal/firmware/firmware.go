@@ -49,10 +49,11 @@ func MissingSigned(fsys fs.FS) []string { return missing(fsys, ShimX64, GRUBX64)
 
 func missing(fsys fs.FS, names ...string) []string {
 	slices.Sort(names)
-	return slices.DeleteFunc(names, func(name string) bool { return isRegular(fsys, name) })
+	return slices.DeleteFunc(names, func(name string) bool { return Has(fsys, name) })
 }
 
-func isRegular(fsys fs.FS, name string) bool {
+// Has reports whether fsys has a program of that name.
+func Has(fsys fs.FS, name string) bool {
 	info, err := fs.Stat(fsys, name)
 	return err == nil && info.Mode().IsRegular()
 }

@@ -114,7 +114,7 @@ func TestLayers(t *testing.T) {
 	}
 	var files []string
 	for _, e := range entries {
-		if isRegular(fsys, e.Name()) {
+		if Has(fsys, e.Name()) {
 			files = append(files, e.Name())
 		}
 	}

@@ -49,7 +49,7 @@ func List(dir string) ([]Program, error) {
 		return nil, fmt.Errorf("list boot programs: %w", err)
 	}
 	for _, e := range entries {
-		if slices.Contains(Names(), e.Name()) || !isRegular(layers, e.Name()) {
+		if slices.Contains(Names(), e.Name()) || !Has(layers, e.Name()) {
 			continue
 		}
 		p := Program{Name: e.Name()}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -111,25 +112,24 @@ type Arch struct {
 
 // archs are the kinds that have a name. The codes for PXE and for HTTP boot of the same firmware have the same name. RFC 4578
 // had the codes 7 and 9 swapped, and firmware that sends 9 is x64.
-func archs() []Arch {
-	kind := func(name string, codes ...uint16) Arch {
-		a := Arch{name: name}
-		for _, c := range codes {
-			a.set |= 1 << c
-		}
-		return a
+var archs = []Arch{
+	kind("bios", 0, 20), kind("uefi-ia32", 6, 15), kind("uefi-x64", 7, 9, 16, 17), kind("uefi-arm32", 10, 18),
+	kind("uefi-arm64", 11, 19), kind("opal", 14), kind("uboot-arm32", 21, 23), kind("uboot-arm64", 22, 24),
+	kind("uefi-riscv32", 25, 26), kind("uefi-riscv64", 27, 28), kind("uefi-riscv128", 29, 30), kind("s390", 31, 32),
+	kind("uefi-loongarch32", 37, 38), kind("uefi-loongarch64", 39, 40), kind("rpiboot", 41),
+}
+
+func kind(name string, codes ...uint16) Arch {
+	a := Arch{name: name}
+	for _, c := range codes {
+		a.set |= 1 << c
 	}
-	return []Arch{
-		kind("bios", 0, 20), kind("uefi-ia32", 6, 15), kind("uefi-x64", 7, 9, 16, 17), kind("uefi-arm32", 10, 18),
-		kind("uefi-arm64", 11, 19), kind("opal", 14), kind("uboot-arm32", 21, 23), kind("uboot-arm64", 22, 24),
-		kind("uefi-riscv32", 25, 26), kind("uefi-riscv64", 27, 28), kind("uefi-riscv128", 29, 30), kind("s390", 31, 32),
-		kind("uefi-loongarch32", 37, 38), kind("uefi-loongarch64", 39, 40), kind("rpiboot", 41),
-	}
+	return a
 }
 
 // ArchNames returns the architectures that have a name.
 func ArchNames() (names []string) {
-	for _, a := range archs() {
+	for _, a := range archs {
 		names = append(names, a.name)
 	}
 	return names
@@ -137,9 +137,8 @@ func ArchNames() (names []string) {
 
 // ParseArch reads the name of a kind of machine, such as uefi-arm64, or the number of one code.
 func ParseArch(s string) (Arch, error) {
-	known := archs()
-	if i := slices.IndexFunc(known, func(a Arch) bool { return a.name == s }); i >= 0 {
-		return known[i], nil
+	if i := slices.IndexFunc(archs, func(a Arch) bool { return a.name == s }); i >= 0 {
+		return archs[i], nil
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
@@ -149,6 +148,14 @@ func ParseArch(s string) (Arch, error) {
 		return Arch{}, fmt.Errorf("%q is not an architecture: want %s, or its number in option 93", s, strings.Join(ArchNames(), ", "))
 	}
 	return Arch{code: uint16(n)}, nil
+}
+
+// ArchName returns the name of the kind of machine that sends a code, empty if it has none.
+func ArchName(code uint16) string {
+	if i := slices.IndexFunc(archs, func(a Arch) bool { return a.Match(code) }); i >= 0 {
+		return archs[i].name
+	}
+	return ""
 }
 
 // Match reports whether a machine that sends that code is meant.
@@ -174,6 +181,9 @@ func (a Arch) worth() uint64 {
 	}
 	return 1
 }
+
+// Name returns the name of the kind, also for one of its numbers; empty if it has none.
+func (a Arch) Name() string { return cmp.Or(a.name, ArchName(a.code)) }
 
 // String returns the name, or the number.
 func (a Arch) String() string {
