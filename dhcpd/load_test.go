@@ -31,7 +31,7 @@ func TestStorm(t *testing.T) {
 		Name: "storm", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Interface: seg.Bridge, Address: ip("10.76.0.1"),
 		Router: ip("10.76.0.254"), DNS: []netip.Addr{ip("10.76.0.1")}, Lease: time.Hour, DHCP: lab.DHCPServer,
 	}
-	network.Pools = []*lab.Pool{{Name: "all", Network: network, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.250.255")}}}
+	network.Pools = []*lab.Pool{{Name: "all", Network: network, Lease: time.Hour, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.250.255")}}}
 	s, _, err := logfile.Open(filepath.Join(t.TempDir(), "book.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestRackAtOnce(t *testing.T) {
 			network := &lab.Network{
 				Name: "rack", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Interface: seg.Bridge, Address: ip("10.76.0.1"), Lease: time.Hour, DHCP: lab.DHCPServer,
 			}
-			pool := &lab.Pool{Name: "all", Network: network, Range: tt.pool}
+			pool := &lab.Pool{Name: "all", Network: network, Lease: time.Hour, Range: tt.pool}
 			network.Pools = []*lab.Pool{pool}
 			srv := startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, newMemStore())
 			client := seg.NewClient(t)
@@ -166,7 +166,7 @@ func TestAnyInterface(t *testing.T) {
 	network := &lab.Network{
 		Name: "far", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Router: ip("10.76.0.254"), Lease: time.Hour, DHCP: lab.DHCPServer,
 	}
-	network.Pools = []*lab.Pool{{Name: "all", Network: network, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.1.255")}}}
+	network.Pools = []*lab.Pool{{Name: "all", Network: network, Lease: time.Hour, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.1.255")}}}
 	srv := startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, newMemStore())
 	client := seg.NewClient(t)
 	client.Run(t, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")

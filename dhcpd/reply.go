@@ -79,16 +79,16 @@ func (s *Server) leaseTime(x *exchange) time.Duration {
 	case x.host != nil && x.host.Lease > 0:
 		return x.host.Lease
 	case x.pool == nil:
-		return x.scope.lease
+		return x.network.Lease
 	}
 	_, _, free := s.deps.Book.Usage(x.pool.addrs)
 	if scarceShare*free >= x.pool.addrs.Usable() {
-		return x.pool.lease
+		return x.pool.Lease
 	}
 	if _, known := s.deps.Book.Bound(x.req.MAC, x.scope.network.Subnet); known {
-		return x.pool.lease
+		return x.pool.Lease
 	}
-	return min(x.pool.lease, scarceLease)
+	return min(x.pool.Lease, scarceLease)
 }
 
 func (s *Server) send(x *exchange, a *wire.Reply) {

@@ -1,19 +1,15 @@
 package dhcpd
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/dhcpd/wire"
 	"github.com/bootlab/bootlab/internal/lab"
 )
-
-const defaultLease = 12 * time.Hour
 
 // A Table is everything that the server answers from, made from one lab. It is immutable.
 type Table struct {
@@ -42,7 +38,6 @@ func (h *host) reserved() bool { return h != nil && h.IP.IsValid() }
 type pool struct {
 	*lab.Pool
 	options *wire.Options
-	lease   time.Duration
 	addrs   *leases.Pool // its range, without addresses that the lab gives to others
 }
 
@@ -50,7 +45,6 @@ type pool struct {
 type scope struct {
 	network *lab.Network
 	options *wire.Options
-	lease   time.Duration
 	pools   []*pool
 	seen    atomic.Pointer[lab.Network] // what asSeen returned last
 }
@@ -82,9 +76,9 @@ func Compile(l *lab.Lab) *Table {
 }
 
 func (t *Table) addScope(n *lab.Network) *scope {
-	s := &scope{network: n, options: optionsOf(n, n.Routes, n.Options), lease: cmp.Or(n.Lease, defaultLease)}
+	s := &scope{network: n, options: optionsOf(n, n.Routes, n.Options)}
 	for _, p := range n.Pools {
-		added := &pool{Pool: p, options: s.options, lease: cmp.Or(p.Lease, s.lease)}
+		added := &pool{Pool: p, options: s.options}
 		if p.Routes != nil || p.Options != nil {
 			added.options = optionsOf(n, firstSet(p.Routes, n.Routes), firstSet(p.Options, n.Options))
 		}

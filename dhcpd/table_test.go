@@ -76,7 +76,7 @@ func bigLab(n int) *lab.Lab {
 		DNS: []netip.Addr{ip("10.0.0.1")}, Lease: 12 * time.Hour, DHCP: lab.DHCPServer, BaseURL: "http://10.0.0.1",
 		Routes: []lab.Route{{To: netip.MustParsePrefix("172.16.0.0/12"), Via: ip("10.0.0.2")}},
 	}
-	network.Pools = []*lab.Pool{{Name: "all", Network: network, Range: lab.Range{First: ip("10.1.0.0"), Last: ip("10.1.255.255")}}}
+	network.Pools = []*lab.Pool{{Name: "all", Network: network, Lease: time.Hour, Range: lab.Range{First: ip("10.1.0.0"), Last: ip("10.1.255.255")}}}
 	l := &lab.Lab{Name: "big", Domain: "big.test", Networks: []*lab.Network{network}}
 	for i := range n {
 		l.Hosts = append(l.Hosts, &lab.Host{

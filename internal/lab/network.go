@@ -20,16 +20,16 @@ const (
 type Network struct {
 	Pos       Pos
 	Name      string
-	Subnet    netip.Prefix // masked
-	Subnet6   netip.Prefix // masked; invalid: none
-	Interface string       // empty: reached through a DHCP relay only
-	Address   netip.Addr   // the appliance in this network; invalid where it is not known before the interface is up
-	Router    netip.Addr   // option 3; invalid: none
-	DNS       []netip.Addr // option 6; Address by default
-	Search    []string     // option 119
-	NTP       []netip.Addr // option 42
-	MTU       int          // option 26; 0: not sent
-	Lease     time.Duration
+	Subnet    netip.Prefix  // masked
+	Subnet6   netip.Prefix  // masked; invalid: none
+	Interface string        // empty: reached through a DHCP relay only
+	Address   netip.Addr    // the appliance in this network; invalid where it is not known before the interface is up
+	Router    netip.Addr    // option 3; invalid: none
+	DNS       []netip.Addr  // option 6; Address by default
+	Search    []string      // option 119
+	NTP       []netip.Addr  // option 42
+	MTU       int           // option 26; 0: not sent
+	Lease     time.Duration // the default where the lab file has none
 	DHCP      DHCPMode
 	Probe     bool    // addresses of pools are probed for conflicts before they are offered
 	Routes    []Route // as written; the default route is added by the server (RFC 3442)
@@ -62,11 +62,11 @@ type Pool struct {
 	CircuitIDs    []Pattern // option 82 sub-option 1
 	RemoteIDs     []Pattern // option 82 sub-option 2
 
-	Routes  []Route  // nil: the network's
-	Options []Option // nil: the network's
-	Lease   time.Duration
-	PerPort int      // limit of addresses for each relay port; 0: no limit
-	Profile *Profile // nil: such a machine boots nothing from here
+	Routes  []Route       // nil: the network's
+	Options []Option      // nil: the network's
+	Lease   time.Duration // the network's by default
+	PerPort int           // limit of addresses for each relay port; 0: no limit
+	Profile *Profile      // nil: such a machine boots nothing from here
 }
 
 // A Range is an inclusive range of IPv4 addresses.
