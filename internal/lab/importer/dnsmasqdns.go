@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // resolver reads where questions are forwarded to.
@@ -189,7 +191,7 @@ func number(s string) string {
 
 // absolute returns a name with a final dot.
 func (q *dnsmasq) absolute(name string) string {
-	if name = strings.TrimSuffix(name, "."); name == "" || !validName(name) {
+	if name = strings.TrimSuffix(name, "."); name == "" || !lab.IsDomain(name) {
 		return "."
 	}
 	return q.full(name) + "."
@@ -260,7 +262,7 @@ func (q *dnsmasq) wildcard(st statement) {
 			q.note(st.at, "there is no answer for all names: it is left out")
 		case value == "" || value == "#" || err != nil || a.Zone() != "":
 			q.weaker(st.at, "names cannot be blocked: it is left out")
-		case !validName(below):
+		case !lab.IsDomain(below):
 			q.note(st.at, "%q is not a domain: it is left out", domain)
 		case q.machine(below, a):
 			q.names = append(q.names, address{st.at, below, a})
@@ -292,7 +294,7 @@ func (q *dnsmasq) cname(st statement) {
 	target := w[len(w)-1]
 	for _, name := range w[:len(w)-1] {
 		switch h, ips := q.hostNamed(target), q.addressesOf(q.full(target)); {
-		case strings.HasPrefix(name, "*") || !validName(strings.TrimSuffix(name, ".")):
+		case strings.HasPrefix(name, "*") || !lab.IsDomain(strings.TrimSuffix(name, ".")):
 			q.record(st.at, name, "CNAME", q.absolute(target))
 		case h != nil:
 			h.append("aliases", st.at, q.alias(h, name))

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A draft is the lab that a reader fills.
@@ -172,7 +174,7 @@ func (n *network) addPool(at place, name string, first, last netip.Addr) *pool {
 // ident returns a name of the lab file that is like s.
 func ident(s, fallback string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < 0x80 && (isAlnum(byte(r)) || strings.ContainsRune("._-", r)) {
+		if lab.IsName("a" + string(r)) {
 			return r
 		}
 		return '-'
@@ -182,10 +184,6 @@ func ident(s, fallback string) string {
 		return fallback
 	}
 	return s[:min(len(s), 60)]
-}
-
-func isAlnum(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
 // tree returns the draft as the mapping that is written.

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const noEquivalent = "there is no equivalent: it is left out"
@@ -84,7 +86,7 @@ func (m *machines) domain(d Domain) error {
 // hostLabel returns the name of a host that is like that of a domain. Dots stay: what follows the first is a domain name.
 func hostLabel(name string) string {
 	clean := strings.Map(func(r rune) rune {
-		if r < 0x80 && (isAlnum(byte(r)) || r == '-' || r == '.') {
+		if r < 0x80 && (lab.IsAlnum(byte(r)) || r == '-' || r == '.') {
 			return r
 		}
 		return '-'
@@ -94,7 +96,7 @@ func hostLabel(name string) string {
 	if label == "" {
 		label = "vm"
 	}
-	if domain != "" && validName(domain) && strings.Contains(domain, ".") {
+	if domain != "" && lab.IsDomain(domain) && strings.Contains(domain, ".") {
 		return label + "." + domain
 	}
 	return strings.Trim(strings.ReplaceAll(clean, ".", "-")[:min(len(clean), 63)], "-")

@@ -105,12 +105,12 @@ func (d *draft) full(name string) string {
 
 // chooseDomain sets the domain to that of most names, if the files do not say.
 func (d *draft) chooseDomain() {
-	if d.domain = strings.ToLower(strings.Trim(d.domain, ".")); validName(d.domain) {
+	if d.domain = strings.ToLower(strings.Trim(d.domain, ".")); lab.IsDomain(d.domain) {
 		return
 	}
 	count, best := map[string]int{}, ""
 	try := func(name string) {
-		if _, domain, _ := strings.Cut(strings.ToLower(strings.TrimSuffix(name, ".")), "."); validName(domain) && !d.looksUp(domain) {
+		if _, domain, _ := strings.Cut(strings.ToLower(strings.TrimSuffix(name, ".")), "."); lab.IsDomain(domain) && !d.looksUp(domain) {
 			count[domain]++
 			if n := count[domain] - count[best]; best == "" || n > 0 || n == 0 && domain < best {
 				best = domain
@@ -139,21 +139,6 @@ func (d *draft) looksUp(domain string) bool {
 	return slices.ContainsFunc(d.outside, func(name string) bool { return strings.HasSuffix("."+strings.ToLower(name), "."+domain) })
 }
 
-// validName reports whether s is a DNS name that the lab file accepts.
-func validName(s string) bool {
-	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		for i := range len(label) {
-			if !isAlnum(label[i]) && label[i] != '-' && label[i] != '_' {
-				return false
-			}
-		}
-	}
-	return len(s) <= 252
-}
-
 // alias returns another name of h: relative to the domain of h where it is in it, else absolute.
 func (d *draft) alias(h *host, name string) string {
 	_, domain, _ := strings.Cut(d.full(h.name), ".")
@@ -173,7 +158,7 @@ func (h *host) write(d *draft, hosts, clusters *mapping) {
 		cluster, parent, _ := strings.Cut(domain, ".")
 		known := clusters.get(cluster)
 		switch {
-		case validName(parent) && (known == nil || known.sub.value("domain") == parent):
+		case lab.IsDomain(parent) && (known == nil || known.sub.value("domain") == parent):
 			clusters.under(cluster, h.at).set("kind", h.at, "plain")
 			clusters.under(cluster, h.at).need("domain", h.at, parent)
 			h.set("cluster", h.at, cluster)
@@ -219,7 +204,7 @@ func (h *host) anonymous() string {
 // record adds a record to the zone that its name belongs to.
 func (d *draft) record(at place, name, rtype, data string) {
 	name = d.full(name)
-	if !validName(strings.TrimPrefix(name, "*.")) {
+	if !lab.IsDomain(strings.TrimPrefix(name, "*.")) {
 		d.note(at, "%q is not a name: it is left out", name)
 		return
 	}

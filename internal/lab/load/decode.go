@@ -344,7 +344,7 @@ func (d *decoder) suggest(k *yaml.Node, known []string) (meant string) {
 func (d *decoder) withoutColon(k, v *yaml.Node) (value *yaml.Node, ok bool) {
 	word, rest, cut := strings.Cut(k.Value, " ")
 	rest = strings.TrimLeft(rest, " ")
-	if !cut || k.Style != 0 || rest == "" || !isIdent(word) {
+	if !cut || k.Style != 0 || rest == "" || !lab.IsName(word) {
 		return nil, false
 	}
 	if !isNull(v) {

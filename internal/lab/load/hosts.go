@@ -361,7 +361,7 @@ func (r *resolver) hostNames(e *entry[rawHost], h *lab.Host) {
 	if h.Cluster != nil {
 		h.Domain = h.Cluster.Domain
 	}
-	if !isLabel(e.Name) {
+	if !lab.IsLabel(e.Name) {
 		r.misnamed["hosts."+e.Name] = true
 		r.fail(e.spot, "hosts."+e.Name, "%q is not a host's name: want one label of letters, digits and '-'; its domain comes from the cluster or the lab", e.Name)
 		return

@@ -159,7 +159,7 @@ func (r *resolver) nicNames(e *entry[rawHost], h *lab.Host) {
 func (r *resolver) nicName(e *entry[rawHost], h *lab.Host, n *lab.Network) string {
 	label := strings.ToLower(h.Name + "-" + strings.NewReplacer(".", "-", "_", "-").Replace(n.Name))
 	name := label + "." + h.Domain
-	if !isLabel(label) {
+	if !lab.IsLabel(label) {
 		r.fail(e.spot, "hosts."+e.Name, "%q, the name of its NIC in network %s, is not a label of a DNS name: want a shorter name", label, n.Name)
 		return name
 	}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -61,15 +60,10 @@ func (r *resolver) textOption(v *scalar[payload], key string, code uint8) {
 
 // optionNumber returns the number or key of an option by its name in other DHCP servers.
 func optionNumber(name string, ownKey func(code uint64) string) string {
-	name = strings.TrimSuffix(strings.TrimPrefix(strings.ToLower(name), "option:"), "s")
-	code := map[string]uint64{
-		"subnet-mask": 1, "router": 3, "domain-name-server": 6, "dns-server": 6, "host-name": 12, "hostname": 12, "domain-name": 15, "root-path": 17,
-		"mtu": 26, "interface-mtu": 26, "broadcast": 28, "broadcast-addres": 28, "static-route": 33, "ntp-server": 42, "lease-time": 51, "dhcp-lease-time": 51,
-		"vendor-clas": 60, "vendor-class-identifier": 60, "tftp-server": 66, "tftp-server-name": 66, "bootfile-name": 67, "boot-file-name": 67,
-		"domain-search": 119, "classless-static-route": 121, "ms-classless-static-route": 249, "tftp-server-addres": 150, "v4-captive-portal": 114,
-	}[name]
+	known, _ := lab.OptionCode(name)
+	code := uint64(known)
 	switch {
-	case code == 0:
+	case code == 0 || protocolOption(code):
 		return "1 to 254"
 	case ownKey(code) != "":
 		return ownKey(code) + ", which is a key of its own"

@@ -228,7 +228,7 @@ func (s spot) compare(o spot) int {
 
 // identName reports a name of an entry that cannot be one.
 func (r *resolver) identName(s spot, key, name string) {
-	if !isIdent(name) {
+	if !lab.IsName(name) {
 		r.misnamed[key] = true
 		r.fail(s, key, "%q is not a name: want letters, digits, '.', '_' and '-', beginning with a letter or digit", name)
 	}

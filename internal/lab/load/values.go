@@ -36,10 +36,8 @@ func what(description, pattern string) spec {
 
 const (
 	namePattern   = `^[A-Za-z0-9][A-Za-z0-9._-]*$`
-	labelPattern  = `^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`
 	domainPattern = `^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?$`
 	ipv4Pattern   = `^[0-9]{1,3}(\.[0-9]{1,3}){3}$`
-	ipPattern     = `^[0-9A-Fa-f:.]+$`
 	macByte       = `([0-9A-Fa-f]{2}|\*)`
 	macPattern    = `^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$`
 )
@@ -61,7 +59,7 @@ func (text) spec() spec { return what("text", "") }
 type ident string
 
 func (v *ident) parse(s string) error {
-	if !isIdent(s) {
+	if !lab.IsName(s) {
 		return fmt.Errorf("%q is not a name: want letters, digits, '.', '_' and '-', beginning with a letter or digit", s)
 	}
 	*v = ident(s)
@@ -70,33 +68,10 @@ func (v *ident) parse(s string) error {
 
 func (ident) spec() spec { return what("name", namePattern) }
 
-func isIdent(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; !isAlnum(c) && (i == 0 || c != '.' && c != '_' && c != '-') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 255
-}
-
-func isAlnum(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
-
-// isLabel reports whether s is a host name of one label (RFC 1123 section 2.1).
-func isLabel(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; !isAlnum(c) && (c != '-' || i == 0 || i == len(s)-1) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 63
-}
-
 // isLabels reports whether s is host-name labels with dots between.
 func isLabels(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
-		if !isLabel(label) {
+		if !lab.IsLabel(label) {
 			return false
 		}
 	}
@@ -136,13 +111,11 @@ func (webHost) spec() spec { return what("DNS name or address", `^[0-9A-Za-z:._-
 // checkDomain accepts labels of letters, digits, '-' and '_'; RFC 2181 section 11 allows more, which is never intended.
 func checkDomain(s string) error {
 	name := strings.TrimSuffix(strings.TrimPrefix(s, "*."), ".")
-	if len(name) > 252 {
+	if len(name) > lab.MaxDomain {
 		return fmt.Errorf("%q is too long for a DNS name: want at most 253 characters", s)
 	}
-	for label := range strings.SplitSeq(name, ".") {
-		if !isLabel(strings.ReplaceAll(label, "_", "x")) {
-			return fmt.Errorf("%q is not a DNS name: want labels of letters, digits and '-' with dots between, like lab.example.com", s)
-		}
+	if !lab.IsDomain(name) {
+		return fmt.Errorf("%q is not a DNS name: want labels of letters, digits and '-' with dots between, like lab.example.com", s)
 	}
 	return nil
 }
