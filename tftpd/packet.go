@@ -25,11 +25,8 @@ const (
 	CodeUndefined  ErrorCode = 0 // see the message
 	CodeNotFound   ErrorCode = 1
 	CodeAccess     ErrorCode = 2
-	CodeDiskFull   ErrorCode = 3
 	CodeIllegal    ErrorCode = 4
 	CodeUnknownTID ErrorCode = 5
-	CodeExists     ErrorCode = 6
-	CodeNoUser     ErrorCode = 7
 	CodeOptions    ErrorCode = 8 // option negotiation ended: what UEFI sends after it asked for a size
 )
 
