@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/replace"
 	"github.com/bootlab/bootlab/internal/store/backup"
 )
 
@@ -58,7 +59,7 @@ func saveBackup(cmd *cobra.Command, o *options, path string) error {
 		return err
 	}
 	result := backupResult{File: path}
-	err = replaceFile(path, func(f *os.File) error {
+	err = replace.File(path, 0o600, func(f *os.File) error {
 		done, err := download(cmd.Context(), c, f)
 		if err != nil {
 			return err
@@ -126,31 +127,6 @@ func writable(path string) (string, error) {
 		return "", fmt.Errorf("%s is not a regular file; - writes to standard output", path)
 	}
 	return filepath.EvalSymlinks(path)
-}
-
-// replaceFile lets write fill a new file, readable by its owner only, and gives it its name once it is on disk. After an error
-// the file that had the name before is as it was.
-func replaceFile(path string, write func(*os.File) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func verifyBackup(cmd *cobra.Command, o *options, path string) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/replace"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -172,7 +173,7 @@ func writeDocument(name string, text []byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return replaceFile(name, func(f *os.File) error {
+	return replace.File(name, 0o600, func(f *os.File) error {
 		info, err := os.Stat(dir)
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/replace"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -146,8 +147,5 @@ func makeCertificate(path string, l *lab.Lab) error {
 		return err
 	}
 	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return replace.File(path, 0o600, replace.With(text))
 }

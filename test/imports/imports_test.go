@@ -25,7 +25,7 @@ const anything = "*"
 
 // rules are in the order of the folders.
 var rules = []rule{
-	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/clusterconfig", "internal/content/images", "internal/daemon", "internal/daemon/doctor", "internal/daemon/interfaces", "internal/daemon/plan", "internal/daemon/snapshot", "internal/daemon/statefile", "internal/firmware", "internal/host/regular", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/clusterconfig", "internal/content/images", "internal/daemon", "internal/daemon/doctor", "internal/daemon/interfaces", "internal/daemon/plan", "internal/daemon/snapshot", "internal/daemon/statefile", "internal/firmware", "internal/host/regular", "internal/host/replace", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/firmware", "internal/host/datagram", "internal/host/links", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server, and of boot programs only their names"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
@@ -50,12 +50,12 @@ var rules = []rule{
 	{"internal/boot/recipe", []string{"internal/boot/install", "internal/boot/syntax", "internal/lab"}, "renders scripts and documents; of install only the completion signals"},
 	{"internal/boot/syntax", []string{"internal/lab/load"}, "validates documents; of the loader only its reader of YAML"},
 
-	{"internal/content/images", []string{"internal/host/pause", "internal/host/regular", "internal/lab"}, "downloads files; of the lab only what an image is"},
+	{"internal/content/images", []string{"internal/host/pause", "internal/host/regular", "internal/host/replace", "internal/lab"}, "downloads files; of the lab only what an image is"},
 	{"internal/content/iso", nil, "writes images; knows no server"},
 	{"internal/content/clusterconfig", []string{"internal/host/regular", "internal/lab", "internal/lab/load"}, "compares the installers' files with a lab; of the loader only its reader of YAML"},
-	{"internal/content/mirror", []string{"internal/host/outbound", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
+	{"internal/content/mirror", []string{"internal/host/outbound", "internal/host/pause", "internal/host/replace", "internal/host/required", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
 
-	{"internal/content/unpack", nil, "unpacks files; knows no server"},
+	{"internal/content/unpack", []string{"internal/host/replace"}, "unpacks files; knows no server"},
 
 	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
 	{"internal/daemon/adoption", []string{"dhcpd/leases", "internal/api", "internal/boot/discovered", "internal/lab", "internal/observe/event", "internal/observe/timeline"}, "compares what is known of machines with the lab; of DHCP only leases"},
@@ -108,6 +108,7 @@ var rules = []rule{
 	{"internal/host/portowner", nil, "asks the operating system alone"},
 	{"internal/host/privilege", nil, "asks the operating system alone"},
 	{"internal/host/regular", nil, "reads files that an admin names"},
+	{"internal/host/replace", nil, "writes files whole or not at all"},
 	{"internal/host/required", nil, "fields of structs"},
 	{"internal/host/rtnetlink", nil, "asks the operating system alone"},
 	{"internal/host/sockaddr", nil, "the layout of addresses in system calls"},
@@ -131,7 +132,7 @@ var rules = []rule{
 
 	{"internal/store", nil, "knows none of what it stores"},
 	{"internal/store/backup", []string{"internal/store"}, "a file format; interprets no value"},
-	{"internal/store/identity", []string{"internal/store"}, "names a store; knows nothing else that it stores"},
+	{"internal/store/identity", []string{"internal/host/replace", "internal/store"}, "names a store; knows nothing else that it stores"},
 	{"internal/store/logfile", []string{"internal/store"}, "one implementation of it"},
 	{"internal/store/records", []string{"internal/store"}, "JSON below a prefix; knows no record"},
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/replace"
 
 	"golang.org/x/sys/unix"
 )
@@ -268,7 +269,7 @@ func (d *download) remember() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(partOf(d.name)+".json", b)
+	return replace.Cached(partOf(d.name)+".json", 0o644, replace.With(b)) // one that cannot be read starts the download anew
 }
 
 func (d *download) write(p []byte) error {

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/bootlab/bootlab/internal/host/replace"
 )
 
 // A Config is how images are pulled.
@@ -182,19 +183,11 @@ func pullImage(ctx context.Context, cfg Config, items []Item, p *Progress, slots
 		}
 	}
 	if doc := items[0].document; doc != nil {
-		if err := writeFile(filepath.Join(cfg.Dir, filepath.FromSlash(items[0].Image), streamName), doc); err != nil {
+		if err := replace.File(filepath.Join(cfg.Dir, filepath.FromSlash(items[0].Image), streamName), 0o644, replace.With(doc)); err != nil {
 			results[0] = downloads[0].result(err, results[0].Took)
 		}
 	}
 	return results
-}
-
-// writeFile replaces a file at once.
-func writeFile(name string, b []byte) error {
-	if err := os.WriteFile(name+".new", b, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
 }
 
 func (d *download) result(err error, took time.Duration) Result {

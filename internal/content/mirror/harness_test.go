@@ -258,7 +258,7 @@ func (w *world) settle(t testing.TB, n int) {
 // onDisk returns the files below the cache's folder, without metadata.
 func (w *world) onDisk() (names []string) {
 	_ = filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !strings.HasSuffix(path, ".json") && !strings.HasSuffix(path, ".new") {
+		if err == nil && !d.IsDir() && !strings.HasSuffix(path, ".json") && !strings.HasPrefix(d.Name(), ".") {
 			names = append(names, filepath.Base(path))
 		}
 		return nil

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/replace"
 )
 
 // A head is the part of an upstream's response header that is kept.
@@ -110,8 +112,5 @@ func (l metadata) write(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(name+".new", b, 0o640); err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
+	return replace.Cached(name, 0o640, replace.With(b)) // one that cannot be read removes the file from the cache
 }

@@ -24,6 +24,8 @@ import (
 	"strings"
 
 	"github.com/ulikunitz/xz"
+
+	"github.com/bootlab/bootlab/internal/host/replace"
 )
 
 // A Cache is a folder of unpacked images. It is safe for concurrent use; one image is unpacked at a time.
@@ -105,16 +107,21 @@ func stem(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, ".xz"), ".gz")
 }
 
-// write writes a copy, whole or not at all, without blocks for what is zero.
+// write writes a copy, whole or not at all.
 func write(ctx context.Context, name string, r io.Reader, info fs.FileInfo) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
-	out, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = out.Close() }()
+	return replace.File(name, 0o600, func(out *os.File) error {
+		if err := sparse(ctx, out, r); err != nil {
+			return err
+		}
+		return os.Chtimes(out.Name(), info.ModTime(), info.ModTime())
+	})
+}
+
+// sparse copies r without blocks for what is zero.
+func sparse(ctx context.Context, out *os.File, r io.Reader) error {
 	var size int64
 	buf := make([]byte, 1<<20)
 	zero := make([]byte, len(buf))
@@ -130,22 +137,12 @@ func write(ctx context.Context, name string, r io.Reader, info fs.FileInfo) erro
 		}
 		size += int64(n)
 		if err == io.EOF {
-			break
+			return out.Truncate(size)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := out.Truncate(size); err != nil {
-		return err
-	}
-	if err := out.Sync(); err != nil {
-		return err
-	}
-	if err := os.Chtimes(out.Name(), info.ModTime(), info.ModTime()); err != nil {
-		return err
-	}
-	return os.Rename(out.Name(), name)
 }
 
 // fill reads until buf is full or the content ends. Unlike that of io.ReadFull, its error distinguishes a whole content, which is io.EOF,

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/bootlab/bootlab/internal/host/replace"
 )
 
 // InFolder is the name of the marker in the state folder.
@@ -80,40 +82,21 @@ func (m *marker) write(n name, owner *Owner) {
 	text, err := json.MarshalIndent(content{about, n}, "", "  ")
 	if err == nil {
 		text = append(text, '\n')
-		if err = replaceFile(m.path, text, owner); err != nil && rewriteFile(m.path, text) == nil {
+		err = replace.File(m.path, 0o600, func(f *os.File) error {
+			if owner != nil {
+				if err := f.Chown(owner.UID, owner.GID); err != nil {
+					return err
+				}
+			}
+			return replace.With(text)(f)
+		})
+		if err != nil && rewriteFile(m.path, text) == nil {
 			err = nil
 		}
 	}
 	if m.err = err; err == nil {
 		m.name, m.exists = n, true
 	}
-}
-
-// replaceFile writes a new file in place of the one at path, which may be a link to anything.
-func replaceFile(path string, text []byte, owner *Owner) error {
-	next := path + ".new"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil && owner != nil {
-		err = f.Chown(owner.UID, owner.GID)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(next))
-	}
-	return syncFolder(filepath.Dir(path))
 }
 
 // rewriteFile writes into the file at path. A crash in the middle leaves a marker that cannot be read: it still shows that there was a
@@ -131,12 +114,4 @@ func rewriteFile(path string, text []byte) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
