@@ -158,9 +158,7 @@ func (b *Boot) record(q *request, e event.Event) {
 	if e.MAC.IsZero() {
 		e.MAC = b.whose(q)
 	}
-	if len(e.Detail) > maxDetail {
-		e.Detail = strings.ToValidUTF8(e.Detail[:maxDetail], "") + "…"
-	}
+	e.Detail = lab.Shortened(e.Detail, maxDetail)
 	b.deps.Events.Record(e)
 }
 

@@ -40,7 +40,7 @@ func parsePages(now func() time.Time) (*template.Template, error) {
 		"until":   func(t time.Time) string { return until(t.Sub(now())) },
 		"clock":   func(t time.Time) string { return t.Local().Format("2 Jan 15:04:05") },
 		"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"size":    size,
+		"size":    func(n int64) string { return lab.Size(n).Rounded() },
 		"took":    took,
 		"offset":  func(from, to time.Time) string { return "+" + took(to.Sub(from)) },
 		"steps":   steps,
@@ -393,16 +393,4 @@ func took(d time.Duration) string {
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	}
 	return d.Round(time.Second).String()
-}
-
-func size(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	f, i := float64(n), 0
-	for f >= 1024 && i < len(units)-1 {
-		f, i = f/1024, i+1
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", f, units[i])
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Opcodes of RFC 1350 section 5 and RFC 2347.
@@ -157,25 +159,14 @@ func parseReply(b []byte) (reply, bool) {
 		return r, true
 	case opERROR:
 		text, _, _ := cutString(b[headerLen:])
-		r.text = printable(text)
+		r.text = lab.Printable(lab.Shortened(text, maxText))
 		return r, true
 	}
 	return reply{}, false
 }
 
-// printable makes text from the network fit for a log: ASCII, and at most 128 characters.
-func printable(s string) string {
-	const most = 128
-	if len(s) > most {
-		s = s[:most]
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, s)
-}
+// maxText bounds a text of a client in a log or an event, in bytes.
+const maxText = 128
 
 // A rollover is the block number that follows 65535: 0, as nearly all clients expect, or 1, which a few ask for with an option
 // of tftp-hpa.

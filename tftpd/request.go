@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -194,7 +195,7 @@ func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Reque
 		return &refusal{code: CodeAccess, reason: event.BadRequest, message: "read-only server", err: errors.New("a write request: the server is read-only")}
 	}
 	if r.Mode != "octet" && r.Mode != "netascii" {
-		return &refusal{code: CodeIllegal, reason: event.BadRequest, message: "unknown mode", err: fmt.Errorf("mode %q: want octet or netascii", printable(r.Mode))}
+		return &refusal{code: CodeIllegal, reason: event.BadRequest, message: "unknown mode", err: fmt.Errorf("mode %q: want octet or netascii", lab.Printable(lab.Shortened(r.Mode, maxText)))}
 	}
 	target, ok := resolve(r.Name)
 	if !ok {
@@ -229,7 +230,7 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 		s.stats.dropped[reasonDuplicate].Inc()
 		return
 	}
-	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: redact(printable(trimOptionEnd(r.Name))), Dur: took}
+	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: redact(lab.Printable(lab.Shortened(trimOptionEnd(r.Name), maxText))), Dur: took}
 	var refused *refusal
 	result := resultFailed
 	switch {

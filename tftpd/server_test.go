@@ -228,7 +228,7 @@ func testClientGivesUp(t *testing.T, single bool) {
 	c.data(2)
 	c.send([]byte("\x00\x05\x00\x03disk\x01full\x00"))
 	e := s.events.next(t)
-	if e.Kind != event.TFTPFailed || e.Bytes != 512 || e.Err != `the client sent error 3 "disk?full"` {
+	if e.Kind != event.TFTPFailed || e.Bytes != 512 || e.Err != "the client sent error 3 \"disk\uFFFDfull\"" {
 		t.Errorf("event %+v", e)
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 const (
@@ -229,7 +228,7 @@ func stillUp(interrupted context.Context, cl api.Cluster, timeout time.Duration)
 		if !m.Stuck && m.Cause == "" {
 			continue
 		}
-		text += "\n  " + m.Host + ": " + timeline.Printable(cmp.Or(m.Cause, m.Waits)) + " (bootlab why " + m.Host + ")"
+		text += "\n  " + m.Host + ": " + lab.Printable(cmp.Or(m.Cause, m.Waits)) + " (bootlab why " + m.Host + ")"
 	}
 	return errors.New(text)
 }
@@ -299,12 +298,12 @@ func changes(old, now api.Cluster) (lines []string) {
 		line := m.Host + " is " + m.Stage
 		switch {
 		case m.Waits != "" && m.Stuck:
-			line += ": " + timeline.Printable(m.Waits)
+			line += ": " + lab.Printable(m.Waits)
 		case m.Waits != "":
-			line += "; it waits for " + timeline.Printable(m.Waits)
+			line += "; it waits for " + lab.Printable(m.Waits)
 		}
 		if m.Cause != "" {
-			line += "; it stopped: " + timeline.Printable(m.Cause)
+			line += "; it stopped: " + lab.Printable(m.Cause)
 		}
 		lines = append(lines, line)
 	}
@@ -330,7 +329,7 @@ func clusterText(cl api.Cluster, width int) string {
 		}
 		rows = append(rows, []string{m.Host, m.Role, m.Stage, forHow(m.Since), waits})
 		if m.Cause != "" {
-			causes = append(causes, fmt.Sprintf("! %s: %s (bootlab why %[1]s)", m.Host, timeline.Printable(m.Cause)))
+			causes = append(causes, fmt.Sprintf("! %s: %s (bootlab why %[1]s)", m.Host, lab.Printable(m.Cause)))
 		}
 	}
 	lines := [][]string{wrap(fmt.Sprintf("%s (%s) %s%s", cl.Name, cl.Kind, is, clusterWaits(cl)), width)}
@@ -350,9 +349,9 @@ func clusterWaits(cl api.Cluster) string {
 	case strings.HasSuffix(cl.Waits, upOf(cl)): // all of it, or machines that were never seen
 		return "; " + upOf(cl) + " brings it up"
 	case len(cl.Machines) == 0:
-		return "; " + timeline.Printable(cl.Waits)
+		return "; " + lab.Printable(cl.Waits)
 	}
-	return "; it waits for " + timeline.Printable(cl.Waits)
+	return "; it waits for " + lab.Printable(cl.Waits)
 }
 
 // upOf is what a cluster waits for that is down.

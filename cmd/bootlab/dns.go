@@ -13,8 +13,8 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 func resolveCommand(o *options) *cobra.Command {
@@ -37,13 +37,13 @@ func resolveText(cmd *cobra.Command, a api.DNSAnswer) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "%s for %s: %s\n", a.Question, a.Client, strings.Join(append([]string{a.Code}, a.Flags...), " "))
 	for _, rr := range a.Records {
-		fmt.Fprintln(w, " ", timeline.Printable(rr))
+		fmt.Fprintln(w, " ", lab.Printable(rr))
 	}
 	if len(a.Steps) > 0 {
 		fmt.Fprintln(w, "because")
 	}
 	for _, s := range a.Steps {
-		if _, err := fmt.Fprintf(w, "  %s: %s: %s\n", s.Name, s.By, timeline.Printable(s.Text)); err != nil {
+		if _, err := fmt.Fprintf(w, "  %s: %s: %s\n", s.Name, s.By, lab.Printable(s.Text)); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func confirmUpdates(cmd *cobra.Command, o *options, c *api.Client, name, rtype s
 			continue
 		}
 		for _, rr := range u.Records {
-			fmt.Fprintln(cmd.ErrOrStderr(), timeline.Printable(rr))
+			fmt.Fprintln(cmd.ErrOrStderr(), lab.Printable(rr))
 		}
 	}
 	what := name
@@ -167,7 +167,7 @@ func updatesText(cmd *cobra.Command, all []api.DNSUpdate) error {
 			hidden = ", not served: the lab file has precedence"
 		}
 		for _, rr := range u.Records {
-			if _, err := fmt.Fprintf(w, "%s\t; key %s, %s%s\n", timeline.Printable(rr), timeline.Printable(u.Key), localTime(u.At), hidden); err != nil {
+			if _, err := fmt.Fprintf(w, "%s\t; key %s, %s%s\n", lab.Printable(rr), lab.Printable(u.Key), localTime(u.At), hidden); err != nil {
 				return err
 			}
 		}
@@ -184,7 +184,7 @@ func followDNS(cmd *cobra.Command, o *options, client string) error {
 	err = c.FollowDNS(cmd.Context(), client, func(q api.DNSQuery) error {
 		return o.printLine(cmd, q, func() error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s %s, %s, records %d\n", q.At.Local().Format(time.TimeOnly), q.Client,
-				timeline.Printable(q.Question), q.Code, q.Zone, q.Records)
+				lab.Printable(q.Question), q.Code, q.Zone, q.Records)
 			return err
 		})
 	})

@@ -15,7 +15,6 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/content/images"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 func imagesCommand(o *options) *cobra.Command {
@@ -85,7 +84,7 @@ func imagesText(cmd *cobra.Command, states []images.Status) error {
 		}
 		size := ""
 		if s.Size > 0 {
-			size = bytesText(s.Size)
+			size = lab.Size(s.Size).Rounded()
 		}
 		rows = append(rows, []string{s.Path, state, size, strings.Join(s.URLs, " ")})
 	}
@@ -203,11 +202,11 @@ func resultText(r images.Result) string {
 	case images.Failed:
 		return fmt.Sprintf("%s: failed: %s", r.Path, r.Err)
 	case images.Kept:
-		return fmt.Sprintf("%s: present, %s", r.Path, bytesText(r.Size))
+		return fmt.Sprintf("%s: present, %s", r.Path, lab.Size(r.Size).Rounded())
 	}
-	text := fmt.Sprintf("%s: downloaded %s in %s", r.Path, bytesText(r.Fetched), r.Took.Round(100*time.Millisecond))
+	text := fmt.Sprintf("%s: downloaded %s in %s", r.Path, lab.Size(r.Fetched).Rounded(), r.Took.Round(100*time.Millisecond))
 	if r.Outcome == images.Resumed {
-		text += fmt.Sprintf(" to complete %s", bytesText(r.Size))
+		text += fmt.Sprintf(" to complete %s", lab.Size(r.Size).Rounded())
 	}
 	return text
 }
@@ -226,7 +225,7 @@ func (s *show) draw(now time.Time) {
 		t := s.p.Of(i.Path)
 		have, total := t.Have.Load(), t.Total.Load()
 		if err := t.Trouble(); err != nil && !t.Done.Load() {
-			fmt.Fprintf(&text, "%s: retrying: %s\n", i.Path, timeline.Printable(err.Error()))
+			fmt.Fprintf(&text, "%s: retrying: %s\n", i.Path, lab.Printable(err.Error()))
 			continue
 		}
 		if t.Done.Load() || have == 0 {
@@ -237,7 +236,7 @@ func (s *show) draw(now time.Time) {
 			barLine(&text, s.width, i.Path, have, total, speed)
 			continue
 		}
-		fmt.Fprintf(&text, "%s: %s, %s/s\n", i.Path, portion(have, total), bytesText(speed))
+		fmt.Fprintf(&text, "%s: %s, %s/s\n", i.Path, portion(have, total), lab.Size(speed).Rounded())
 	}
 	if s.screen != nil {
 		s.screen.draw(text.String())
@@ -265,26 +264,12 @@ func barLine(w io.Writer, width int, path string, have, total, speed int64) {
 		full := int(min(have, total) * barWidth / total)
 		bar = strings.Repeat("█", full) + strings.Repeat("·", barWidth-full)
 	}
-	fmt.Fprintf(w, "%-*s %s %s %s/s\n", width, path, bar, portion(have, total), bytesText(speed))
+	fmt.Fprintf(w, "%-*s %s %s %s/s\n", width, path, bar, portion(have, total), lab.Size(speed).Rounded())
 }
 
 func portion(have, total int64) string {
 	if total <= 0 {
-		return bytesText(have)
+		return lab.Size(have).Rounded()
 	}
-	return fmt.Sprintf("%3d %% of %s", 100*min(have, total)/total, bytesText(total))
-}
-
-// bytesText formats a number of bytes with a binary unit.
-func bytesText(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, i := float64(n)/unit, 0
-	for value >= unit && i < 4 {
-		value /= unit
-		i++
-	}
-	return fmt.Sprintf("%.1f %ciB", value, "KMGTP"[i])
+	return fmt.Sprintf("%3d %% of %s", 100*min(have, total)/total, lab.Size(total).Rounded())
 }

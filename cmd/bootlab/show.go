@@ -15,7 +15,6 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // table writes aligned columns under a header whose words are the columns' names.
@@ -63,7 +62,7 @@ func (n *notes) write(w io.Writer) {
 		if !strings.HasPrefix(text, "hypervisor "+rows+" ") { // it says so itself
 			text = rows + ": " + text
 		}
-		fmt.Fprintln(w, timeline.Printable(text))
+		fmt.Fprintln(w, lab.Printable(text))
 	}
 }
 

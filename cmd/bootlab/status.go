@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func statusCommand(o *options) *cobra.Command {
@@ -62,7 +62,7 @@ func problemTable(w io.Writer, header []string, rows [][]string) error {
 		if problem == "" {
 			continue
 		}
-		for _, part := range wrap(timeline.Printable(problem), widthOf(w)-2) {
+		for _, part := range wrap(lab.Printable(problem), widthOf(w)-2) {
 			lines[i+1] = append(lines[i+1], "  "+part)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/text/width"
 
-	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const (
@@ -41,7 +41,7 @@ func layTable(header []string, rows [][]string, width int) [][]string {
 	natural, least := make([]int, len(header)), make([]int, len(header))
 	for _, row := range all {
 		for i := range row {
-			row[i] = cmp.Or(timeline.Printable(row[i]), "-")
+			row[i] = cmp.Or(lab.Printable(row[i]), "-")
 			if i >= len(header) {
 				continue
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func vmCommand(o *options) *cobra.Command {
@@ -315,7 +315,7 @@ func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 				unknown.add(plannedName(p), detail)
 				continue
 			}
-			lines[i+1] = append(lines[i+1], "  "+timeline.Printable(detail))
+			lines[i+1] = append(lines[i+1], "  "+lab.Printable(detail))
 		}
 	}
 	if err := writeLines(out, lines); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
@@ -77,7 +78,7 @@ func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
 	if !d.Since.IsZero() {
 		head += fmt.Sprintf(" since %s (%s)", localTime(d.Since), forHow(d.Since))
 	}
-	fmt.Fprintf(w, "%s\n  %s\n", head, timeline.Printable(d.Cause))
+	fmt.Fprintf(w, "%s\n  %s\n", head, lab.Printable(d.Cause))
 	if len(d.Evidence) > 0 {
 		fmt.Fprintln(w, "evidence")
 	}
@@ -98,6 +99,6 @@ func section(w io.Writer, title string, lines []string) {
 	}
 	fmt.Fprintln(w, title)
 	for _, line := range lines {
-		fmt.Fprintln(w, "  "+timeline.Printable(line))
+		fmt.Fprintln(w, "  "+lab.Printable(line))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -26,7 +25,7 @@ func (s *Service) refused(t *Table, mac lab.MAC, from netip.Addr, what string, e
 		if token != "" {
 			text = strings.ReplaceAll(text, token, "…")
 		}
-		return discovered.Tidy(text, maxDetail)
+		return lab.Tidy(text, maxDetail)
 	}
 	s.recordRefusal(t, event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())}, err)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 )
 
 // A Pos is a place in a lab file. Line and Column count from 1; the zero Pos means no position.
@@ -76,7 +75,7 @@ func (p *Problem) Detail() string {
 		return p.Error() + "\n"
 	}
 	const before, most = 60, 140 // runes of a long line
-	line := []rune(strings.Map(printable, p.Source))
+	line := []rune(Printable(p.Source))
 	from := min(max(p.Pos.Column-1, 0), len(line))
 	to := from + span(line[from:])
 	if strings.HasPrefix(p.Key, "zone ") { // of a zone file: words
@@ -94,17 +93,6 @@ func (p *Problem) Detail() string {
 	to = max(min(to, len(line)), from+1)
 	margin := fmt.Sprintf("%5d", p.Pos.Line)
 	return fmt.Sprintf("%s\n%s | %s%s\n%*s | %*s%s\n", p.Error(), margin, lead, string(line), len(margin), "", from+len([]rune(lead)), "", strings.Repeat("^", to-from))
-}
-
-// printable replaces what would move a terminal's cursor, and keeps columns.
-func printable(r rune) rune {
-	switch {
-	case r == '\t':
-		return ' '
-	case !unicode.IsPrint(r):
-		return '\uFFFD'
-	}
-	return r
 }
 
 // span returns the length of the key or value that line begins with.

@@ -66,6 +66,18 @@ func sizeUnit(s string) (Size, bool) {
 	return unit, true
 }
 
+// Rounded returns the size for people: "512 B", "1.4 MiB".
+func (s Size) Rounded() string {
+	if s < 1024 {
+		return fmt.Sprintf("%d B", s)
+	}
+	f, unit := float64(s), 0
+	for ; f >= 1024 && unit < 4; unit++ {
+		f /= 1024
+	}
+	return fmt.Sprintf("%.1f %ciB", f, " KMGT"[unit])
+}
+
 // String returns the size in the largest binary unit that divides it, as the lab file writes it.
 func (s Size) String() string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}

@@ -121,7 +121,7 @@ func ipmitool(ctx context.Context, b *lab.BMC, command ...string) (string, error
 	}
 	out, err := exec.CommandContext(ctx, tool, append(args, command...)...).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("controller %s: ipmitool %s: %w: %s", b.IPMI, strings.Join(command, " "), err, printable(string(out)))
+		return "", fmt.Errorf("controller %s: ipmitool %s: %w: %s", b.IPMI, strings.Join(command, " "), err, lab.Tidy(string(out), maxMessage))
 	}
 	return string(out), nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -126,15 +125,3 @@ func addHint(b *lab.BMC, err error) error {
 
 // maxMessage is how many bytes of a controller's message an error may contain.
 const maxMessage = 200
-
-// printable returns s on one line, without characters that control a terminal.
-func printable(s string) string {
-	s = strings.ToValidUTF8(s[:min(len(s), maxMessage)], "")
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	return strings.Join(strings.Fields(s), " ")
-}

@@ -72,7 +72,7 @@ func suites() (ids []uint16) {
 // onSameController refuses redirects to other machines, which would get the password.
 func (r *redfish) onSameController(req *http.Request, via []*http.Request) error {
 	if req.URL.Host != r.base.Host || req.URL.Scheme != r.base.Scheme || len(via) > 5 {
-		return fmt.Errorf("redirect to %s refused: it is another machine", printable(req.URL.Redacted()))
+		return fmt.Errorf("redirect to %s refused: it is another machine", lab.Tidy(req.URL.Redacted(), maxMessage))
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (r *redfish) power(ctx context.Context, a Action) (State, error) {
 	if err := r.get(ctx, path, &s); err != nil {
 		return "", err
 	}
-	is := State(strings.ToLower(printable(s.PowerState)))
+	is := State(strings.ToLower(lab.Tidy(s.PowerState, maxMessage)))
 	if a == Status && is == "" {
 		return "", errors.New("it does not say whether the machine is on")
 	}
@@ -209,7 +209,7 @@ func (s *system) first(what string, types ...string) ([]string, error) {
 			return []string{t}, nil
 		}
 	}
-	return nil, fmt.Errorf("it cannot %s; reset types: %s", what, printable(strings.Join(can, ", ")))
+	return nil, fmt.Errorf("it cannot %s; reset types: %s", what, lab.Tidy(strings.Join(can, ", "), maxMessage))
 }
 
 // targets are the boot targets for a device, the best first.
@@ -223,7 +223,7 @@ func (s *system) bootTarget(d Device) (string, error) {
 			return target, nil
 		}
 	}
-	return "", fmt.Errorf("it cannot boot from the %s; boot targets: %s", d, printable(strings.Join(can, ", ")))
+	return "", fmt.Errorf("it cannot boot from the %s; boot targets: %s", d, lab.Tidy(strings.Join(can, ", "), maxMessage))
 }
 
 // resets returns the reset types that restart the machine, in order.
@@ -241,7 +241,7 @@ func (s *system) resets() ([]string, error) {
 			return []string{how}, nil
 		}
 	}
-	return nil, fmt.Errorf("it cannot restart the machine; reset types: %s", printable(strings.Join(can, ", ")))
+	return nil, fmt.Errorf("it cannot restart the machine; reset types: %s", lab.Tidy(strings.Join(can, ", "), maxMessage))
 }
 
 // find returns the path of the computer system.
@@ -269,7 +269,7 @@ func (r *redfish) find(ctx context.Context) (string, error) {
 func some(base *url.URL, members []link) string {
 	text := ""
 	for _, m := range members[:min(len(members), 4)] {
-		text += ", " + base.String() + printable(m.ID)
+		text += ", " + base.String() + lab.Tidy(m.ID, maxMessage)
 	}
 	return text
 }
@@ -279,10 +279,10 @@ func (r *redfish) get(ctx context.Context, path string, into any) error {
 	defer cancel()
 	b, err := r.do(ctx, http.MethodGet, path, nil, "")
 	if err != nil {
-		return fmt.Errorf("get %s: %w", printable(path), err)
+		return fmt.Errorf("get %s: %w", lab.Tidy(path, maxMessage), err)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("get %s: the answer is no Redfish JSON: %w", printable(path), err)
+		return fmt.Errorf("get %s: the answer is no Redfish JSON: %w", lab.Tidy(path, maxMessage), err)
 	}
 	return nil
 }
@@ -324,7 +324,7 @@ func (e *statusError) Unwrap() error {
 func (r *redfish) do(ctx context.Context, method, path string, body any, etag string) ([]byte, error) {
 	u, err := url.Parse(path)
 	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(u.Path, "/") {
-		return nil, fmt.Errorf("%q is no path on this controller", printable(path))
+		return nil, fmt.Errorf("%q is no path on this controller", lab.Tidy(path, maxMessage))
 	}
 	var payload bytes.Buffer
 	if body != nil {
@@ -379,7 +379,7 @@ func errorMessage(b []byte) string {
 		return ""
 	}
 	if len(e.Error.Extended) > 0 && e.Error.Extended[0].Message != "" {
-		return printable(e.Error.Extended[0].Message)
+		return lab.Tidy(e.Error.Extended[0].Message, maxMessage)
 	}
-	return printable(e.Error.Message)
+	return lab.Tidy(e.Error.Message, maxMessage)
 }

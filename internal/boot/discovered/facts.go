@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -114,21 +112,4 @@ func moduleMiB(s string) int {
 	return n
 }
 
-func tidy(s string) string { return Tidy(s, maxText) }
-
-// Tidy makes a text that a client chose fit for terminals, pages and YAML comments: printable, on one line, without spaces at its ends, and
-// at most so many bytes long.
-func Tidy(s string, most int) string {
-	s = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	s = strings.Join(strings.Fields(s), " ")
-	for len(s) > most {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return strings.TrimSpace(s)
-}
+func tidy(s string) string { return lab.Tidy(s, maxText) }

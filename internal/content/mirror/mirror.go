@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -328,7 +327,7 @@ func (c *Cache) unreachable(s *diskCache, err error) {
 	s.down = true
 	s.mu.Unlock()
 	if first {
-		c.deps.Events.Record(event.Event{Kind: event.MirrorDown, Detail: s.name, Err: brief(err)})
+		c.deps.Events.Record(event.Event{Kind: event.MirrorDown, Detail: s.name, Err: lab.Shortened(err.Error(), maxErr)})
 	}
 }
 
@@ -354,24 +353,17 @@ func (c *Cache) bypass(s *diskCache, path string, err error) {
 	}
 	s.mu.Unlock()
 	if tell {
-		c.deps.Events.Record(event.Event{Kind: event.MirrorBypassed, Detail: s.name + "/" + path, Err: brief(err)})
+		c.deps.Events.Record(event.Event{Kind: event.MirrorBypassed, Detail: s.name + "/" + path, Err: lab.Shortened(err.Error(), maxErr)})
 	}
 }
 
 func (c *Cache) corrupt(s *diskCache, path string, err error) {
-	c.deps.Events.Record(event.Event{Kind: event.MirrorCorrupt, Detail: s.name + "/" + path, Err: brief(err)})
+	c.deps.Events.Record(event.Event{Kind: event.MirrorCorrupt, Detail: s.name + "/" + path, Err: lab.Shortened(err.Error(), maxErr)})
 }
 
 func (c *Cache) aborted(s *diskCache, path string, err error) {
 	c.deps.Log.Debug("download aborted", "mirror", s.name, "path", path, "err", err)
 }
 
-// brief bounds the text of an event: clients choose paths, and upstreams their answers.
-func brief(err error) string {
-	const enough = 300
-	s := err.Error()
-	if len(s) <= enough {
-		return s
-	}
-	return strings.ToValidUTF8(s[:enough], "") + "…"
-}
+// maxErr bounds the text of an event, in bytes: clients choose paths, and upstreams their answers.
+const maxErr = 300

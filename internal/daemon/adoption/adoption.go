@@ -70,7 +70,7 @@ func addTimeline(u *api.DiscoveredMachine, s timeline.Summary) {
 	u.Last, u.Stage, u.Event = s.Last.At, s.Stage, s.Last.Kind.String()
 	u.IP, u.Reason = s.Last.Addr, ""
 	if s.Outcome == timeline.Failed {
-		u.Reason = discovered.Tidy(s.Reason, 200)
+		u.Reason = lab.Tidy(s.Reason, 200)
 	}
 }
 
@@ -149,7 +149,7 @@ func latestFirst(x, y leases.Lease) int {
 }
 
 func addLease(u *api.DiscoveredMachine, lease leases.Lease) {
-	u.IP, u.Name = lease.Addr, discovered.Tidy(lease.Hostname, 253)
+	u.IP, u.Name = lease.Addr, lab.Tidy(lease.Hostname, 253)
 	if lease.Start.After(u.Last) {
 		u.Last = lease.Start
 	}

@@ -308,7 +308,7 @@ func check(c lab.Check) string {
 		s += fmt.Sprintf(" port %d", c.Port)
 	}
 	if c.Kind != lab.CheckNone {
-		s += fmt.Sprintf(" every %s, rise %d, fall %d", span(c.Interval), c.Rise, c.Fall)
+		s += fmt.Sprintf(" every %s, rise %d, fall %d", lab.DurationText(c.Interval), c.Rise, c.Fall)
 	}
 	return s
 }

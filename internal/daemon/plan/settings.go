@@ -22,7 +22,7 @@ type Setting struct {
 func (p *Plan) set(of, name string, value any) {
 	s := fmt.Sprint(value)
 	if d, ok := value.(time.Duration); ok {
-		s = span(d)
+		s = lab.DurationText(d)
 	}
 	if s != "" && s != "0" {
 		p.Settings = append(p.Settings, Setting{of, name, s})
@@ -156,18 +156,6 @@ func (p *Plan) dnsSettings(d *lab.DNS) {
 	p.set("dns", "allow", join(d.Allow))
 	p.set("dns", "transfer", join(d.Transfer))
 	p.set("dns", "notify", join(d.Notify))
-}
-
-// span writes a duration as people do: 12h, not 12h0m0s.
-func span(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // payload writes the data of an option as the lab file could hold it: an address, text, or hex.

@@ -106,7 +106,7 @@ func (d *draft) free(section, name string, taken func(string) bool) string {
 
 // note records that a statement is not carried as it is.
 func (d *draft) note(at place, format string, args ...any) {
-	d.notes = append(d.notes, Note{File: printable(at.file), Line: at.line, Statement: clip(at.text), Text: printable(fmt.Sprintf(format, args...))})
+	d.notes = append(d.notes, Note{File: lab.Printable(at.file), Line: at.line, Statement: clip(at.text), Text: lab.Printable(fmt.Sprintf(format, args...))})
 }
 
 // listed reports whether a word is in a list with blanks between.
@@ -121,7 +121,7 @@ func listed(list, word string) bool {
 
 // clip shortens a statement for a note.
 func clip(s string) string {
-	s = printable(s)
+	s = lab.Printable(s)
 	if r := []rune(s); len(r) > 80 {
 		return string(r[:79]) + "…"
 	}

@@ -89,7 +89,7 @@ func (h *haproxy) timeouts(m *mapping, f, b *proxySection, http bool) {
 	}
 	set := func(key string, l proxyLine, d time.Duration) {
 		if d > 0 {
-			m.under("timeouts", l.at).set(key, l.at, shortSpan(d))
+			m.under("timeouts", l.at).set(key, l.at, lab.DurationText(d))
 		}
 	}
 	l, connect := read(b, "connect")
@@ -126,19 +126,6 @@ func proxyTime(s string) time.Duration {
 		return 0
 	}
 	return time.Duration(n) * unit
-}
-
-// shortSpan writes a duration without units that are zero.
-func shortSpan(d time.Duration) string {
-	text := d.Truncate(time.Millisecond).String()
-	text = strings.TrimSuffix(text, "0s")
-	if text == "" || text[len(text)-1] < 'a' {
-		return d.String()
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // A proxyServer is one server of a backend, with the parameters of default-server.

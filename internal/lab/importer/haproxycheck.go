@@ -3,6 +3,8 @@ package importer
 import (
 	"slices"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // check sets the health check.
@@ -41,11 +43,11 @@ func (h *haproxy) check(m *mapping, s *proxySection, all []proxyServer) {
 	}
 	for name, key := range map[string]string{"inter": "interval", "fastinter": "fast_interval"} {
 		if d := proxyTime(server.params[name]); server.params[name] != "" && d > 0 {
-			c.set(key, server.at, shortSpan(d))
+			c.set(key, server.at, lab.DurationText(d))
 		}
 	}
 	if l, v, ok := s.value("timeout", "check"); ok && len(v) > 0 && proxyTime(v[0]) > 0 {
-		c.set("timeout", l.at, shortSpan(proxyTime(v[0])))
+		c.set("timeout", l.at, lab.DurationText(proxyTime(v[0])))
 	}
 	if secure {
 		h.checkTLS(c, server)

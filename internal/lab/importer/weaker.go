@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 )
 
 const notEnforced = "NOT ENFORCED: "
@@ -13,16 +12,6 @@ const notEnforced = "NOT ENFORCED: "
 func (d *draft) weaker(at place, format string, args ...any) {
 	d.note(at, format, args...)
 	d.notes[len(d.notes)-1].WeakensAccess = true
-}
-
-// printable replaces what would end a line or move a terminal's cursor: YAML ends a comment at more characters than a newline.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }
 
 // comments returns what is not enforced as lines of a lab file.

@@ -191,9 +191,9 @@ func (d *decoder) almostKey(n *yaml.Node, keys []string) bool {
 	case !slices.Contains(keys, key) || n.Style != 0:
 		return false
 	case colon:
-		d.problem(after(n, key), "a space is missing after the colon of %s: want %[1]s: %s", key, shortened(value))
+		d.problem(after(n, key), "a space is missing after the colon of %s: want %[1]s: %s", key, lab.Shortened(value, maxShown))
 	default:
-		d.problem(after(n, key), "a colon is missing after %s: want %[1]s: %s", key, shortened(rest))
+		d.problem(after(n, key), "a colon is missing after %s: want %[1]s: %s", key, lab.Shortened(rest, maxShown))
 	}
 	return true
 }
@@ -371,7 +371,7 @@ func moveTo(n *yaml.Node, line, column int) {
 
 func (d *decoder) colonMissing(k *yaml.Node, word string) {
 	_, rest, _ := strings.Cut(k.Value, " ")
-	d.problem(after(k, word), "a colon is missing after %s: want %[1]s: %s", word, shortened(rest))
+	d.problem(after(k, word), "a colon is missing after %s: want %[1]s: %s", word, lab.Shortened(rest, maxShown))
 }
 
 // hasKey reports whether a mapping has a key.

@@ -198,19 +198,13 @@ func rewritten(lines []string, i int) (all []repair) {
 		case s.at < 0:
 			at = m[-2*s.at]
 		}
-		all = append(all, repair{body[:start] + meant + end, start + at + 1, fmt.Sprintf("%s: want %s", why, shortened(meant))})
+		all = append(all, repair{body[:start] + meant + end, start + at + 1, fmt.Sprintf("%s: want %s", why, lab.Shortened(meant, maxShown))})
 	}
 	return append(all, closed(body, end)...)
 }
 
-// shortened cuts a long text.
-func shortened(text string) string {
-	const most = 100
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}
+// maxShown bounds how much of a value an error repeats, in bytes.
+const maxShown = 100
 
 var flowItem = regexp.MustCompile(`[\[,]\s*[^\[\],]+`)
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A scalar is one textual value and its place.
@@ -88,7 +90,7 @@ func (l *list[T]) decode(d *decoder, n *yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
 		l.file |= badBit
 		if n.Kind == yaml.ScalarNode && n.Style == 0 && len(n.Value) > 1 && n.Value[0] == '-' {
-			d.problem(n, "is %q: want a list; a space is missing after -", shortened(n.Value))
+			d.problem(n, "is %q: want a list; a space is missing after -", lab.Shortened(n.Value, maxShown))
 			return
 		}
 		d.problem(n, "is %s: want a list, such as [a, b]", describe(n))

@@ -211,7 +211,7 @@ func meantSpan(s string) string {
 	case number == s && n < 60:
 		return fmt.Sprintf("want a unit too, as in %ds, %[1]dm or %[1]dh", n)
 	}
-	seconds, millis := spanText(time.Duration(n)*unit), spanText(time.Duration(n)*time.Millisecond)
+	seconds, millis := lab.DurationText(time.Duration(n)*unit), lab.DurationText(time.Duration(n)*time.Millisecond)
 	likelyMillis := n%1000 == 0 && n%3600 != 0 || n >= 100 && n%60 != 0 // as in haproxy.cfg; 300 and 43200 are rather seconds
 	switch {
 	case number == s && likelyMillis && n < 1000:
@@ -220,18 +220,6 @@ func meantSpan(s string) string {
 		return fmt.Sprintf("did you mean %s, which is %sms, or %s?", millis, number, seconds)
 	}
 	return fmt.Sprintf("did you mean %s?", seconds)
-}
-
-// spanText writes a duration without units that are zero.
-func spanText(d time.Duration) string {
-	text := d.String()
-	if d%time.Minute == 0 {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // spanUnits are units as people write them, without a final s.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // A failing kind of event: what it means for the boot, and what to do. HOST stands for the machine.
@@ -144,7 +144,7 @@ func howFar(e event.Event) string {
 		how = " stalled"
 	}
 	if e.Size > 0 {
-		how += fmt.Sprintf(" at %d %% of %s", 100*e.Bytes/e.Size, timeline.Size(e.Size))
+		how += fmt.Sprintf(" at %d %% of %s", 100*e.Bytes/e.Size, lab.Size(e.Size).Rounded())
 	}
 	return how
 }

@@ -5,9 +5,9 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -64,7 +64,7 @@ func Format(w io.Writer, b Boot, o Options) error {
 		writeRow(&out, rows[i], width, e, o)
 	}
 	if b.Outcome == Failed {
-		fmt.Fprintf(&out, "  %s\n", o.paint(red, "failed: "+Printable(b.Reason)))
+		fmt.Fprintf(&out, "  %s\n", o.paint(red, "failed: "+lab.Printable(b.Reason)))
 	}
 	if b.Claimed > 0 {
 		fmt.Fprintf(&out, "  requests of other machines in its name: %d\n", b.Claimed)
@@ -136,30 +136,19 @@ func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, 
 		line += "  " + s
 	}
 	if e.Err != "" {
-		line += "  " + o.paint(red, Printable(e.Err))
+		line += "  " + o.paint(red, lab.Printable(e.Err))
 	}
 	fmt.Fprintln(out, strings.TrimRight(line, " "))
-}
-
-// Printable makes what unknown chose, such as their names or the path of a request, fit for a terminal: whatever is no
-// printable character becomes U+FFFD.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, s)
 }
 
 // detail is the detail of an event, or how many a summary stands for: "312 more in 10 s, the last: files/nosuch".
 func detail(e event.Event) string {
 	if e.More == 0 {
-		return Printable(e.Detail)
+		return lab.Printable(e.Detail)
 	}
 	text := fmt.Sprintf("%d more in %d s", e.More, int(e.Over.Round(time.Second).Seconds()))
 	if e.Detail != "" {
-		text += ", the last: " + Printable(e.Detail)
+		text += ", the last: " + lab.Printable(e.Detail)
 	}
 	return text
 }
@@ -179,14 +168,14 @@ func words(k event.Kind) string { return strings.ReplaceAll(k.String(), "_", " "
 func amount(e event.Event) string {
 	var parts []string
 	if e.Bytes > 0 {
-		parts = append(parts, Size(e.Bytes))
+		parts = append(parts, lab.Size(e.Bytes).Rounded())
 	}
 	if e.Dur > 0 && (e.Bytes > 0 || e.Dur >= time.Millisecond) {
 		parts = append(parts, "in "+strings.TrimSpace(Since(e.Dur)))
 	}
 	// The rate of a short transfer means nothing.
 	if e.Bytes >= 64<<10 && e.Dur >= time.Millisecond {
-		parts = append(parts, "("+Size(int64(float64(e.Bytes)/e.Dur.Seconds()))+"/s)")
+		parts = append(parts, "("+lab.Size(float64(e.Bytes)/e.Dur.Seconds()).Rounded()+"/s)")
 	}
 	return strings.Join(parts, " ")
 }
@@ -204,16 +193,4 @@ func Since(d time.Duration) string {
 		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 	}
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-}
-
-// Size formats a number of bytes: "512 B", "1.4 MiB".
-func Size(n int64) string {
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	f, unit := float64(n), 0
-	for ; f >= 1024 && unit < 4; unit++ {
-		f /= 1024
-	}
-	return fmt.Sprintf("%.1f %ciB", f, " KMGT"[unit])
 }

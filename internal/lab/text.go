@@ -1,0 +1,49 @@
+package lab
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// DurationText writes a duration as people do in a lab file: 12h, not 12h0m0s.
+func DurationText(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Printable makes a text that others chose, such as the path of a request, fit for a terminal and a log, and keeps its columns: white space
+// becomes a space, and what else is not printable, as control characters, bidirectional overrides and invalid UTF-8, becomes U+FFFD.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// Tidy is Printable for what is quoted in a sentence, a page or a comment of YAML: without what is not printable, with single spaces, none of
+// them at the ends, and at most so many bytes long.
+func Tidy(s string, most int) string {
+	s = strings.Join(strings.Fields(strings.ReplaceAll(Printable(s), string(utf8.RuneError), " ")), " ")
+	return strings.TrimSpace(strings.ToValidUTF8(s[:min(len(s), most)], ""))
+}
+
+// Shortened returns s, or its first most bytes and "…".
+func Shortened(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
