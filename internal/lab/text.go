@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -46,4 +47,19 @@ func Shortened(s string, most int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// IsWeb reports whether a text is the URL of a file on a web server.
+func IsWeb(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+}
+
+// Redacted returns a URL without its password.
+func Redacted(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "a URL"
+	}
+	return u.Redacted()
 }

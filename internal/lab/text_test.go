@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -25,9 +26,17 @@ func TestTexts(t *testing.T) {
 	for in, want := range map[string]string{"1234": "1234", "123ü": "123…", "12345": "1234…"} {
 		got[want] = lab.Shortened(in, 4)
 	}
+	for in, want := range map[string]string{"https://a:b@c/d": "https://a:xxxxx@c/d", "%zz": "a URL"} {
+		got[want] = lab.Redacted(in)
+	}
 	for want, got := range got {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for s, want := range map[string]bool{"http://a/b": true, "https://a": true, "http:///b": false, "ftp://a/b": false, "file:///b": false, "a": false, "%zz": false} {
+		if lab.IsWeb(s) != want {
+			t.Errorf("%s: %v, want %v", strings.TrimSpace(s), !want, want)
 		}
 	}
 }

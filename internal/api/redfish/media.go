@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"path"
 	"slices"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // virtualMedia returns the CD drive of a machine (DSP0268, VirtualMedia).
@@ -66,16 +68,10 @@ func imageOf(o object) (i Image, err error) {
 	switch {
 	case i.URL == "":
 		return i, &Error{Status: http.StatusBadRequest, ID: "ActionParameterMissing", Args: []string{action, "Image"}}
-	case !isWeb(i.URL):
+	case !lab.IsWeb(i.URL):
 		return i, &Error{Status: http.StatusBadRequest, ID: "ActionParameterValueFormatError", Args: []string{i.URL, "Image", action}, Resolution: wantWeb}
 	}
 	return i, nil
-}
-
-// isWeb reports whether a text is a URL that images are downloaded from. No other scheme is: a file would be one of the daemon's.
-func isWeb(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // wantWeb is the resolution for a URL that is not one.

@@ -240,7 +240,7 @@ func bootOf(m Machine, fields map[string]any) (b Boot, uri string, err error) {
 	switch {
 	case b.Target != TargetUEFIHTTP || uri == "":
 		return b, "", nil
-	case !isWeb(uri):
+	case !lab.IsWeb(uri):
 		return b, "", &Error{Status: http.StatusBadRequest, ID: "PropertyValueFormatError", Args: []string{uri, "Boot/HttpBootUri"}, Resolution: wantWeb}
 	}
 	return b, uri, nil

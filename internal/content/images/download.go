@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"
 )
@@ -208,9 +209,9 @@ func (d *download) once(ctx context.Context, url string) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil && stalled:
-			return fmt.Errorf("%s sends nothing any more", redacted(url))
+			return fmt.Errorf("%s sends nothing any more", lab.Redacted(url))
 		case err != nil:
-			return fmt.Errorf("%s, after %d bytes: %w", redacted(url), d.at, err)
+			return fmt.Errorf("%s, after %d bytes: %w", lab.Redacted(url), d.at, err)
 		}
 	}
 }
@@ -233,10 +234,10 @@ func (d *download) place(resp *http.Response, url string) error {
 	switch s := resp.StatusCode; {
 	case s == http.StatusPartialContent:
 		if !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", d.at)) {
-			return errors.Join(fmt.Errorf("%s sent %q, not from byte %d on", redacted(url), resp.Header.Get("Content-Range"), d.at), d.restart())
+			return errors.Join(fmt.Errorf("%s sent %q, not from byte %d on", lab.Redacted(url), resp.Header.Get("Content-Range"), d.at), d.restart())
 		}
 	case s == http.StatusRequestedRangeNotSatisfiable:
-		return errors.Join(fmt.Errorf("%s has another file now", redacted(url)), d.restart())
+		return errors.Join(fmt.Errorf("%s has another file now", lab.Redacted(url)), d.restart())
 	case s == http.StatusOK:
 		if err := d.restart(); err != nil {
 			return err
@@ -246,9 +247,9 @@ func (d *download) place(resp *http.Response, url string) error {
 			return d.full(err)
 		}
 	case s >= 400 && s < 500 && s != http.StatusTooManyRequests && s != http.StatusRequestTimeout && len(d.item.URLs) == 1:
-		return fmt.Errorf("%s: %s: %w", redacted(url), resp.Status, errFinal)
+		return fmt.Errorf("%s: %s: %w", lab.Redacted(url), resp.Status, errFinal)
 	default:
-		return fmt.Errorf("%s: %s", redacted(url), resp.Status)
+		return fmt.Errorf("%s: %s", lab.Redacted(url), resp.Status)
 	}
 	if resp.ContentLength >= 0 {
 		d.track.Total.Store(d.at + resp.ContentLength)

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"net/url"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -68,11 +67,11 @@ func Fetch(client *http.Client) Source {
 		}
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("get %s: %s", redacted(i.Stream), resp.Status)
+			return nil, fmt.Errorf("get %s: %s", lab.Redacted(i.Stream), resp.Status)
 		}
 		b, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
 		if err == nil && len(b) > maxDocument {
-			err = fmt.Errorf("get %s: larger than %d MiB", redacted(i.Stream), maxDocument>>20)
+			err = fmt.Errorf("get %s: larger than %d MiB", lab.Redacted(i.Stream), maxDocument>>20)
 		}
 		return b, err
 	}
@@ -140,7 +139,7 @@ func parseStream(text []byte, i *lab.Image) ([]Item, error) {
 			return nil, fmt.Errorf("the document has a file called %q", name)
 		case !isSHA256(p.SHA256):
 			return nil, fmt.Errorf("the document has no sha256 of %s", name)
-		case !isWeb(p.Location):
+		case !lab.IsWeb(p.Location):
 			return nil, fmt.Errorf("the document has %q as the location of %s: want an http or https URL", p.Location, name)
 		}
 		items = append(items, Item{
@@ -157,18 +156,4 @@ func lacks(what, name string, all func(func(string) bool)) error {
 func isSHA256(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) == 32
-}
-
-func isWeb(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
-}
-
-// redacted takes a password out of a URL.
-func redacted(s string) string {
-	u, err := url.Parse(s)
-	if err != nil {
-		return "a URL"
-	}
-	return u.Redacted()
 }

@@ -118,7 +118,7 @@ func (m *Loader) Insert(ctx context.Context, host string, i redfish.Image, most 
 			m.forget(host, now)
 			return m.Insert(ctx, host, i, most)
 		default:
-			return fmt.Errorf("insert %s: another image is being downloaded for %s: %w", redacted(i.URL), host, virt.ErrBusy)
+			return fmt.Errorf("insert %s: another image is being downloaded for %s: %w", lab.Redacted(i.URL), host, virt.ErrBusy)
 		}
 	}
 	select {
@@ -159,7 +159,7 @@ func (m *Loader) load(ctx context.Context, host string, i redfish.Image, most la
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL, nil)
 	if err != nil {
-		return fmt.Errorf("download %s: %w", redacted(i.URL), err)
+		return fmt.Errorf("download %s: %w", lab.Redacted(i.URL), err)
 	}
 	if i.User != "" {
 		req.SetBasicAuth(i.User, i.Password)
@@ -170,29 +170,20 @@ func (m *Loader) load(ctx context.Context, host string, i redfish.Image, most la
 		if errors.As(err, &ue) {
 			err = ue.Err // without the URL and its credentials
 		}
-		return fmt.Errorf("download %s: %w", redacted(i.URL), err)
+		return fmt.Errorf("download %s: %w", lab.Redacted(i.URL), err)
 	}
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("download %s: %s", redacted(i.URL), resp.Status)
+		return fmt.Errorf("download %s: %s", lab.Redacted(i.URL), resp.Status)
 	case resp.ContentLength <= 0:
-		return fmt.Errorf("download %s: the server does not say how large it is (no Content-Length)", redacted(i.URL))
+		return fmt.Errorf("download %s: the server does not say how large it is (no Content-Length)", lab.Redacted(i.URL))
 	case resp.ContentLength > int64(most):
-		return fmt.Errorf("download %s: it has %d bytes, more than redfish.max_media (%d)", redacted(i.URL), resp.ContentLength, most)
+		return fmt.Errorf("download %s: it has %d bytes, more than redfish.max_media (%d)", lab.Redacted(i.URL), resp.ContentLength, most)
 	}
 	stall := time.AfterFunc(stallLimit, cancel)
 	defer stall.Stop()
-	return m.virt.InsertMedia(ctx, host, redacted(i.URL), &stalling{resp.Body, stall}, uint64(resp.ContentLength))
-}
-
-// redacted returns a URL without a password.
-func redacted(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "the image"
-	}
-	return u.Redacted()
+	return m.virt.InsertMedia(ctx, host, lab.Redacted(i.URL), &stalling{resp.Body, stall}, uint64(resp.ContentLength))
 }
 
 // stalling puts its timer off with each read that returns something.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -309,8 +308,7 @@ type macAlgorithm string
 type webURL string
 
 func (v *webURL) parse(s string) error {
-	u, err := url.Parse(s)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if !lab.IsWeb(s) {
 		return fmt.Errorf("%q is not a URL of a web server: want http://HOST/PATH or https://HOST/PATH", s)
 	}
 	*v = webURL(s)
