@@ -154,7 +154,7 @@ func show(m *dns.Msg) string {
 	return b.String()
 }
 
-// leaseBook is a book of leases, in which the names of clients are as they sent them.
+// leaseBook is a book of leases.
 type leaseBook []Lease
 
 // clients is a book of clients that the lab does not know, by name.
@@ -173,7 +173,7 @@ func (l leaseBook) find(is func(Lease) bool) (Lease, bool) {
 }
 
 func (l leaseBook) ByName(label string) (Lease, bool) {
-	return l.find(func(x Lease) bool { return hostLabel(x.Hostname) == label })
+	return l.find(func(x Lease) bool { return x.Hostname == label })
 }
 
 func (l leaseBook) ByMAC(m lab.MAC) (Lease, bool) {

@@ -255,7 +255,7 @@ func (t *Table) leaseOf(leases Leases, addr netip.Addr) (owner string, forward b
 	if owner = t.leaseName(l); owner == "" || t.lab.HostByMAC(l.MAC) != nil {
 		return owner, false
 	}
-	has, ok := leases.ByName(hostLabel(l.Hostname))
+	has, ok := leases.ByName(l.Hostname)
 	return owner, ok && has.Addr.Unmap() == addr
 }
 

@@ -90,7 +90,7 @@ func TestNamesFollowMembers(t *testing.T) {
 func TestLeasesInTransfers(t *testing.T) {
 	t.Parallel()
 	leases := leaseBook{
-		{netip.MustParseAddr("10.0.0.50"), lab.MAC{2, 2}, "Phone of X"}, {netip.MustParseAddr("10.0.0.51"), lab.MAC{2, 3}, "host"},
+		{netip.MustParseAddr("10.0.0.50"), lab.MAC{2, 2}, "phone-of-x"}, {netip.MustParseAddr("10.0.0.51"), lab.MAC{2, 3}, "host"},
 		{netip.MustParseAddr("10.0.0.52"), lab.MAC{2, 4}, "wpad"}, {netip.MustParseAddr("10.0.0.77"), lab.MAC{2, 1}, "calls-itself-so"},
 	}
 	zone, reverse, other := derived("z.test.", "host.z.test. A 10.0.0.1"), derived("0.0.10.in-addr.arpa."), derived("other.test.", "x.other.test. A 10.0.0.2")

@@ -3,7 +3,6 @@ package dnsd
 import (
 	"bytes"
 	"net/netip"
-	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -13,8 +12,8 @@ import (
 type Leases interface {
 	// ByAddr returns the lease of an address.
 	ByAddr(addr netip.Addr) (Lease, bool)
-	// ByName returns the lease of the client that has a name: it sent a host name of which hostLabel makes it. It is called for every name
-	// that the lab's domain does not hold, so it must not search long.
+	// ByName returns the lease of the client with that Hostname. It is called for every name that the lab's domain does not hold, so it must not
+	// search long.
 	ByName(label string) (Lease, bool)
 	// ByMAC returns the last lease of a NIC.
 	ByMAC(mac lab.MAC) (Lease, bool)
@@ -24,7 +23,7 @@ type Leases interface {
 type Lease struct {
 	Addr     netip.Addr
 	MAC      lab.MAC
-	Hostname string // as the client sent it; empty: it sent none, or another client has that name
+	Hostname string // one lower-case label of letters, digits and hyphens; empty: the client sent none, or another client has that name
 }
 
 const (
@@ -84,9 +83,8 @@ func (t *Table) leaseName(l Lease) string {
 	return ""
 }
 
-// ClientName returns the name that a DHCP client has by its host name, with a dot at the end, unless another client has it; empty: none.
-func (t *Table) ClientName(hostname string) string {
-	label := hostLabel(hostname)
+// ClientName returns the name that a DHCP client has by the label of its host name, with a dot at the end, unless another client has it; empty: none.
+func (t *Table) ClientName(label string) string {
 	if t.domain == nil || label == "" || !t.mayBeClients(label) {
 		return ""
 	}
@@ -140,22 +138,6 @@ func (r *request) fromLease() {
 	if !r.chained {
 		r.flags |= flagAA
 	}
-}
-
-// hostLabel makes a label of what a DHCP client calls itself: its first label, in lower case, of letters, digits and inner
-// hyphens. It returns "" if nothing is left. Leases compare by it, so that the name in a PTR is one that has an address.
-func hostLabel(s string) string {
-	s, _, _ = strings.Cut(strings.ToLower(s), ".")
-	s = strings.Map(func(c rune) rune {
-		switch {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-':
-			return c
-		case c == '_' || c == ' ':
-			return '-'
-		}
-		return -1
-	}, s)
-	return strings.Trim(s[:min(len(s), maxLabel)], "-")
 }
 
 // addrOf returns the address whose reverse name (RFC 1035 section 3.5) n is.

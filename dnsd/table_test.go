@@ -79,7 +79,7 @@ func openshift() *lab.Lab {
 
 func TestOpenShift(t *testing.T) {
 	t.Parallel()
-	leases := clients(map[string]string{"laptop": "192.168.131.77", "master": "192.168.131.78"})
+	leases := clients(map[string]string{"laptop": "192.168.131.77", "master": "192.168.131.78", "pc-": "192.168.131.79"})
 	s := newServer(t, compile(t, openshift()), leases)
 	const soa = "\nns mycluster.example.com. SOA bootlab.example.com."
 	wantAnswers(t, s, outside, []dialogue{
@@ -99,6 +99,8 @@ func TestOpenShift(t *testing.T) {
 		{"laptop.example.com. A", "NOERROR aa\nan laptop.example.com. A 192.168.131.77"},
 		{"laptop.example.com. AAAA", "NOERROR aa\nns example.com. SOA bootlab.example.com."},
 		{"77.131.168.192.in-addr.arpa. PTR", "NOERROR aa\nan 77.131.168.192.in-addr.arpa. PTR laptop.example.com."},
+		{"pc-.example.com. A", "NOERROR aa\nan pc-.example.com. A 192.168.131.79"}, // no host name, but both ways alike
+		{"79.131.168.192.in-addr.arpa. PTR", "NOERROR aa\nan 79.131.168.192.in-addr.arpa. PTR pc-.example.com."},
 		{"master.mycluster.example.com. A", "NOERROR aa\nan master.mycluster.example.com. A 192.168.131.12"},
 		{"bootlab.example.com. A", "NOERROR aa\nan bootlab.example.com. A 192.168.131.10"},
 		{"www.example.org. A", "REFUSED"},
