@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,7 +16,6 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
-	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/records"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -171,9 +169,9 @@ func (c *clusters) update(name string, change func(*cluster.Record)) error {
 	before := c.record(name)
 	after := before
 	change(&after)
-	err := c.save(name, after)
+	err := c.saver.Put(clusterKey+name, after)
 	if errors.Is(err, records.ErrSaving) {
-		_ = c.save(name, before) // in place of what would be stored later
+		_ = c.saver.Put(clusterKey+name, before) // in place of what would be stored later
 		return records.ErrHung
 	}
 	if err == nil {
@@ -188,19 +186,11 @@ func (c *clusters) note(name string, change func(*cluster.Record)) error {
 	defer c.updating.Unlock()
 	r := c.record(name)
 	change(&r)
-	if err := c.save(name, r); err != nil && !errors.Is(err, records.ErrSaving) {
+	if err := c.saver.Put(clusterKey+name, r); err != nil && !errors.Is(err, records.ErrSaving) {
 		return err
 	}
 	c.keep(name, r)
 	return nil
-}
-
-func (c *clusters) save(name string, r cluster.Record) error {
-	value, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return c.saver.Save(store.Op{Key: clusterKey + name, Value: value})
 }
 
 func (c *clusters) keep(name string, r cluster.Record) {

@@ -31,9 +31,5 @@ func (c cookieSecrets) Load(ctx context.Context) (secrets dnsd.CookieSecrets, er
 
 // Keep implements dnsd.Cookies.
 func (c cookieSecrets) Keep(_ context.Context, secrets dnsd.CookieSecrets) error {
-	value, err := json.Marshal(secrets)
-	if err != nil {
-		return err
-	}
-	return c.saver.Save(store.Op{Key: cookieKey, Value: value})
+	return c.saver.Put(cookieKey, secrets)
 }

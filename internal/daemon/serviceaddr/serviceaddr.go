@@ -2,7 +2,6 @@ package serviceaddr
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -162,11 +161,7 @@ func (s added) Load(ctx context.Context) (all []vip.Record, err error) {
 
 // Put implements vip.Records.
 func (s added) Put(_ context.Context, r vip.Record) error {
-	boot, err := json.Marshal(r.Boot)
-	if err != nil {
-		return err
-	}
-	return s.saver.Save(store.Op{Key: addedPrefix + r.Addr.String(), Value: boot})
+	return s.saver.Put(addedPrefix+r.Addr.String(), r.Boot)
 }
 
 // Delete implements vip.Records.

@@ -2,7 +2,6 @@ package vmstate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 
@@ -69,14 +68,13 @@ func (s ByHost[T]) Load(ctx context.Context) (map[string]T, error) {
 
 // Put stores the value of a host; the zero value removes it.
 func (s ByHost[T]) Put(_ context.Context, host string, v T) error {
-	op := store.Op{Key: s.prefix + host, Delete: v == *new(T)}
 	var err error
-	if !op.Delete {
-		if op.Value, err = json.Marshal(v); err != nil {
-			return err
-		}
+	if v == *new(T) {
+		err = s.saver.Save(store.Op{Key: s.prefix + host, Delete: true})
+	} else {
+		err = s.saver.Put(s.prefix+host, v)
 	}
-	if err = s.saver.Save(op); errors.Is(err, records.ErrSaving) {
+	if errors.Is(err, records.ErrSaving) {
 		return virt.ErrLater
 	}
 	return err

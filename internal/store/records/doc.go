@@ -4,5 +4,5 @@
 // callers for a moment only.
 //
 //	err := records.Read(ctx, s, "serial/", func(origin string, z zoneSerial) error { ... })
-//	err = saver.Save(store.Op{Key: "serial/" + origin, Value: value})
+//	err = saver.Put("serial/"+origin, z)
 package records

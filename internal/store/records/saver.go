@@ -2,6 +2,7 @@ package records
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,6 +55,15 @@ func (s *Saver) Save(ops ...store.Op) error {
 	case <-timer.C:
 		return ErrSaving
 	}
+}
+
+// Put is Save of a record, as JSON.
+func (s *Saver) Put(key string, record any) error {
+	value, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	return s.Save(store.Op{Key: key, Value: value})
 }
 
 // begin adds ops to the next commit, and returns it and how long to wait for it.
