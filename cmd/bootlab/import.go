@@ -12,6 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/importer"
 	"github.com/bootlab/bootlab/internal/lab/load"
@@ -145,36 +146,14 @@ func lookup(ctx context.Context) func(string) netip.Addr {
 
 // interfaceWith returns the interface of this machine whose network contains an address.
 func interfaceWith(a netip.Addr) (string, netip.Prefix) {
-	all, err := net.Interfaces()
-	if err != nil {
-		return "", netip.Prefix{}
-	}
-	for _, i := range all {
-		addrs, err := i.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, own := range addrs {
-			if p, err := netip.ParsePrefix(own.String()); err == nil && p.Contains(a) && !p.Addr().IsLoopback() {
-				return i.Name, p
-			}
-		}
-	}
-	return "", netip.Prefix{}
+	return links.Find(func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // subnetOn returns the IPv4 network of an interface of this machine, as the address of the machine in it.
 func subnetOn(name string) netip.Prefix {
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addrs, err := i.Addrs()
-	if err != nil {
-		return netip.Prefix{}
-	}
-	for _, own := range addrs {
-		if p, err := netip.ParsePrefix(own.String()); err == nil && p.Addr().Is4() {
+	prefixes, _ := links.Prefixes(name)
+	for _, p := range prefixes {
+		if p.Addr().Is4() {
 			return p
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
@@ -33,7 +33,7 @@ func interfaceConditions(l *lab.Lab) (all []api.Condition) {
 			continue
 		}
 		c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
-		if problem, fix := doctor.InterfaceProblem(n); problem != "" {
+		if problem, fix := interfaces.Problem(n); problem != "" {
 			c.Problem = problem + ": " + fix
 		}
 		c.OK = c.Problem == ""

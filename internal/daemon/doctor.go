@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
-	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/storehealth"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -24,9 +24,10 @@ func Namespace() string {
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
 	m := &doctor.Machine{Lab: l, Warnings: warnings, NoSpace: storehealth.MinFreeBytes}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
+	own, err := links.Addrs()
 	add := func(e ports.Endpoint) {
 		addr := e.Addr.Addr()
-		here := addr.IsUnspecified() || addr.IsLoopback() || interfaces.OnMachine(addr)
+		here := err != nil || own.Serve(addr)
 		later := !here && l.Appliance.HoldsAddresses() && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
 		if !later && !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.Network && o.Addr == e.Addr }) {
 			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: e.Key, Network: e.Network, Addr: e.Addr, Here: here, Open: e.Open})

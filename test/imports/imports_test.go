@@ -25,7 +25,7 @@ const anything = "*"
 
 // rules are in the order of the folders.
 var rules = []rule{
-	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/clusterconfig", "internal/content/images", "internal/daemon", "internal/daemon/doctor", "internal/daemon/interfaces", "internal/daemon/plan", "internal/daemon/snapshot", "internal/daemon/statefile", "internal/firmware", "internal/host/regular", "internal/host/replace", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/clusterconfig", "internal/content/images", "internal/daemon", "internal/daemon/doctor", "internal/daemon/interfaces", "internal/daemon/plan", "internal/daemon/snapshot", "internal/daemon/statefile", "internal/firmware", "internal/host/links", "internal/host/regular", "internal/host/replace", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/firmware", "internal/host/datagram", "internal/host/links", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server, and of boot programs only their names"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
@@ -64,10 +64,10 @@ var rules = []rule{
 	{"internal/daemon/confinement", []string{"internal/host/confine", "internal/host/regular", "internal/lab", "internal/lab/load", "internal/store/identity"}, "says which files a lab needs; of the loader only which files a kubeconfig is made from"},
 	{"internal/daemon/disks", []string{"internal/api", "internal/daemon/storehealth", "internal/host/regular", "internal/lab"}, "looks at folders and files; of the health of the store only how a disk is measured"},
 	{"internal/daemon/dnsstate", []string{"dnsd", "internal/api", "internal/store", "internal/store/records"}, "keeps what dnsd gives it; answers nothing"},
-	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/dnsprobe", "internal/host/links", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
+	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/daemon/interfaces", "internal/host/dnsprobe", "internal/host/portowner", "internal/host/regular", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
 	{"internal/daemon/health", []string{"dhcpd/segment", "internal/api", "internal/host/descriptors", "internal/host/links", "internal/lab", "internal/observe/metrics"}, "is told what happens to servers; of DHCP only why an interface cannot be served"},
 	{"internal/daemon/installwatch", []string{"internal/boot/install", "internal/lab", "internal/observe/event"}, "reports to the state machine what events show"},
-	{"internal/daemon/interfaces", []string{"internal/daemon/doctor", "internal/host/links", "internal/host/vip", "internal/lab"}, "asks the kernel about a lab; of doctor only whether the interface of a network was forgotten"},
+	{"internal/daemon/interfaces", []string{"dhcpd/segment", "internal/host/links", "internal/host/vip", "internal/lab"}, "asks the kernel about a lab; of DHCP only why an interface cannot be served"},
 	{"internal/daemon/leaseimport", []string{"dhcpd", "dhcpd/leases", "internal/api"}, "gives leases to the DHCP server; knows no other"},
 	{"internal/daemon/leaselist", []string{"dhcpd/leases", "internal/api", "internal/api/leasefile", "internal/lab"}, "shows leases; of their files only how a client id is written"},
 	{"internal/daemon/media", []string{"internal/api/redfish", "internal/host/outbound", "internal/lab", "internal/observe/panics", "virt"}, "downloads into virt; knows no other server"},
@@ -80,7 +80,7 @@ var rules = []rule{
 	{"internal/daemon/storehealth", []string{"internal/api", "internal/observe/metrics", "internal/store/logfile"}, "asks the disk of a store; knows nothing that it stores"},
 	{"internal/daemon/vmstate", []string{"internal/store", "internal/store/records", "virt"}, "stores what virt gives it"},
 	{"internal/daemon/vmadmin", []string{"internal/api", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/power", "virt"}, "puts what people ask of virtual machines to virt, and power to it or to controllers; knows no other server"},
-	{"internal/daemon/watchdog", []string{"tftpd"}, "asks servers as clients do; of TFTP only the file that its self-test asks for"},
+	{"internal/daemon/watchdog", []string{"internal/host/links", "tftpd"}, "asks servers as clients do; of TFTP only the file that its self-test asks for"},
 	{"internal/daemon/watch", []string{"internal/host/inotify", "internal/host/regular"}, "looks at files; reads no lab"},
 
 	{"internal/firmware", nil, "files that are embedded"},

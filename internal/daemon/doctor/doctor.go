@@ -74,7 +74,7 @@ type check struct {
 
 // checks are in the order in which they are shown.
 var checks = []check{
-	{"start", start, false}, {"files", files, false}, {"ports", ports, true}, {"interfaces", interfaces, true}, {"mtu", mtu, true}, {"dhcp", otherServers, true},
+	{"start", start, false}, {"files", files, false}, {"ports", ports, true}, {"interfaces", served, true}, {"mtu", mtu, true}, {"dhcp", otherServers, true},
 	{"reverse path", reversePath, true}, {"firewall", firewall, true}, {"state", state, false}, {"clock", clock, false},
 	{"dns", upstreams, true}, {"hypervisors", hypervisors, true},
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
-	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -89,11 +89,11 @@ func portFinding(subject string, err error, good string) Finding {
 	return fail(subject, err.Error(), "")
 }
 
-// interfaces looks at those that networks are served on.
-func interfaces(_ context.Context, m *Machine) (all []Finding) {
+// served looks at the interfaces that networks are served on.
+func served(_ context.Context, m *Machine) (all []Finding) {
 	for _, n := range m.Lab.Networks {
 		if n.Interface == "" {
-			if problem, fix := ForgottenInterface(n); problem != "" {
+			if problem, fix := interfaces.Forgotten(n); problem != "" {
 				all = append(all, warn("network "+n.Name, "interface "+problem, fix))
 			}
 			continue
@@ -102,54 +102,13 @@ func interfaces(_ context.Context, m *Machine) (all []Finding) {
 		if err == nil && i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning == 0 {
 			all = append(all, warn(n.Interface, "has no carrier: a cable is not connected, or a bridge has no port", "look at ip link show "+n.Interface))
 		}
-		if problem, fix := InterfaceProblem(n); problem != "" {
+		if problem, fix := interfaces.Problem(n); problem != "" {
 			all = append(all, fail(n.Interface, problem+" (network "+n.Name+")", fix))
 		} else {
 			all = append(all, ok(n.Interface, fmt.Sprintf("up, with %s/%d of network %s", n.Address, n.Subnet.Bits(), n.Name)))
 		}
 	}
 	return all
-}
-
-// InterfaceProblem says what keeps a network from being served on its interface, and what to do; "": nothing.
-func InterfaceProblem(n *lab.Network) (problem, fix string) {
-	i, err := net.InterfaceByName(n.Interface)
-	switch {
-	case err != nil:
-		return segment.ErrNoInterface.Error(), "make it, or set networks." + n.Name + ".interface"
-	case i.Flags&net.FlagUp == 0:
-		return segment.ErrDown.Error(), "run ip link set " + n.Interface + " up"
-	}
-	if addrs, err := links.Addrs(); err != nil || n.Address.IsValid() && slices.Contains(addrs, n.Address) {
-		return "", ""
-	}
-	var others []string
-	prefixes, _ := links.Prefixes(n.Interface) // without them, the problem is the same
-	for _, p := range prefixes {
-		if n.Subnet.Contains(p.Addr()) {
-			others = append(others, p.Addr().String())
-		}
-	}
-	switch {
-	case !n.Address.IsValid():
-		return "no address in " + n.Subnet.String(), "run " + n.AddCommand(n.Subnet.Addr().Next())
-	case len(others) > 0:
-		return fmt.Sprintf("%s is on no interface, and this one has %s", n.Address, strings.Join(others, ", ")), "set networks." + n.Name + ".address, or run " + n.AddCommand(n.Address)
-	}
-	return n.Address.String() + " is on no interface", "run " + n.AddCommand(n.Address)
-}
-
-// ForgottenInterface says which interface has the address of a network without interface, and what to do; "": none.
-func ForgottenInterface(n *lab.Network) (problem, fix string) {
-	if n.Interface != "" || n.DHCP == lab.DHCPOff || !n.Subnet.Contains(n.Address) {
-		return "", ""
-	}
-	name := links.With(n.Address)
-	if name == "" {
-		return "", ""
-	}
-	return fmt.Sprintf("is missing, and %s has the network's address %s", name, n.Address),
-		fmt.Sprintf("interface: %s; without it machines are served only through a relay agent", name)
 }
 
 // mtu compares the MTU that machines use with that of the interface.

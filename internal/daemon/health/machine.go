@@ -14,7 +14,7 @@ import (
 // A machine is what this machine has of interfaces and addresses at one moment.
 type machine struct {
 	interfaces []net.Interface
-	addrs      []netip.Addr
+	addrs      links.Addresses
 	unknown    bool // the kernel did not answer: nothing counts as missing
 }
 
@@ -28,7 +28,7 @@ func thisMachine() machine {
 // addressError returns errNoAddress for an address and port that clients do not reach: no interface has the address.
 func (m machine) addressError(socket string) error {
 	at, err := netip.ParseAddrPort(strings.TrimSuffix(socket, udpSuffix))
-	if err != nil || m.unknown || at.Addr().IsUnspecified() || at.Addr().IsLoopback() || slices.Contains(m.addrs, at.Addr().WithZone("")) {
+	if err != nil || m.unknown || m.addrs.Serve(at.Addr()) {
 		return nil
 	}
 	return errNoAddress

@@ -1,11 +1,13 @@
 package interfaces
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
-	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -63,7 +65,7 @@ func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
 		on := Of(l, s)
 		_, err := net.InterfaceByName(on)
 		switch {
-		case OnMachine(s.Addr):
+		case onMachine(s.Addr):
 		case on == "" && slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Interface != "" }):
 			warnings.Addf(s.Pos, s.Key, "no network with an interface holds %s, so bootlab cannot add it: clients reach %s only if something else adds it, such as a router that forwards to this machine", s.Addr, s.For)
 		case on != "" && err == nil && !l.Appliance.HoldsAddresses():
@@ -77,7 +79,7 @@ func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
 // be sent there for everything they boot. It also warns of those without interface whose address an interface has.
 func NetworkWarnings(l *lab.Lab) (warnings lab.Problems) {
 	for _, n := range l.Networks {
-		if problem, fix := doctor.ForgottenInterface(n); problem != "" {
+		if problem, fix := Forgotten(n); problem != "" {
 			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "%s: want %s", problem, fix)
 		}
 		if !addressMissing(n) {
@@ -86,6 +88,46 @@ func NetworkWarnings(l *lab.Lab) (warnings lab.Problems) {
 		warnings.Addf(n.Pos, "networks."+n.Name+".address", "no interface of this machine has %s, from which machines boot: run %s, or set the address that it has", n.Address, n.AddCommand(n.Address))
 	}
 	return warnings
+}
+
+// Problem says what keeps a network from being served on its interface, and what to do; "": nothing.
+func Problem(n *lab.Network) (problem, fix string) {
+	i, err := net.InterfaceByName(n.Interface)
+	switch {
+	case err != nil:
+		return segment.ErrNoInterface.Error(), "make it, or set networks." + n.Name + ".interface"
+	case i.Flags&net.FlagUp == 0:
+		return segment.ErrDown.Error(), "run ip link set " + n.Interface + " up"
+	}
+	if onMachine(n.Address) {
+		return "", ""
+	}
+	var others []string
+	for _, a := range addrsOf(n.Interface) {
+		if n.Subnet.Contains(a) {
+			others = append(others, a.String())
+		}
+	}
+	switch {
+	case !n.Address.IsValid():
+		return "no address in " + n.Subnet.String(), "run " + n.AddCommand(n.Subnet.Addr().Next())
+	case len(others) > 0:
+		return fmt.Sprintf("%s is on no interface, and this one has %s", n.Address, strings.Join(others, ", ")), "set networks." + n.Name + ".address, or run " + n.AddCommand(n.Address)
+	}
+	return n.Address.String() + " is on no interface", "run " + n.AddCommand(n.Address)
+}
+
+// Forgotten says which interface has the address of a network without interface, and what to do; "": none.
+func Forgotten(n *lab.Network) (problem, fix string) {
+	if n.Interface != "" || n.DHCP == lab.DHCPOff || !n.Subnet.Contains(n.Address) {
+		return "", ""
+	}
+	name, _ := links.Find(func(p netip.Prefix) bool { return p.Addr() == n.Address })
+	if name == "" {
+		return "", ""
+	}
+	return fmt.Sprintf("is missing, and %s has the network's address %s", name, n.Address),
+		fmt.Sprintf("interface: %s; without it machines are served only through a relay agent", name)
 }
 
 // AnyExists reports whether one of the interfaces of a lab's networks exists here: the lab is probably that of this machine.
@@ -108,17 +150,14 @@ func Warnings(l *lab.Lab) (warnings lab.Problems) {
 
 // addressMissing reports whether this machine has the interface of n, but not its address.
 func addressMissing(n *lab.Network) bool {
-	if n.Interface == "" || !n.Address.IsValid() || n.DHCP == lab.DHCPOff {
+	if !n.Address.IsValid() || n.DHCP == lab.DHCPOff || !interfaceExists(n) { // the lab of another machine, or a bridge that is made later
 		return false
 	}
-	if _, err := net.InterfaceByName(n.Interface); err != nil {
-		return false // the lab of another machine, or a bridge that is made later
-	}
-	return !OnMachine(n.Address)
+	return !onMachine(n.Address)
 }
 
-// OnMachine reports whether an interface of this machine has an address, as far as the kernel answers.
-func OnMachine(addr netip.Addr) bool {
+// onMachine reports whether an interface of this machine has an address, as far as the kernel answers.
+func onMachine(addr netip.Addr) bool {
 	addrs, err := links.Addrs()
 	return err != nil || slices.Contains(addrs, addr)
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/tftpd"
 )
 
@@ -185,18 +185,11 @@ func reachable(socket string) (string, bool) {
 	if err != nil {
 		return "", false // a Unix socket
 	}
-	a := ap.Addr()
-	switch {
-	case a.IsUnspecified():
+	if ap.Addr().IsUnspecified() {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), ap.Port()).String(), true
-	case a.IsLoopback():
-		return socket, true
 	}
-	has, err := net.InterfaceAddrs()
-	return socket, err == nil && slices.ContainsFunc(has, func(n net.Addr) bool {
-		prefix, err := netip.ParsePrefix(n.String())
-		return err == nil && prefix.Addr() == a.WithZone("").Unmap()
-	})
+	own, _ := links.Addrs() // without an answer only loopback counts
+	return socket, own.Serve(ap.Addr())
 }
 
 // resend is how long a datagram's answer may take before it is sent again: a flood fills the socket's buffer.

@@ -1,4 +1,4 @@
-// Package links notifies of changes of this machine's network interfaces and their addresses.
+// Package links says which addresses the interfaces of this machine have, and notifies of changes.
 //
 //	w, err := links.Open() // an error: poll only
 //	defer w.Close()
@@ -7,7 +7,7 @@
 //	case <-tick.C:      // and now and then: the kernel drops notifications when they are too many
 //	}
 //
-// It says that something changed, not what: the caller asks the kernel, with Prefixes or Addrs. It needs no privilege.
+// A notification says that something changed, not what: the caller asks the kernel, with Prefixes, Addrs or Find. It needs no privilege.
 package links
 
 import (
@@ -31,8 +31,11 @@ func Prefixes(name string) ([]netip.Prefix, error) {
 	return prefixesOf(ifi.Addrs())
 }
 
-// Addrs returns the addresses of all interfaces.
-func Addrs() (all []netip.Addr, err error) {
+// Addresses are those of all interfaces at one moment, without zones.
+type Addresses []netip.Addr
+
+// Addrs returns the addresses of all interfaces. The error says that the kernel did not answer.
+func Addrs() (all Addresses, err error) {
 	prefixes, err := prefixesOf(net.InterfaceAddrs())
 	for _, p := range prefixes {
 		all = append(all, p.Addr())
@@ -40,16 +43,22 @@ func Addrs() (all []netip.Addr, err error) {
 	return all, err
 }
 
-// With returns the name of the interface that has an address, or "". The loopback interface does not count: it has no segment.
-func With(addr netip.Addr) string {
+// Serve reports whether a socket that is bound to addr receives: it is one of these, or of loopback, or none in particular.
+func (all Addresses) Serve(addr netip.Addr) bool {
+	return addr.IsUnspecified() || addr.IsLoopback() || slices.Contains(all, addr.WithZone("").Unmap())
+}
+
+// Find returns an interface that has an address which matches, and that address with the length of its prefix; "": none has. The loopback
+// interface does not count: it has no segment.
+func Find(match func(netip.Prefix) bool) (name string, _ netip.Prefix) {
 	all, _ := net.Interfaces()
 	for _, ifi := range all {
 		prefixes, _ := prefixesOf(ifi.Addrs())
-		if ifi.Flags&net.FlagLoopback == 0 && slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr() == addr }) {
-			return ifi.Name
+		if i := slices.IndexFunc(prefixes, match); i >= 0 && ifi.Flags&net.FlagLoopback == 0 {
+			return ifi.Name, prefixes[i]
 		}
 	}
-	return ""
+	return "", netip.Prefix{}
 }
 
 func prefixesOf(addrs []net.Addr, err error) (all []netip.Prefix, _ error) {
