@@ -8,7 +8,6 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
-	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -22,7 +21,7 @@ func Namespace() string {
 // Examined returns what the checks of package doctor look at: a lab, what a start of the daemon would find, where its servers listen, and
 // what Check warns of. Addresses that the daemon adds to interfaces when it starts are left out until they are there.
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
-	m := &doctor.Machine{Lab: l, Warnings: warnings, NoSpace: storehealth.MinFreeBytes}
+	m := &doctor.Machine{Lab: l, Warnings: warnings}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
 	own, err := links.Addrs()
 	add := func(e ports.Endpoint) {

@@ -58,15 +58,15 @@ func (f *Folders) Conditions() (all []api.Condition) {
 		c := api.Condition{Kind: api.ConditionDisk, Name: dir, Since: m.at, Detail: fmt.Sprintf("%d MiB free", m.state.Bytes>>20)}
 		switch s := m.state; {
 		case !m.busy.IsZero() && time.Since(m.busy) > storehealth.Hangs:
-			c.Since, c.Problem = m.busy, "disk does not respond"
+			c.Since, c.Problem = m.busy, storehealth.CauseHangs
 		case m.at.IsZero():
 			continue // not measured yet
 		case errors.Is(s.Err, fs.ErrNotExist):
 			continue // the files that are missing in it are warnings
 		case s.Err != nil:
 			c.Detail, c.Problem = "", s.Err.Error()
-		case s.Full():
-			c.Problem = fmt.Sprintf("%d KiB and %d inodes free, fewer than %d KiB or %d: free some", s.Bytes>>10, s.Inodes, storehealth.MinFreeBytes>>10, storehealth.MinFreeInodes)
+		case s.Shortage() != "":
+			c.Problem = s.Shortage() + ": free some"
 		}
 		c.OK = c.Problem == ""
 		all = append(all, c)

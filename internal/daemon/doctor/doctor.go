@@ -57,8 +57,6 @@ type Machine struct {
 	Start []Finding
 	// Warnings are what the loader says of the lab, and Unread which files of profiles the daemon's user may not read.
 	Warnings, Unread lab.Problems
-	// NoSpace is how many bytes the file system of the state folder has to have free; the daemon reports less as a problem.
-	NoSpace int64
 	// Elsewhere says that the daemon runs in another network namespace: interfaces and ports here are not those that it serves.
 	Elsewhere bool
 	// OffersWithin is how long other DHCP servers may take to answer. 0: 5s.

@@ -170,7 +170,7 @@ func TestDHCPPort(t *testing.T) {
 	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.Fail, fmt.Sprintf("(pid %d) stop that program, or change the network to dhcp: off", os.Getpid()))
 }
 
-// TestState: a disk that can be written, and a read-only file system.
+// TestState: a disk that can be written, one with few inodes, and a read-only file system.
 func TestState(t *testing.T) {
 	netns.Need(t, "root")
 	m := machine(t, "lo", ", dhcp: off", "")
@@ -183,10 +183,15 @@ func TestState(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("doctor left %v in the state folder, %v", entries, err)
 	}
-	if err := unix.Mount("none", dir, "tmpfs", unix.MS_RDONLY, ""); err != nil {
-		netns.Absent(t, "mount", err)
+	mount := func(flags uintptr, options string) {
+		if err := unix.Mount("none", dir, "tmpfs", flags, options); err != nil {
+			netns.Absent(t, "mount", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
 	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	mount(0, "size=2g,nr_inodes=500")
+	found(t, m, "state", dir, doctor.Fail, "inodes free, fewer than 65536 KiB or 1000: too little for the daemon's state free some space")
+	mount(unix.MS_RDONLY, "")
 	found(t, m, "state", dir, doctor.Fail, "read-only")
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/host/dnsprobe"
 	"github.com/bootlab/bootlab/internal/host/regular"
 )
@@ -37,11 +38,8 @@ func files(_ context.Context, m *Machine) (all []Finding) {
 	return all
 }
 
-// Limits of the state folder's disk.
-const (
-	littleSpace = 1 << 30
-	slowSync    = 100 * time.Millisecond
-)
+// littleSpace is what images and caches need beside the daemon's state.
+const littleSpace = 1 << 30
 
 // state looks at the disk of the folder of learned state: whether it can be written, its space, and how long a write takes to be there.
 // Whether the daemon may use the folder is a step of its start.
@@ -50,22 +48,22 @@ func state(_ context.Context, m *Machine) []Finding {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return []Finding{fail(dir, err.Error(), "")}
-	}
-	if fs.Flags&unix.ST_RDONLY != 0 {
+	d := storehealth.Stat(dir)
+	switch {
+	case d.Err != nil:
+		return []Finding{fail(dir, d.Err.Error(), "")}
+	case d.ReadOnly:
 		return []Finding{fail(dir, "its file system is read-only: no lease can be stored, so no machine gets an address", "mount -o remount,rw, or set appliance.state")}
 	}
-	return []Finding{space(dir, int64(fs.Bavail)*fs.Bsize, m.NoSpace), syncTime(dir)}
+	return []Finding{space(dir, d), syncTime(dir)}
 }
 
-func space(dir string, free, none int64) Finding {
-	text := fmt.Sprintf("%d MiB free", free>>20)
-	switch {
-	case free < none:
-		return fail(dir, text+": too little for the daemon's state", "free some space")
-	case free < littleSpace:
+func space(dir string, d storehealth.Disk) Finding {
+	text := fmt.Sprintf("%d MiB free", d.Bytes>>20)
+	switch short := d.Shortage(); {
+	case short != "":
+		return fail(dir, short+": too little for the daemon's state", "free some space")
+	case d.Bytes < littleSpace:
 		return warn(dir, text, "free some space: images and caches need more")
 	}
 	return ok(dir, text)
@@ -89,7 +87,7 @@ func syncTime(dir string) Finding {
 	switch {
 	case err != nil:
 		return fail(dir, "a write cannot be synced: "+err.Error(), "look at the disk")
-	case took > slowSync:
+	case took > storehealth.SlowAlone:
 		return warn(dir, fmt.Sprintf("a synced write took %v: each lease waits for one", took.Round(time.Millisecond)), "a faster disk for appliance.state")
 	}
 	return ok(dir, fmt.Sprintf("a synced write took %v", took.Round(time.Microsecond)))

@@ -20,25 +20,29 @@ import (
 )
 
 const (
-	// slowSync is how long a write to the store may take. A DHCP client repeats its request after some four seconds.
+	// slowSync is how long a write may take, whatever else uses the disk, until the store is degraded. A DHCP client repeats its request
+	// after some four seconds.
 	slowSync = time.Second
+	// SlowAlone is how long one write may take before any machine boots. While many boot, and images are written, the same disk takes
+	// several times as long.
+	SlowAlone = slowSync / 10
 	// Hangs is after how long without an answer a disk is reported.
 	Hangs = 5 * slowSync
 	// slowLasts is how long one slow write is reported.
 	slowLasts = time.Minute
 	// ReportEvery is how often the log has the begin of one problem, if it comes and goes.
 	ReportEvery = time.Minute
-	// MinFreeBytes and MinFreeInodes are what the file system of the state folder should have free: a compaction needs space for
+	// minFreeBytes and minFreeInodes are what the file system of the state folder should have free: a compaction needs space for
 	// a second state file.
-	MinFreeBytes  = 64 << 20
-	MinFreeInodes = 1000
+	minFreeBytes  = 64 << 20
+	minFreeInodes = 1000
 )
 
 // The causes for which the store is degraded, besides the errors of the operating system.
 const (
 	causeReadOnly = "read-only file system"
 	causeSlow     = "slow disk"
-	causeHangs    = "disk does not respond"
+	CauseHangs    = "disk does not respond"
 	causeSpace    = "little free space"
 	causeLost     = "stored changes were lost"
 )
@@ -67,9 +71,12 @@ type Disk struct {
 	CountsInodes bool
 }
 
-// Full reports whether too little is free: fewer than MinFreeBytes or MinFreeInodes.
-func (d Disk) Full() bool {
-	return d.Bytes < MinFreeBytes || d.CountsInodes && d.Inodes < MinFreeInodes
+// Shortage says how much is free, if that is too little, and what would be enough; "": it is enough.
+func (d Disk) Shortage() string {
+	if d.Bytes >= minFreeBytes && (!d.CountsInodes || d.Inodes >= minFreeInodes) {
+		return ""
+	}
+	return fmt.Sprintf("%d KiB and %d inodes free, fewer than %d KiB or %d", d.Bytes>>10, d.Inodes, minFreeBytes>>10, minFreeInodes)
 }
 
 // A problem is one reason why the store is degraded.
@@ -170,7 +177,7 @@ func (w *Watch) problems() (ps []problem) {
 	}
 	switch d := w.disk; {
 	case max(h.Running, looks) > Hangs:
-		ps = append(ps, problem{causeHangs, now.Add(-max(h.Running, looks)), fmt.Sprintf(
+		ps = append(ps, problem{CauseHangs, now.Add(-max(h.Running, looks)), fmt.Sprintf(
 			"the disk of %s has not answered for %v: check it", w.dir, max(h.Running, looks).Round(time.Second))})
 	case h.Running > slowSync, h.Took > slowSync && now.Sub(h.Synced) < slowLasts:
 		ps = append(ps, problem{causeSlow, time.Time{}, fmt.Sprintf(
@@ -180,9 +187,8 @@ func (w *Watch) problems() (ps []problem) {
 	case d.ReadOnly && !errors.Is(h.Err, syscall.EROFS):
 		ps = append(ps, problem{causeReadOnly, time.Time{}, fmt.Sprintf("the file system of %s is read-only: %s", w.dir, w.Advice(syscall.EROFS))})
 	}
-	if d := w.disk; d.Err == nil && d.Full() {
-		ps = append(ps, problem{causeSpace, time.Time{}, fmt.Sprintf(
-			"the file system of %s has %d KiB and %d inodes free, fewer than %d KiB or %d: free some", w.dir, d.Bytes>>10, d.Inodes, MinFreeBytes>>10, MinFreeInodes)})
+	if short := w.disk.Shortage(); w.disk.Err == nil && short != "" {
+		ps = append(ps, problem{causeSpace, time.Time{}, fmt.Sprintf("the file system of %s has %s: free some", w.dir, short)})
 	}
 	for _, l := range w.losses {
 		ps = append(ps, problem{causeLost, l.Found, fmt.Sprintf(
