@@ -5,19 +5,18 @@ import (
 	"errors"
 	"maps"
 	"sync"
+
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // A Store keeps one value for each host, or hypervisor, across restarts.
 type Store[T any] interface {
 	// Load returns all values, by host.
 	Load(ctx context.Context) (map[string]T, error)
-	// Put stores the value of a host; the zero value removes it. It does not wait for a disk that hangs: after ErrLater the value is stored once
-	// the disk answers, unless the host has got another one by then.
+	// Put stores the value of a host; the zero value removes it. It does not wait for a disk that hangs: after store.ErrHung the value is
+	// stored once the disk answers, unless the host has got another one by then.
 	Put(ctx context.Context, host string, v T) error
 }
-
-// ErrLater is the error of Store.Put for a value that is stored later.
-var ErrLater = errors.New("the disk does not respond")
 
 // A kept has one value for each host, in memory and in a store. A host without one has the zero value. Who reads values never waits for
 // the store.
@@ -72,8 +71,9 @@ func (k *kept[T]) change(ctx context.Context, host string, fn func(*T)) error {
 		return nil
 	}
 	err := k.put(ctx, host, v)
-	if errors.Is(err, ErrLater) {
+	if errors.Is(err, store.ErrHung) {
 		_ = k.put(ctx, host, before) // in place of what would be stored later
+		return store.ErrHung
 	}
 	if err == nil {
 		k.set(host, v)
@@ -88,7 +88,7 @@ func (k *kept[T]) note(ctx context.Context, observed map[string]T) error {
 		k.set(host, v)
 	}
 	for host, v := range observed {
-		if err := k.put(ctx, host, v); !errors.Is(err, ErrLater) {
+		if err := k.put(ctx, host, v); !errors.Is(err, store.ErrHung) {
 			errs = append(errs, err)
 		}
 	}

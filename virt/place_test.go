@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -280,7 +281,7 @@ func (s *slowStore) Put(ctx context.Context, host string, p virt.Placement) erro
 	}
 	if s.hangs {
 		s.pending[host] = p
-		return virt.ErrLater
+		return store.ErrHung
 	}
 	return s.memory.Put(ctx, host, p)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/recipe"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // A Document is a rendered config document and one machine's read of it. It is from one table: a reload while it is sent changes
@@ -200,7 +201,7 @@ const storeWait = 10 * time.Second
 // notStored is the refusal of what could not be stored.
 func notStored(what string, err error) *Refusal {
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.New("the disk does not respond")
+		err = store.ErrHung
 	}
 	return unavailable(event.NotStored, what, err)
 }

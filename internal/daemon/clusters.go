@@ -16,6 +16,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
+	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/records"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -172,7 +173,7 @@ func (c *clusters) update(name string, change func(*cluster.Record)) error {
 	err := c.saver.Put(clusterKey+name, after)
 	if errors.Is(err, records.ErrSaving) {
 		_ = c.saver.Put(clusterKey+name, before) // in place of what would be stored later
-		return records.ErrHung
+		return store.ErrHung
 	}
 	if err == nil {
 		c.keep(name, after)

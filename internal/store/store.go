@@ -18,6 +18,9 @@ var ErrConflict = errors.New("store: condition does not hold")
 // ErrClosed is returned by every method of a store after Close.
 var ErrClosed = errors.New("store: closed")
 
+// ErrHung is the error of a change that the disk has not taken in time.
+var ErrHung = errors.New("the disk does not respond")
+
 // A Store keeps state. Implementations are safe for concurrent use and pass storetest.Run.
 type Store interface {
 	// Get returns the value of key, which the caller may keep, or ErrNotFound.

@@ -36,13 +36,13 @@ var rules = []rule{
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/hostheader", "internal/host/logins", "internal/host/required", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
 	{"lbproxy", []string{"internal/host/clientaddr", "internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freebind", "internal/host/freshfile", "internal/host/links", "internal/host/pause", "internal/host/regular", "internal/host/required", "internal/host/sockaddr", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
-	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init"},
+	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics", "internal/store"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init; of the store only that its disk hangs"},
 
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
 	{"internal/api/leasefile", []string{"internal/api", "internal/lab"}, "formats of lease files; decides nothing"},
 	{"internal/power", []string{"internal/host/regular", "internal/lab"}, "power control of bare metal; knows no server"},
 
-	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/host/neighbour", "internal/host/regular", "internal/host/required", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
+	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/host/neighbour", "internal/host/regular", "internal/host/required", "internal/lab", "internal/observe/event", "internal/store"}, "decides what a machine boots; knows no server; of the store only that its disk hangs"},
 	{"internal/boot/bootloop", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},
 	{"internal/boot/discovered", []string{"internal/host/required", "internal/lab", "internal/store"}, "what unknown machines reported; of the lab only what a MAC is"},
 	{"internal/boot/files", []string{"internal/boot/recipe", "internal/host/regular", "internal/lab", "internal/observe/event"}, "which files may be fetched, for TFTP and HTTP; paths are rendered as the boot script renders them"},

@@ -2,7 +2,6 @@ package vmstate
 
 import (
 	"context"
-	"errors"
 	"maps"
 
 	"github.com/bootlab/bootlab/internal/store"
@@ -68,14 +67,8 @@ func (s ByHost[T]) Load(ctx context.Context) (map[string]T, error) {
 
 // Put stores the value of a host; the zero value removes it.
 func (s ByHost[T]) Put(_ context.Context, host string, v T) error {
-	var err error
 	if v == *new(T) {
-		err = s.saver.Save(store.Op{Key: s.prefix + host, Delete: true})
-	} else {
-		err = s.saver.Put(s.prefix+host, v)
+		return s.saver.Save(store.Op{Key: s.prefix + host, Delete: true})
 	}
-	if errors.Is(err, records.ErrSaving) {
-		return virt.ErrLater
-	}
-	return err
+	return s.saver.Put(s.prefix+host, v)
 }

@@ -3,7 +3,6 @@ package records
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,11 +16,8 @@ import (
 // without it.
 const SaveWait = time.Second
 
-// Why a save has not ended in time: ErrSaving if the value is stored later, ErrHung if it is not.
-var (
-	ErrHung   = errors.New("the disk does not respond")
-	ErrSaving = fmt.Errorf("%w: it is stored later", ErrHung)
-)
+// ErrSaving is why a save has not ended in time. The value is stored later.
+var ErrSaving = fmt.Errorf("%w: it is stored later", store.ErrHung)
 
 // A Saver stores values that nobody has to wait for, such as the serials of zones: what comes while a commit is under way is gathered
 // for the next one. It is safe for concurrent use.
