@@ -96,7 +96,7 @@ func (p *parser) file(path string, readFile ReadFile) {
 	}
 	if err != nil {
 		z.broken = true
-		p.b.t.noFiles.Addf(z.source.Pos, key, "zone %s answers SERVFAIL: %v", z.text, err)
+		p.b.t.noFiles = append(p.b.t.noFiles, &lab.Problem{Pos: z.source.Pos, Key: key, Message: fmt.Sprintf("zone %s answers SERVFAIL: %v", z.text, err), Of: z.text})
 		return
 	}
 	lines := min(bytes.Count(text, []byte("\n")), maxZoneRecords)
@@ -116,7 +116,7 @@ func (z *zoneBuilder) brokenFile(pos lab.Pos, text string) {
 		text += "; the zone answers SERVFAIL"
 	}
 	z.broken = true
-	z.b.t.badFiles.Addf(pos, "zone "+z.text, "%s", text)
+	z.b.t.badFiles = append(z.b.t.badFiles, &lab.Problem{Pos: pos, Key: "zone " + z.text, Message: text, Of: z.text})
 }
 
 // read adds all records of a text. An error comes with the line that it is about. A panic of the parser, which has had some, is

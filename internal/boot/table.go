@@ -163,23 +163,25 @@ func (t *Table) check(hosts []*lab.Host) (all, some, warnings lab.Problems) {
 		})
 	}
 	wait.Wait()
-	seen := map[cause]bool{}
+	seen := map[lab.Problem]bool{} // what those that differ only in the host have in common
+	first := func(p *lab.Problem, f recipe.Fault) bool {
+		cause := lab.Problem{Pos: p.Pos, Key: p.Key, Message: f.Err.Error()}
+		before := seen[cause]
+		seen[cause] = true
+		return !before
+	}
 	for i, h := range hosts {
 		for _, w := range ignored[i] {
-			if p := t.problem(h, w); !seen[causeOf(p)] {
-				seen[causeOf(p)] = true
+			if p := t.problem(h, w); first(p, w) {
 				warnings = append(warnings, p)
 			}
 		}
 		for _, f := range faults[i] {
-			p := t.problem(h, f)
-			if seen[causeOf(p)] {
-				continue
-			}
-			seen[causeOf(p)] = true
-			if f.Everyone() {
+			switch p := t.problem(h, f); {
+			case !first(p, f):
+			case f.Everyone():
 				all = append(all, p)
-			} else {
+			default:
 				some = append(some, p)
 			}
 		}
@@ -202,22 +204,11 @@ func (t *Table) faults(h *lab.Host) (faults, ignored []recipe.Fault) {
 
 // problem returns a fault with its place: in a document, or at the key of the profile.
 func (t *Table) problem(h *lab.Host, f recipe.Fault) *lab.Problem {
-	p := &lab.Problem{Pos: h.Profile.PosOf(f.Key), Key: "profiles." + h.Profile.Name + "." + f.Key, Message: recipe.For(h.Name, f.Err)}
+	p := &lab.Problem{Pos: h.Profile.PosOf(f.Key), Key: "profiles." + h.Profile.Name + "." + f.Key, Message: recipe.For(h.Name, f.Err), Of: h.Name}
 	var doc *recipe.DocumentError
 	if errors.As(f.Err, &doc) {
 		p.Pos = lab.Pos{File: filepath.Join(t.lab.Appliance.Files, filepath.FromSlash(doc.File)), Line: max(doc.Line, 1), Column: max(doc.Column, 1)}
 		p.Message, p.Secret = recipe.For(h.Name, doc.Err), true
 	}
 	return p
-}
-
-// A cause is what problems that differ only in the host have in common.
-type cause struct {
-	at           lab.Pos
-	key, message string
-}
-
-func causeOf(p *lab.Problem) cause {
-	_, message, _ := strings.Cut(p.Message, ": ") // after "for host x"
-	return cause{p.Pos, p.Key, message}
 }

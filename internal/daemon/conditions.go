@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -118,15 +117,10 @@ func takenConditions(taken []dhcpd.TakenReservation) (all []api.Condition) {
 // refusedConditions has one condition for each error or missing zone file that keeps a machine or a zone from being served.
 func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
 	for _, p := range s.Boot.Problems() {
-		name, _, _ := strings.Cut(strings.TrimPrefix(p.Message, "for host "), ": ")
-		all = append(all, api.Condition{Kind: api.ConditionMachine, Name: name, Since: s.At, Problem: "refused: " + p.Error()})
+		all = append(all, api.Condition{Kind: api.ConditionMachine, Name: p.Of, Since: s.At, Problem: "refused: " + p.Error()})
 	}
 	for _, p := range slices.Concat(s.DNS.BadFiles(), s.DNS.NoFiles()) {
-		name := strings.TrimPrefix(p.Key, "zone ")
-		if file, ok := strings.CutPrefix(p.Key, "dns.zones."); ok {
-			name = strings.TrimSuffix(file, "file")
-		}
-		all = append(all, api.Condition{Kind: api.ConditionZone, Name: name, Since: s.At, Problem: "not served: " + p.Error()})
+		all = append(all, api.Condition{Kind: api.ConditionZone, Name: p.Of, Since: s.At, Problem: "not served: " + p.Error()})
 	}
 	return all
 }

@@ -53,10 +53,10 @@ type Machine struct {
 	OtherServers map[string]string
 	// Unseen is why it is not known whether the daemon runs; nil: it is.
 	Unseen error
-	// Start is what the steps of a start find that need no port.
-	Start []Finding
-	// Warnings are what the loader says of the lab, and Unread which files of profiles the daemon's user may not read.
-	Warnings, Unread lab.Problems
+	// Start is what the steps of a start find that need no port, and Unread which files of profiles the daemon's user may not read.
+	Start, Unread []Finding
+	// Warnings are what the loader says of the lab.
+	Warnings lab.Problems
 	// Elsewhere says that the daemon runs in another network namespace: interfaces and ports here are not those that it serves.
 	Elsewhere bool
 	// OffersWithin is how long other DHCP servers may take to answer. 0: 5s.

@@ -209,8 +209,8 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.Warnings, m.Unread = nil, lab.Problems{{Message: "/srv/k: permission denied; machines that need it get an error: run chmod o+r /srv/k", Path: "/srv/k"}}
-	found(t, m, "files", "/srv/k", doctor.Fail, "permission denied; machines that need it get an error run chmod")
+	m.Warnings, m.Unread = nil, []doctor.Finding{{Subject: "/srv/k", Level: doctor.Fail, Text: "permission denied", Fix: "run chmod o+r /srv/k"}}
+	found(t, m, "files", "/srv/k", doctor.Fail, "permission denied run chmod")
 	m.Unread = nil
 	found(t, m, "files", files, doctor.OK, "can be read")
 }

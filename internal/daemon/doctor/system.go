@@ -28,11 +28,7 @@ func files(_ context.Context, m *Machine) (all []Finding) {
 			all = append(all, warn(w.Path, strings.TrimPrefix(w.Message, w.Path+": "), ""))
 		}
 	}
-	for _, w := range m.Unread {
-		text, fix, _ := strings.Cut(strings.TrimPrefix(w.Message, w.Path+": "), ": ")
-		all = append(all, fail(w.Path, text, fix))
-	}
-	if len(all) == 0 {
+	if all = append(all, m.Unread...); len(all) == 0 {
 		return []Finding{ok(m.Lab.Appliance.Files, "all files that the lab names can be read")}
 	}
 	return all

@@ -97,20 +97,26 @@ func letRead(gid int, labPath, files string) string {
 }
 
 // Unreadable warns of files of profiles that the process may not read.
-func Unreadable(l *lab.Lab) lab.Problems { return unreadable(l, Open) }
+func Unreadable(l *lab.Lab) (warnings lab.Problems) {
+	unreadable(l, Open, func(p *lab.Profile, key, name, fix string) {
+		warnings.Addf(p.PosOf(key), "profiles."+p.Name+"."+key, "%s: %s: %s", name, notRead, fix)
+		warnings[len(warnings)-1].Path = name
+	})
+	return warnings
+}
 
-// unreadable warns of files of profiles that open may not read.
-func unreadable(l *lab.Lab, open opener) (warnings lab.Problems) {
+const notRead = "permission denied; machines that need it get an error until the daemon's user may read it"
+
+// unreadable calls found for each file of a profile that open may not read, at a key of it, and says what to do.
+func unreadable(l *lab.Lab, open opener, found func(p *lab.Profile, key, name, fix string)) {
 	for _, p := range l.Profiles {
 		for _, f := range staticFiles(p) {
 			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(f.Text))
 			if err := open(name); errors.Is(err, fs.ErrPermission) {
-				warnings.Addf(p.PosOf(f.Key), "profiles."+p.Name+"."+f.Key, "%s: permission denied; machines that need it get an error until the daemon's user may read it: run %s", name, letRead(os.Getegid(), name, name))
-				warnings[len(warnings)-1].Path = name
+				found(p, f.Key, name, "run "+letRead(os.Getegid(), name, name))
 			}
 		}
 	}
-	return warnings
 }
 
 // staticFiles returns the files of a profile that machines fetch unchanged, and its tree, unless their paths are templates.

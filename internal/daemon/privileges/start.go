@@ -15,7 +15,7 @@ import (
 
 // Rehearse returns what the steps of a start find that need no port, and which files of profiles the daemon's user may not read. It calls
 // what they call, but leaves no folder behind and stays the user that it is.
-func Rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Problems) {
+func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 	a := l.Appliance
 	add := func(subject string, err error, good string) {
 		if err != nil {
@@ -40,7 +40,9 @@ func Rehearse(l *lab.Lab, labPath string) (steps []doctor.Finding, unread lab.Pr
 		if t, err := boot.Compile(l); err == nil { // what is wrong with them else is not about the start
 			documents = t.Files()
 		}
-		unread = unreadable(l, openAs(u))
+		unreadable(l, openAs(u), func(_ *lab.Profile, _, name, fix string) {
+			unread = append(unread, doctor.Finding{Subject: name, Level: doctor.Fail, Text: notRead, Fix: fix})
+		})
 		add(labPath, readable(u, l, labPath, documents, openAs(u)), "user "+u.Name+" can read it")
 	}
 	return steps, unread

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab/load"
+)
+
+// TestRefusedConditions: a machine, a zone whose file has an error and one whose file is missing are named as the lab names them, with the
+// whole problem.
+func TestRefusedConditions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"files/x.cfg": "{{.Host.Vars.rack}}", "bad.zone": "@ NS ns\nns A 10.0.0\n"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := load.Parse(filepath.Join(dir, "lab.yaml"), []byte(`
+version: 1
+domain: lab.example
+networks: {n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}}
+profiles: {p: {kernel: k, config: x.cfg}}
+hosts:
+  good: {mac: 52:54:00:00:00:01, profile: p, vars: {rack: r1}}
+  bad: {mac: 52:54:00:00:00:02, profile: p}
+dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}}}
+`), load.Options{FileExists: func(string) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := snapshot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range refusedConditions(s) {
+		got = append(got, strings.ReplaceAll(c.Kind+" "+c.Name+" "+c.Problem, dir, ""))
+	}
+	if diff := cmp.Diff([]string{
+		"machine bad refused: /files/x.cfg:1:8: profiles.p.config: for host bad: {{.Host.Vars.rack}} is not set: want vars: {rack: …} for the host",
+		"zone bad.example. not served: /bad.zone:2:6: zone bad.example.: \"10.0.0\" is not an IPv4 address; the zone answers SERVFAIL",
+		"zone gone.example. not served: /lab.yaml:9:46: dns.zones.gone.example.file: zone gone.example. answers SERVFAIL: open /gone.zone: no such file or directory",
+	}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
