@@ -127,7 +127,7 @@ func TestOtherDHCPServer(t *testing.T) {
 	})
 	h.steps(
 		step{args: "status", out: []string{"dhcp-server " + h.seg.Bridge + " FAILED 10.88.0.66 (02:00:00:00:00:66) 2", "another DHCP server answers"}},
-		step{args: "doctor", err: "found", out: []string{"fail dhcp " + h.seg.Bridge + " 10.88.0.66 (02:00:00:00:00:66), seen by the daemon since 2", "-> stop it, or set networks.n.dhcp: proxy"}, not: []string{"no other DHCP server", "fail daemon dhcp-server"}},
+		step{args: "doctor", err: "found", out: []string{"fail dhcp " + h.seg.Bridge + " 10.88.0.66 (02:00:00:00:00:66), seen by the daemon since 2", "-> stop the other DHCP server, or set dhcp: proxy for this network"}, not: []string{"no other DHCP server", "fail daemon dhcp-server"}},
 	)
 }
 

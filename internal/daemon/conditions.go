@@ -100,7 +100,7 @@ func otherServerConditions(others []dhcpd.OtherServer) (all []api.Condition) {
 			continue
 		}
 		all = append(all, api.Condition{Kind: api.ConditionDHCPServer, Name: o.Interface, Since: o.Since, Detail: who,
-			Problem: "another DHCP server answers: machines get its addresses or ours, by chance: stop it, or set dhcp: proxy for this network"})
+			Problem: "another DHCP server answers: " + lab.OtherServer + ": " + lab.StopOtherServer})
 	}
 	return all
 }

@@ -16,6 +16,12 @@ const (
 	DHCPOff    DHCPMode = "off"    // silent
 )
 
+// What another DHCP server does to a network in mode server, and what to do about it.
+const (
+	OtherServer     = "machines get its addresses or ours, by chance"
+	StopOtherServer = "stop the other DHCP server, or set dhcp: proxy for this network"
+)
+
 // A Network is one IPv4 subnet that machines boot in.
 type Network struct {
 	Pos       Pos

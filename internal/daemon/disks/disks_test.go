@@ -81,9 +81,9 @@ func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		gone := &lab.Problem{Path: filepath.Join(dir, "none"), Message: "file not found"}
-		l := &lab.Lab{IfMissing: lab.Problems{{Path: dir}, gone}}
+		l, all := &lab.Lab{}, func() lab.Problems { return lab.Problems{{Path: dir}, gone} }
 		var f Files
-		f.Look(l)
+		f.Look(l, all)
 		synctest.Wait()
 		if got := f.Missing(l); len(got) != 1 || got[0] != gone {
 			t.Errorf("missing: %v", got)
@@ -92,13 +92,13 @@ func TestFiles(t *testing.T) {
 			t.Errorf("missing of a lab that was not looked at: %v", got)
 		}
 		gone.Path = dir
-		f.Look(l)
+		f.Look(l, all)
 		synctest.Wait()
 		if got := f.Missing(l); len(got) != 1 {
 			t.Errorf("missing at once after a look: %v", got)
 		}
 		time.Sleep(filesEvery)
-		f.Look(l)
+		f.Look(l, all)
 		synctest.Wait()
 		if got := f.Missing(l); len(got) != 0 {
 			t.Errorf("missing after the file was made: %v", got)

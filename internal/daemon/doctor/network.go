@@ -205,7 +205,7 @@ func offersOf(n *lab.Network, offers []segment.Rogue) Finding {
 
 // tooMany is that servers answer where this one gives the addresses.
 func tooMany(n *lab.Network, who string) Finding {
-	return fail(n.Interface, who+" answers DHCP too: machines get its addresses or ours, by chance", "stop it, or set networks."+n.Name+".dhcp: proxy")
+	return fail(n.Interface, who+" answers DHCP too: "+lab.OtherServer, lab.StopOtherServer)
 }
 
 // reversePath looks for a filter that drops packets of machines behind a relay or another router.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
@@ -294,7 +295,7 @@ func (c *boot) afterAddress(last event.Event) silence {
 	case last.Kind == event.DHCPDiscover:
 		return silence{"dhcpd", "its DHCPDISCOVER got no offer, and no reason was recorded", "another DHCP server may answer it; bootlab plan HOST shows its reservation"}
 	case last.Kind == event.DHCPOffer && len(other) > 0:
-		return silence{"", "it did not take its offer; another DHCP server answers in its network: " + other[0].Detail, "switch the other DHCP server off, or set dhcp: proxy for this network"}
+		return silence{"", "it did not take its offer; another DHCP server answers in its network: " + other[0].Detail, lab.StopOtherServer}
 	case last.Kind == event.DHCPOffer, last.Kind == event.DHCPProxyOffer:
 		return silence{"", "it did not take its offer: the answer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
 	case last.Client == event.ClientIPXE:
