@@ -45,20 +45,22 @@ platform: {none: {}}
 pullSecret: '{"auths": {}}'
 `
 
-// installFolder writes what openshift-install create ignition-configs writes, in the shape of Ignition 3.2, with a certificate that ends
-// then. The installer itself is not at hand in tests.
+// installFolder writes what one run of openshift-install create ignition-configs writes, in the shape of Ignition 3.2, with a certificate that
+// ends then. The installer itself is not at hand in tests.
 func installFolder(t *testing.T, ends time.Time, config string) string {
 	t.Helper()
 	data := func(text string) string {
 		return "data:text/plain;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte(text))
 	}
 	manifest := "apiVersion: v1\ndata:\n  install-config: |\n    " + strings.ReplaceAll(strings.TrimSpace(config), "\n", "\n    ") + "\nkind: ConfigMap\n"
+	root := data(certificate(t, time.Now().Add(10*365*24*time.Hour)))
 	bootstrap := fmt.Sprintf(`{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/opt/openshift/tls/aggregator-ca.crt","contents":{"source":"%s"}},`+
 		`{"path":"/opt/openshift/tls/root-ca.crt","contents":{"source":"%s"}},{"path":"/opt/openshift/manifests/cluster-config.yaml","contents":{"source":"%s"}}]},`+
 		`"systemd":{"units":[{"name":"x.service","contents":"ExecStart=podman inspect --format '{{.Id}}'"}]}}`,
-		data(certificate(t, ends)), data(certificate(t, time.Now().Add(10*365*24*time.Hour))), data(manifest))
+		data(certificate(t, ends)), root, data(manifest))
 	pointer := func(role string) string {
-		return `{"ignition":{"config":{"merge":[{"source":"https://api-int.ocp4.example.com:22623/config/` + role + `"}]},"version":"3.2.0"}}`
+		return `{"ignition":{"config":{"merge":[{"source":"https://api-int.ocp4.example.com:22623/config/` + role + `"}]},` +
+			`"security":{"tls":{"certificateAuthorities":[{"source":"` + root + `"}]}},"version":"3.2.0"}}`
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{"bootstrap.ign": bootstrap, "master.ign": pointer("master"), "worker.ign": pointer("worker"), "metadata.json": `{"clusterName":"ocp4"}`} {
@@ -307,4 +309,54 @@ func TestPrepareRefuses(t *testing.T) {
 	step{args: "api-int alone", err: "nothing was copied", out: []string{`master.ign fetches its configuration from https://api-int.ocp3.example.com:22623/config/master, and cluster domain "ocp3.example.com" is not in the lab: did you mean ocp4.example.com?`}}.check(t,
 		run(t.Context(), "openshift", "prepare", wrong, "--lab", labOf(t)))
 	step{args: "empty folder", err: "run openshift-install create ignition-configs"}.check(t, run(t.Context(), "openshift", "prepare", t.TempDir(), "--lab", labOf(t)))
+}
+
+// TestPrepareRefusesMixedDocuments: documents in each other's place, or of different runs of openshift-install, are an error, and nothing is
+// copied.
+func TestPrepareRefusesMixedDocuments(t *testing.T) {
+	t.Parallel()
+	const other = "of different runs of openshift-install; want all of one run"
+	for _, tt := range []struct {
+		name string
+		copy map[string]string // by name: a document of the same run, or OTHER/NAME of another; empty: none
+		want []string
+	}{
+		{"a worker's master.ign", map[string]string{"master.ign": "worker.ign"}, []string{"master.ign fetches https://api-int.ocp4.example.com:22623/config/worker, the configuration of other machines: want /config/master"}},
+		{"swapped", map[string]string{"master.ign": "worker.ign", "worker.ign": "master.ign"}, []string{"worker.ign fetches https://api-int.ocp4.example.com:22623/config/master, the configuration of other machines: want /config/worker", ": want /config/master"}},
+		{"a bootstrap's master.ign", map[string]string{"master.ign": "bootstrap.ign"}, []string{"master.ign holds /opt/openshift/tls/aggregator-ca.crt, a file of the bootstrap machine: want the master.ign that openshift-install wrote"}},
+		{"a master's bootstrap.ign", map[string]string{"bootstrap.ign": "master.ign"}, []string{"bootstrap.ign fetches https://api-int.ocp4.example.com:22623/config/master, which the bootstrap machine serves itself: want the bootstrap.ign that openshift-install wrote"}},
+		{"worker.ign of another run", map[string]string{"worker.ign": "OTHER/worker.ign"}, []string{"worker.ign trusts another root CA than that of bootstrap.ign: the two are " + other}},
+		{"bootstrap.ign of another run", map[string]string{"bootstrap.ign": "OTHER/bootstrap.ign"}, []string{"master.ign trusts another root CA than that of bootstrap.ign: the two are " + other, "worker.ign trusts"}},
+		{"two runs without bootstrap.ign", map[string]string{"bootstrap.ign": "", "master.ign": "OTHER/master.ign"}, []string{"worker.ign trusts another root CA than that of master.ign: the two are " + other}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := labOf(t)
+			step{args: "prepare", err: "nothing was copied", out: tt.want}.check(t, run(t.Context(), "openshift", "prepare", mixedFolder(t, tt.copy), "--lab", path))
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), "files")); err == nil {
+				t.Error("something was copied")
+			}
+		})
+	}
+}
+
+// mixedFolder writes the documents of one run, some of them replaced by others of the same run or of another; empty: removed.
+func mixedFolder(t *testing.T, replaced map[string]string) string {
+	t.Helper()
+	long := time.Now().Add(20 * time.Hour)
+	dir, other := installFolder(t, long, installConfig), installFolder(t, long, installConfig)
+	texts := map[string]string{}
+	for name, from := range replaced {
+		at := filepath.Join(dir, from)
+		if rest, ok := strings.CutPrefix(from, "OTHER/"); ok {
+			at = filepath.Join(other, rest)
+		}
+		if text, err := os.ReadFile(at); err == nil {
+			texts[name] = string(text)
+		} else if err := os.Remove(filepath.Join(dir, name)); from != "" || err != nil {
+			t.Fatal(from, err)
+		}
+	}
+	writeFiles(t, dir, texts)
+	return dir
 }

@@ -1,7 +1,6 @@
 package clusterconfig
 
 import (
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +15,7 @@ func FuzzDocument(f *testing.F) {
 	f.Add([]byte(`{"ignition":{"config":{"merge":[{"source":"https://api-int.a.b:22623/config/master"}]},"version":"3.2.0"}}`))
 	f.Add([]byte(`{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/opt/openshift/manifests/cluster-config.yaml","contents":{"source":"data:,data%3A%20{install-config:%20x}"}}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s := &OpenShift{Documents: map[string][]byte{}, apiInt: map[string]*url.URL{}, masters: -1, workers: -1}
+		s := newOpenShift()
 		if s.document("master.ign", text) != nil {
 			return
 		}

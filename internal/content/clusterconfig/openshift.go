@@ -25,6 +25,12 @@ import (
 // ConfigName is the name of the installer's input.
 const ConfigName = "install-config.yaml"
 
+// bootstrapName is the document of the bootstrap machine.
+const bootstrapName = "bootstrap.ign"
+
+// ignitionNames are the documents that openshift-install create ignition-configs writes.
+var ignitionNames = []string{bootstrapName, "master.ign", "worker.ign"}
+
 // An OpenShift is what openshift-install wrote.
 type OpenShift struct {
 	ConfigOnly bool              // an install-config.yaml alone
@@ -36,12 +42,18 @@ type OpenShift struct {
 	source       string              // the document that says the domain; empty: the install-config
 	masters      int                 // replicas; -1: not known
 	workers      int
-	certs        []*x509.Certificate // below /opt/openshift/tls of bootstrap.ign
+	certs        []*x509.Certificate            // below /opt/openshift/tls of bootstrap.ign
+	bootFiles    map[string]string              // by document: a file that only the bootstrap machine has
+	roots        map[string][]*x509.Certificate // by document: the root CA that bootstrap.ign makes certificates with, and what others trust
+}
+
+func newOpenShift() *OpenShift {
+	return &OpenShift{Documents: map[string][]byte{}, apiInt: map[string]*url.URL{}, bootFiles: map[string]string{}, roots: map[string][]*x509.Certificate{}, masters: -1, workers: -1}
 }
 
 // ReadOpenShift reads a folder of openshift-install, or an install-config.yaml.
 func ReadOpenShift(path string) (*OpenShift, error) {
-	s := &OpenShift{Documents: map[string][]byte{}, apiInt: map[string]*url.URL{}, masters: -1, workers: -1}
+	s := newOpenShift()
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, unreadable(path, err, "the folder that openshift-install create ignition-configs wrote, or an "+ConfigName)
@@ -50,7 +62,7 @@ func ReadOpenShift(path string) (*OpenShift, error) {
 		s.ConfigOnly = true
 		return s, s.readConfig(path)
 	}
-	for _, name := range []string{"bootstrap.ign", "master.ign", "worker.ign"} {
+	for _, name := range ignitionNames {
 		text, err := regular.Read(filepath.Join(path, name), maxDocument)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -80,16 +92,22 @@ func ReadOpenShift(path string) (*OpenShift, error) {
 // An ignition is the part of an Ignition document (specification 3) that is looked at.
 type ignition struct {
 	Ignition struct {
-		Version string
-		Config  struct{ Merge []struct{ Source string } }
+		Version  string
+		Config   struct{ Merge []resource }
+		Security struct {
+			TLS struct{ CertificateAuthorities []resource }
+		}
 	}
 	Storage struct {
 		Files []struct {
 			Path     string
-			Contents struct{ Source string }
+			Contents resource
 		}
 	}
 }
+
+// A resource is something that is fetched, or that its data URL holds.
+type resource struct{ Source string }
 
 func (s *OpenShift) document(name string, text []byte) error {
 	var d ignition
@@ -105,10 +123,20 @@ func (s *OpenShift) document(name string, text []byte) error {
 			s.apiInt[name] = u
 		}
 	}
+	for _, ca := range d.Ignition.Security.TLS.CertificateAuthorities {
+		s.roots[name] = append(s.roots[name], certificates(dataOf(ca.Source))...)
+	}
 	for _, f := range d.Storage.Files {
+		if s.bootFiles[name] == "" && strings.HasPrefix(f.Path, "/opt/openshift/") {
+			s.bootFiles[name] = f.Path
+		}
 		switch {
 		case strings.HasPrefix(f.Path, "/opt/openshift/tls/") && strings.HasSuffix(f.Path, ".crt"):
-			s.certs = append(s.certs, certificates(dataOf(f.Contents.Source))...)
+			found := certificates(dataOf(f.Contents.Source))
+			s.certs = append(s.certs, found...)
+			if strings.HasSuffix(f.Path, "/root-ca.crt") {
+				s.roots[name] = found
+			}
 		case strings.HasSuffix(f.Path, "/manifests/cluster-config.yaml"):
 			if manifest, err := load.YAMLValue(dataOf(f.Contents.Source)); err == nil {
 				text, _ := at(manifest, "data", "install-config").(string)
@@ -239,6 +267,7 @@ func (s *OpenShift) Check(l *lab.Lab, now time.Time) (*lab.Cluster, Report) {
 	domain := s.clusterDomain(l)
 	i := slices.IndexFunc(l.Clusters, func(c *lab.Cluster) bool { return c.Domain == domain })
 	s.expiry(&r, now)
+	s.oneRun(&r)
 	if name := s.source; i < 0 && s.apiInt[name] != nil {
 		fail("%s fetches its configuration from %s, and cluster domain %q is not in the lab: %s", name, s.apiInt[name], domain, nearestCluster(l, domain))
 		return nil, r
@@ -254,15 +283,48 @@ func (s *OpenShift) Check(l *lab.Lab, now time.Time) (*lab.Cluster, Report) {
 	if !c.Address.IsValid() {
 		r.Errors.Addf(c.Pos, "clusters."+c.Name+".address", "is missing, so api-int.%s has no address", c.Domain)
 	}
-	for name, u := range s.apiInt {
-		host := u.Host
-		if want := "api-int." + c.Domain + ":22623"; host != want && host != c.API.String()+":22623" {
-			fail("%s fetches its configuration from %s: want %s", name, host, want)
-		}
-	}
+	s.pointers(c, &r)
 	s.replicas(c, &r)
 	s.installConfig(c, &r)
 	return c, r
+}
+
+// pointers reports documents that are another machine's: all but bootstrap.ign fetch the configuration of their own role.
+func (s *OpenShift) pointers(c *lab.Cluster, r *Report) {
+	fail := func(format string, args ...any) { r.Errors.Addf(lab.Pos{}, "", format, args...) }
+	for _, name := range ignitionNames {
+		u, path := s.apiInt[name], "/config/"+strings.TrimSuffix(name, ".ign")
+		if file := s.bootFiles[name]; file != "" && name != bootstrapName {
+			fail("%s holds %s, a file of the bootstrap machine: want the %[1]s that openshift-install wrote", name, file)
+		}
+		switch want := "api-int." + c.Domain + ":22623"; {
+		case u == nil:
+			continue
+		case name == bootstrapName:
+			fail("%s fetches %s, which the bootstrap machine serves itself: want the %[1]s that openshift-install wrote", name, u)
+			continue
+		case u.Host != want && u.Host != c.API.String()+":22623":
+			fail("%s fetches its configuration from %s: want %s", name, u.Host, want)
+		}
+		if u.Path != path {
+			fail("%s fetches %s, the configuration of other machines: want %s", name, u, path)
+		}
+	}
+}
+
+// oneRun reports documents of different runs of openshift-install: their machines would refuse the certificate of the machine config server.
+func (s *OpenShift) oneRun(r *Report) {
+	first := ""
+	for _, name := range ignitionNames {
+		known := func(ca *x509.Certificate) bool { return slices.ContainsFunc(s.roots[first], ca.Equal) }
+		switch roots := s.roots[name]; {
+		case len(roots) == 0: // not known
+		case first == "":
+			first = name
+		case !slices.ContainsFunc(roots, known):
+			r.Errors.Addf(lab.Pos{}, "", "%s trusts another root CA than that of %s: the two are of different runs of openshift-install; want all of one run", name, first)
+		}
+	}
 }
 
 // clusterDomain returns <name>.<base domain>. Where no install-config says it, it is that of a document, which becomes the source: one whose
@@ -289,11 +351,11 @@ func (s *OpenShift) clusterDomain(l *lab.Lab) (domain string) {
 // expiry reports when the bootstrap's certificates end: the installer makes some for 24 hours.
 func (s *OpenShift) expiry(r *Report, now time.Time) {
 	for _, c := range s.certs {
-		r.certificate(c, "bootstrap.ign", now)
+		r.certificate(c, bootstrapName, now)
 	}
 	const short = 4 * time.Hour
 	switch {
-	case r.Certs == nil && s.Documents["bootstrap.ign"] != nil:
+	case r.Certs == nil && s.Documents[bootstrapName] != nil:
 		r.Warnings.Addf(lab.Pos{}, "", "bootstrap.ign holds no certificates below /opt/openshift/tls: it is not what openshift-install create ignition-configs writes, and the cluster cannot come up with it")
 	case r.Certs == nil:
 	case r.Certs.Left <= 0:
@@ -322,6 +384,6 @@ func (s *OpenShift) Place(c *lab.Cluster, files Files) ([]Placement, lab.Problem
 	if s.ConfigOnly {
 		return nil, nil
 	}
-	roles := map[string]string{lab.RoleBootstrap: "bootstrap.ign", lab.RoleControlPlane: "master.ign", lab.RoleWorker: "worker.ign"}
+	roles := map[string]string{lab.RoleBootstrap: bootstrapName, lab.RoleControlPlane: "master.ign", lab.RoleWorker: "worker.ign"}
 	return placeByHost(c, files, s.Documents, "ignition/{{.Host.Role}}.ign", func(h *lab.Host) string { return roles[h.Role] })
 }
