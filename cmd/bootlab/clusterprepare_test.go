@@ -176,6 +176,24 @@ func TestPrepareKubernetes(t *testing.T) {
 	step{args: "empty folder", err: "kubeadm config print init-defaults"}.check(t, run(t.Context(), "kubernetes", "prepare", t.TempDir(), "--lab", path))
 }
 
+// TestPrepareKubernetesLacks: a document that a host's profile names and the folder lacks is an error, unless one file was given.
+func TestPrepareKubernetesLacks(t *testing.T) {
+	t.Parallel()
+	path, dir := editedLab(t, kubeadmLab), installerFolder(t, "kubeadm", time.Time{})
+	if err := os.Remove(filepath.Join(dir, "join-worker.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	const lacks = "hosts.worker-0: reads kubeadm/join-worker.yaml, and the folder has no configuration of kubeadm of that name"
+	step{args: "no join-worker.yaml", err: "nothing was copied", out: []string{lacks}}.check(t, run(t.Context(), "kubernetes", "prepare", dir, "--lab", path))
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "files")); err == nil {
+		t.Error("something was copied")
+	}
+	step{args: "one file", out: []string{"init.yaml: put in place"}, not: []string{lacks}}.check(t, run(t.Context(), "kubernetes", "prepare", filepath.Join(dir, "init.yaml"), "--lab", path))
+	others := editedLab(t, kubeadmLab, "[kubeadm/init.yaml]", "[kubeadm/init.yaml, kubeadm/network.yaml]", "role: worker}", "role: worker, profile: other}",
+		"hosts:", "  other: {<<: *p, documents: [other/setup.yaml, kubeadm/setup.sh]}\nhosts:")
+	step{args: "documents of others", out: []string{"init.yaml: put in place"}}.check(t, run(t.Context(), "kubernetes", "prepare", dir, "--lab", others))
+}
+
 // TestPrepareKubernetesRefuses: what would keep machines from joining is an error at its place in the document, and nothing is copied.
 func TestPrepareKubernetesRefuses(t *testing.T) {
 	t.Parallel()
@@ -200,10 +218,12 @@ func TestPrepareKubernetesRefuses(t *testing.T) {
 		{"expires", `expires "tomorrow" is no time`, nil, []string{ttl, "expires: tomorrow"}},
 		{"ttl", `ttl "a day" is no duration`, nil, []string{ttl, "ttl: a day"}},
 		{"certificate key", "is no certificate key", nil, []string{"certificateKey: 3c5f", "certificateKey: 3c5"}},
+		{"a certificate key of one side", "join-control-plane.yaml:4:19: certificateKey is one that InitConfiguration (", nil, []string{"certificateKey: 3c5f9d0a7be148d2a6f1c0b9e4d7735a1f2e6b8c9d0e4f5a6b7c8d9e0f1a2b3c\nlocalAPIEndpoint", "localAPIEndpoint"}},
 		{"another certificate key", "certificateKey is not that of InitConfiguration", nil, []string{"controlPlane:\n  certificateKey: 3c", "controlPlane:\n  certificateKey: 4c"}},
 		{"socket", "criSocket /run/containerd.sock is no URL", nil, []string{"unix:///var/run/containerd/containerd.sock\n  name", "/run/containerd.sock\n  name"}},
 		{"hash", "neither caCertHashes nor unsafeSkipCAVerification", nil, []string{"    unsafeSkipCAVerification: true\n", ""}},
 		{"pods", "10.125.0.0/16 overlaps with networks.lan (10.125.9.0/24", nil, []string{"10.244.0.0/16", "10.125.0.0/16"}},
+		{"one subnet", "pods and services could have the same addresses; want another subnet", nil, []string{"10.96.0.0/12", "10.244.0.0/16"}},
 		{"kind of a document", `init.yaml:2:7: kind "IntConfiguration" is not known to kubeadm: did you mean InitConfiguration?`, nil, []string{"kind: InitConfiguration", "kind: IntConfiguration"}},
 		{"no token to compare with", "the token was not compared: no InitConfiguration here has bootstrapTokens", nil, []string{"kind: InitConfiguration", "kind: IntConfiguration"}},
 		{"version", "kubeadm.k8s.io/v1beta2 is none that kubeadm reads today", nil, []string{"v1beta4", "v1beta2"}},

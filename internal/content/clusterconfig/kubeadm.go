@@ -26,6 +26,9 @@ const (
 	kubeadmJoin    = "JoinConfiguration"
 )
 
+// kubeadmNames is the pattern of the files in a folder that are read.
+const kubeadmNames = "*.y*ml"
+
 // kubeadmKinds are the kinds of kubeadm's API.
 var kubeadmKinds = []string{kubeadmCluster, kubeadmInit, kubeadmJoin, "ResetConfiguration", "UpgradeConfiguration"}
 
@@ -41,6 +44,7 @@ var kubeadmVersions = []string{"kubeadm.k8s.io/v1beta3", "kubeadm.k8s.io/v1beta4
 
 // A Kubeadm is a file of kubeadm's configuration, or a folder of them.
 type Kubeadm struct {
+	folder    bool // all that the machines need is expected in it
 	files     map[string][]byte
 	documents []kubeadmDocument // in the order of the files
 }
@@ -59,11 +63,11 @@ func ReadKubeadm(at string) (*Kubeadm, error) {
 	}
 	names := []string{at}
 	if info.IsDir() {
-		if names, err = filepath.Glob(filepath.Join(at, "*.y*ml")); err != nil {
+		if names, err = filepath.Glob(filepath.Join(at, kubeadmNames)); err != nil {
 			return nil, err
 		}
 	}
-	s := &Kubeadm{files: map[string][]byte{}}
+	s := &Kubeadm{folder: info.IsDir(), files: map[string][]byte{}}
 	for _, name := range names {
 		if err := s.read(name); err != nil {
 			return nil, err
@@ -316,7 +320,11 @@ func (s *Kubeadm) join(d kubeadmDocument, r *Report) {
 	key := d.At("controlPlane", "certificateKey")
 	s.certificateKey(key, r)
 	for _, first := range s.of(kubeadmInit) {
-		if uploaded := first.At("certificateKey"); key.Exists() && uploaded.Exists() && key.Text() != uploaded.Text() {
+		switch uploaded := first.At("certificateKey"); {
+		case !key.Exists():
+		case !uploaded.Exists():
+			r.secret(&r.Errors, key, "certificateKey is one that %s (%s) lacks: kubeadm init --upload-certs would make a random one, and the machine could not read the cluster's certificates; want the same in both", first.kind, first.Pos())
+		case key.Text() != uploaded.Text():
 			r.secret(&r.Errors, key, "certificateKey is not that of %s (%s): the machine could not read the cluster's certificates", first.kind, uploaded.Pos())
 		}
 		mine, its := d.At("nodeRegistration", "criSocket"), first.At("nodeRegistration", "criSocket")
@@ -349,25 +357,35 @@ func runtimeOf(socket string) string { return strings.TrimSuffix(path.Base(socke
 // Place implements Set: a file belongs wherever the profile of a host names one of that name.
 func (s *Kubeadm) Place(c *lab.Cluster, files Files) (copies []Placement, wrong lab.Problems) {
 	first := ""
-	placed := map[string]bool{}
+	placed, folders := map[string]bool{}, map[string]bool{}
+	without := map[*lab.Host][]string{} // hosts that get no file, and what their profiles name
 	for _, h := range c.Hosts {
 		paths, err := files(h)
 		if err != nil {
 			wrong.Addf(h.Pos, "hosts."+h.Name, "%v", err)
 			continue
 		}
+		without[h] = paths
 		for _, to := range paths {
 			text, have := s.files[path.Base(to)]
 			if !have {
 				continue
 			}
+			delete(without, h)
 			if reason := s.fits(h, path.Base(to), &first); reason != "" {
 				wrong.Addf(h.Pos, "hosts."+h.Name, "reads %s, %s", to, reason)
 			}
 			if !placed[to] {
 				copies = append(copies, Placement{From: path.Base(to), To: to, Text: asTemplate(text)})
 			}
-			placed[to] = true
+			placed[to], folders[path.Dir(to)] = true, true
+		}
+	}
+	for h, paths := range without {
+		for _, to := range paths { // documents of other programs are elsewhere
+			if like, _ := path.Match(kubeadmNames, path.Base(to)); like && s.folder && folders[path.Dir(to)] {
+				wrong.Addf(h.Pos, "hosts."+h.Name, "reads %s, and the folder has no configuration of kubeadm of that name: want it there, or one file instead of the folder", to)
+			}
 		}
 	}
 	return copies, wrong

@@ -147,14 +147,14 @@ func (r *Report) certSANs(c *lab.Cluster, names load.Node, endpoint, remedy stri
 // subnets reports the networks of pods and services that overlap with each other or with those of the lab.
 func (r *Report) subnets(l *lab.Lab, nodes []load.Node) {
 	type named struct {
-		prefix netip.Prefix
-		name   string
+		prefix       netip.Prefix
+		name, reason string // why nothing may overlap with it
 	}
 	var known []named
 	for _, n := range l.Networks {
 		for _, p := range []netip.Prefix{n.Subnet, n.Subnet6} {
 			if p.IsValid() {
-				known = append(known, named{p, fmt.Sprintf("networks.%s (%s, %s)", n.Name, p, n.Pos)})
+				known = append(known, named{p, fmt.Sprintf("networks.%s (%s, %s)", n.Name, p, n.Pos), "pods could not reach its machines"})
 			}
 		}
 	}
@@ -167,10 +167,10 @@ func (r *Report) subnets(l *lab.Lab, nodes []load.Node) {
 		p = p.Masked()
 		for _, other := range known {
 			if p.Overlaps(other.prefix) {
-				r.Errors.Addf(n.Pos(), "", "%s overlaps with %s: pods could not reach its machines; want another subnet", p, other.name)
+				r.Errors.Addf(n.Pos(), "", "%s overlaps with %s: %s; want another subnet", p, other.name, other.reason)
 			}
 		}
-		known = append(known, named{p, fmt.Sprintf("%s (%s)", p, n.Pos())})
+		known = append(known, named{p, fmt.Sprintf("%s (%s)", p, n.Pos()), "pods and services could have the same addresses"})
 	}
 }
 
