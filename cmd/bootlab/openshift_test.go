@@ -304,6 +304,16 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 	writeFiles(t, filepath.Dir(path), map[string]string{"install-config.yaml": "apiVersion: v1\nbaseDomain example.com\nmetadata: {name: a}\n"})
 	step{args: "no YAML", err: "install-config.yaml:3:1: not YAML: a colon is missing here or in the line above"}.check(t, run(t.Context(), "openshift", "prepare", path, "--lab", labOf(t)))
+	for name, tt := range map[string]struct{ right, wrong, want string }{
+		"a misspelt baseDomain": {"baseDomain", "baseDomian", "install-config.yaml:2:1: baseDomian is no key of an install-config: did you mean baseDomain?"},
+		"a misspelt name":       {"metadata: {name", "metadata: {nmae", "install-config.yaml:5:12: nmae is no key of an install-config: did you mean name?"},
+		"misspelt metadata":     {"metadata: {name", "metdata: {name", "install-config.yaml:5:1: metdata is no key of an install-config: did you mean metadata?"},
+		"no name":               {"{name: ocp4}", "{}", "install-config.yaml: has no metadata.name: is it an install-config.yaml?"},
+		"an empty baseDomain":   {"example.com", "", "install-config.yaml: has no baseDomain: is it an install-config.yaml?"},
+	} {
+		writeFiles(t, filepath.Dir(path), map[string]string{"install-config.yaml": strings.Replace(installConfig, tt.right, tt.wrong, 1)})
+		step{args: name, err: tt.want}.check(t, run(t.Context(), "openshift", "prepare", path, "--lab", labOf(t)))
+	}
 	wrong := t.TempDir()
 	writeFiles(t, wrong, map[string]string{"master.ign": `{"ignition":{"config":{"merge":[{"source":"https://api-int.ocp3.example.com:22623/config/master"}]},"version":"3.2.0"}}`})
 	step{args: "api-int alone", err: "nothing was copied", out: []string{`master.ign fetches its configuration from https://api-int.ocp3.example.com:22623/config/master, and cluster domain "ocp3.example.com" is not in the lab: did you mean ocp4.example.com?`}}.check(t,

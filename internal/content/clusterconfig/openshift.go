@@ -163,16 +163,23 @@ func dataOf(source string) []byte {
 
 func (s *OpenShift) readConfig(path string) error {
 	text, err := regular.Read(path, maxDocument)
-	if err == nil {
-		if err = s.config(path, text); err != nil {
-			return err // with its place
-		}
-	}
-	if err == nil && (s.name == "" || s.domain == "") {
-		err = errors.New("has no baseDomain or no metadata.name: is it an install-config.yaml?")
-	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if err := s.config(path, text); err != nil {
+		return err // with its place
+	}
+	for _, keys := range [][]string{{"baseDomain"}, {"metadata"}, {"metadata", "name"}} {
+		last := len(keys) - 1
+		in, key := s.install.At(keys[:last]...), keys[last]
+		near := lab.Nearest(key, in.Keys())
+		switch {
+		case in.At(key).Text() != "", key == "metadata" && slices.Contains(in.Keys(), key):
+		case near == "" || near == key:
+			return fmt.Errorf("read %s: has no %s: is it an %s?", path, strings.Join(keys, "."), ConfigName)
+		default:
+			return &lab.Problem{Pos: in.KeyPos(near), Message: near + " is no key of an install-config: did you mean " + key + "?"}
+		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"go.yaml.in/yaml/v4"
 
@@ -65,15 +66,18 @@ func (n Node) At(keys ...string) Node {
 }
 
 func (n Node) entry(key string) Node {
-	if n.node == nil || n.node.Kind != yaml.MappingNode {
-		return Node{file: n.file}
-	}
-	for i := 0; i+1 < len(n.node.Content); i += 2 {
-		if n.node.Content[i].Value == key {
-			return n.follow(n.node.Content[i+1])
-		}
+	if i := slices.Index(n.Keys(), key); i >= 0 {
+		return n.follow(n.node.Content[2*i+1])
 	}
 	return Node{file: n.file}
+}
+
+// KeyPos returns the place of a key of a mapping itself.
+func (n Node) KeyPos(key string) lab.Pos {
+	if i := slices.Index(n.Keys(), key); i >= 0 {
+		n.node = n.node.Content[2*i]
+	}
+	return n.Pos()
 }
 
 // follow returns a node, or the one that it is an alias of.
