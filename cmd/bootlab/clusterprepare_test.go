@@ -101,6 +101,8 @@ func TestPrepareTalos(t *testing.T) {
 	own := editedLab(t, talosLab, "{{.Host.Role}}", "{{.Host.Name}}")
 	step{args: "a host's own", out: []string{"worker-0.yaml: put in place", "files/talos/cp-2.yaml"}, not: []string{"hostname"}}.
 		check(t, run(t.Context(), "talos", "prepare", dir, "--lab", own))
+	step{args: "a host's own, and one path for its role", err: "nothing was copied", out: []string{"hosts.worker-1: reads talos/worker.yaml, where worker-0.yaml belongs too: want {{.Host.Name}} in the profile's config"}}.
+		check(t, run(t.Context(), "talos", "prepare", dir, "--lab", editedLab(t, talosLab, "  worker-0:", "  worker-1: {mac: \"52:54:00:08:00:25\", ip: 10.125.8.25, cluster: home, role: worker, profile: talos}\n  worker-0:")))
 	step{args: "one path for all", err: "nothing was copied", out: []string{"reads talos/all.yaml, where controlplane.yaml belongs too: want {{.Host.Role}}"}}.
 		check(t, run(t.Context(), "talos", "prepare", dir, "--lab", editedLab(t, talosLab, "{{.Host.Role}}", "all")))
 	writeFiles(t, dir, map[string]string{"worker.yaml": "# of mine\ngarbage\n"})

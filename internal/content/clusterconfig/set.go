@@ -177,11 +177,16 @@ func (r *Report) subnets(l *lab.Lab, nodes []load.Node) {
 // placeByHost places the one document that each host has; name returns empty for hosts without any. like is a config that works.
 func placeByHost(c *lab.Cluster, files Files, documents map[string][]byte, like string, name func(*lab.Host) string) (copies []Placement, wrong lab.Problems) {
 	placed := map[string]string{} // document, by path
+	byRole, apart := map[string]string{}, "{{.Host.Role}} or {{.Host.Name}}"
 	for _, h := range c.Hosts {
 		document := name(h)
 		if document == "" {
 			continue
 		}
+		if of := byRole[h.Role]; of != "" && of != document {
+			apart = "{{.Host.Name}}" // a host of its own document beside others of its role
+		}
+		byRole[h.Role] = document
 		text, have := documents[document]
 		paths, err := files(h)
 		to := ""
@@ -196,7 +201,7 @@ func placeByHost(c *lab.Cluster, files Files, documents map[string][]byte, like 
 		case !have:
 			wrong.Addf(h.Pos, "hosts."+h.Name, "needs %s, which is missing in the folder", document)
 		case placed[to] != "" && placed[to] != document:
-			wrong.Addf(h.Pos, "hosts."+h.Name, "reads %s, where %s belongs too: want {{.Host.Role}} or {{.Host.Name}} in the profile's config", to, placed[to])
+			wrong.Addf(h.Pos, "hosts."+h.Name, "reads %s, where %s belongs too: want %s in the profile's config", to, placed[to], apart)
 		case placed[to] == "":
 			copies = append(copies, Placement{From: document, To: to, Text: asTemplate(text)})
 		}
