@@ -33,7 +33,7 @@ DIR is the folder that "openshift-install create ignition-configs" wrote, or an 
 				if set.ConfigOnly {
 					v.fits, v.compared, p.noImages = clusterconfig.ConfigName, set.Compared(), true
 				} else {
-					v.stream(l, c, streamFile, p.dir)
+					p.stream(v, l, c, streamFile)
 				}
 			}
 			p.next = func(v *prepared, at string) []string { return openshiftNext(set, v, at, p.dir) }

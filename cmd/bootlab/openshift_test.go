@@ -138,7 +138,7 @@ func TestPrepareStream(t *testing.T) {
 		{"by URL, of the release", fmt.Sprintf(byURL, 1), streamText, "", "bootlab up ocp4"},
 		{"by URL, of another release", fmt.Sprintf(byURL, 9), streamText, "nothing was copied", "images.images/k is no file of the release's stream"},
 		{"a stream that moves", strings.Replace(byStream, "rhcos.json", `"https://fedora.test/stable.json"`, 1), streamText, "nothing was copied", "which is not the release's: want stream: stream.json"},
-		{"no image", profile, streamText, "nothing was copied", "want images: {images/rhcos: {stream: stream.json}}"},
+		{"no image", profile, streamText, "", "master.ign: put in place "},
 		{"another architecture", byStream, strings.Replace(streamText, "x86_64", "aarch64", 1), "nothing was copied", `the document has no architecture "x86_64": want one of aarch64`},
 		{"not given", byStream, "", "", "which CoreOS the release boots is not known: openshift-install coreos print-stream-json"},
 	} {
@@ -157,6 +157,15 @@ func TestPrepareStream(t *testing.T) {
 			}
 		})
 	}
+	dir := installFolder(t, time.Now().Add(20*time.Hour), installConfig)
+	writeFiles(t, dir, map[string]string{"rhcos.json": streamText})
+	const notPulled = "no image of the lab is for cluster ocp4"
+	step{args: "no image", out: []string{"master.ign: put in place", "bootlab up ocp4", "warning: the images of rhcos.json are not pulled: " + notPulled + "; want images: {images/rhcos: {stream: rhcos.json}}"}}.check(t,
+		run(t.Context(), "openshift", "prepare", dir, "--lab", labOf(t)))
+	step{args: "no image, --no-images", out: []string{"master.ign: put in place"}, not: []string{notPulled}}.check(t, run(t.Context(), "openshift", "prepare", "--no-images", dir, "--lab", labOf(t)))
+	dir = installFolder(t, time.Now().Add(20*time.Hour), installConfig)
+	step{args: "no stream", err: "the documents are in place, but images are missing", out: []string{"next: openshift-install coreos print-stream-json > " + dir + "/rhcos.json bootlab openshift prepare " + dir}, not: []string{"bootlab images pull"}}.check(t,
+		run(t.Context(), "openshift", "prepare", dir, "--lab", labOf(t, profile, byStream)))
 	elsewhere := filepath.Join(t.TempDir(), "4.18.json")
 	if err := os.WriteFile(elsewhere, []byte(streamText), 0o600); err != nil {
 		t.Fatal(err)

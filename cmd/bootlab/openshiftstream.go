@@ -20,11 +20,11 @@ var streamNames = []string{"stream.json", "rhcos.json", "coreos-stream.json"}
 // streamAdvice is how to get it.
 const streamAdvice = "openshift-install coreos print-stream-json > rhcos.json, and --stream rhcos.json"
 
-// stream checks the release's stream metadata, given by name or found in dir, against the images that the cluster's profiles boot, and puts it
-// where they read it. So the images that are pulled are those of the release.
-func (v *prepared) stream(l *lab.Lab, c *lab.Cluster, name, dir string) {
+// stream checks the release's stream metadata, given by name or found in the folder, against the images that the cluster's profiles boot, and
+// puts it where they read it. So the images that are pulled are those of the release.
+func (p *prepare) stream(v *prepared, l *lab.Lab, c *lab.Cluster, name string) {
 	for _, usual := range streamNames {
-		if at := filepath.Join(dir, usual); name == "" && exists(at) {
+		if at := filepath.Join(p.dir, usual); name == "" && exists(at) {
 			name = at
 		}
 	}
@@ -33,6 +33,9 @@ func (v *prepared) stream(l *lab.Lab, c *lab.Cluster, name, dir string) {
 		if len(pulled) > 0 && !slices.ContainsFunc(pulled, func(i *lab.Image) bool { return exists(i.Stream) }) {
 			v.warn("%s", "which CoreOS the release boots is not known: "+streamAdvice)
 		}
+		if slices.ContainsFunc(pulled, func(i *lab.Image) bool { return filepath.IsAbs(i.Stream) && !exists(i.Stream) }) {
+			v.pullFirst = "openshift-install coreos print-stream-json > " + filepath.Join(p.dir, "rhcos.json")
+		}
 		return
 	}
 	text, err := regular.Read(name, regular.Small)
@@ -40,9 +43,8 @@ func (v *prepared) stream(l *lab.Lab, c *lab.Cluster, name, dir string) {
 		v.fail("%v", err)
 		return
 	}
-	if len(pulled) == 0 {
-		v.fail("no image of the lab is for cluster %s: want images: {images/rhcos: {stream: %s}}, and kernel: images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs in the profile", c.Name, filepath.Base(name))
-		return
+	if len(pulled) == 0 && !p.noImages { // placed by hand
+		v.warn("the images of %s are not pulled: no image of the lab is for cluster %s; want images: {images/rhcos: {stream: %[1]s}}, and kernel: images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs in the profile", filepath.Base(name), c.Name)
 	}
 	for _, i := range pulled {
 		v.streamOf(l, i, filepath.Base(name), text)

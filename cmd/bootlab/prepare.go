@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,12 +51,13 @@ type prepared struct {
 	Copies   []documentCopy           `json:"documents"`
 	Next     []string                 `json:"next"`
 
-	cluster  *lab.Cluster // nil: the lab has none that the files are for
-	problems lab.Problems // Errors
-	cautions lab.Problems // Warnings
-	fits     string       // what was compared, where nothing is copied
-	compared string       // the keys, for people; empty: not listed
-	files    clusterconfig.Files
+	cluster   *lab.Cluster // nil: the lab has none that the files are for
+	problems  lab.Problems // Errors
+	cautions  lab.Problems // Warnings
+	fits      string       // what was compared, where nothing is copied
+	compared  string       // the keys, for people; empty: not listed
+	files     clusterconfig.Files
+	pullFirst string // the command without which images cannot be pulled; empty: none
 }
 
 // A documentCopy is one document and where profiles look for it.
@@ -109,7 +111,7 @@ func (p *prepare) run(cmd *cobra.Command, set clusterconfig.Set) error {
 	if !p.noImages && len(l.Images) > 0 {
 		if err = pullImages(cmd, p.o, nil, pullParallel); err != nil {
 			err = fmt.Errorf("the documents are in place, but images are missing: %w", err)
-			v.Next = []string{"bootlab images pull" + at, cmd.CommandPath() + " " + p.dir + at + "   # says what is next then"}
+			v.Next = []string{cmp.Or(v.pullFirst, "bootlab images pull"+at), cmd.CommandPath() + " " + p.dir + at + "   # says what is next then"}
 		}
 	}
 	return errors.Join(p.o.print(cmd, v, func() error { return v.nextText(cmd) }), err)
