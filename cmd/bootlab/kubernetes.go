@@ -27,8 +27,8 @@ func kubernetesPrepare(o *options) *cobra.Command {
 		Long: `Check configuration of kubeadm (InitConfiguration, ClusterConfiguration, JoinConfiguration) against the lab, and put documents and images
 in place.
 
-A file belongs where the profiles of the cluster's hosts name one of that name, in config or documents. A folder has to have those of all
-hosts; one file is compared and put in place alone.`,
+A file belongs where a profile names one of that name, in config or documents. A folder has to have those of all hosts; one file is compared
+and put in place alone.` + preparesHelp,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set, err := clusterconfig.ReadKubeadm(args[0])

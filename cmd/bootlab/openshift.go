@@ -21,7 +21,7 @@ func openshiftPrepare(o *options) *cobra.Command {
 		Short: "Check what openshift-install wrote against the lab, and put documents and images in place",
 		Long: `Check what openshift-install wrote against the lab, and put documents and images in place.
 
-DIR is the folder that "openshift-install create ignition-configs" wrote, or an install-config.yaml, which is checked alone.`,
+DIR is the folder that "openshift-install create ignition-configs" wrote, or an install-config.yaml, which is checked alone.` + preparesHelp,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set, err := clusterconfig.ReadOpenShift(args[0])

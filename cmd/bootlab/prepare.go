@@ -23,6 +23,12 @@ import (
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
+// preparesHelp is what all prepare commands do, for their help.
+const preparesHelp = `
+
+What does not fit is an error, and nothing is copied. Otherwise documents go where the profiles of the cluster's hosts look for them, the
+images of the lab are pulled, and the commands that follow are printed.`
+
 // A prepare is one run of a prepare command: it checks what an installer wrote against the lab, and puts it in place.
 type prepare struct {
 	o             *options

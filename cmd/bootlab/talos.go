@@ -25,8 +25,8 @@ func talosPrepare(o *options) *cobra.Command {
 		Short: "Check what talosctl gen config wrote against the lab, and put documents and images in place",
 		Long: `Check what talosctl gen config wrote against the lab, and put documents and images in place.
 
-DIR has controlplane.yaml, worker.yaml and talosconfig. HOST.yaml beside them is the machine configuration of that host alone,
-and needs {{.Host.Name}} in the config of its profile.`,
+DIR has controlplane.yaml, worker.yaml and talosconfig. HOST.yaml beside them is the machine configuration of that host alone;
+if other hosts have its role, the profile needs {{.Host.Name}} in config.` + preparesHelp,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set, err := clusterconfig.ReadTalos(args[0])
