@@ -144,23 +144,47 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 		bit := uint64(1) << field
 		switch {
 		case !d.isKey(k):
+		case own&bit != 0 && n.Style&yaml.FlowStyle == 0 && len(d.path) > 0 && d.path[len(d.path)-1].index >= 0:
+			d.problemKey(k, "is defined twice, here and at %s: want it once, or - in front of the first line of another item", d.firstKey(n, k.Value))
+			return // the keys below are of the other item
 		case own&bit != 0:
 			d.problemKey(k, "is defined twice, here and at %s: want it once", d.firstKey(n, k.Value))
 		case *seen&bit != 0: // the key beside "<<" wins
 		default:
 			d.path = append(d.path, step{p.keys[field], -1})
-			before := len(d.problems)
-			d.into(val, v.Field(field).Addr().Interface())
-			d.path = d.path[:len(d.path)-1]
-			if !known && otherKeys[strings.ToLower(k.Value)] != "" {
-				d.problems = d.problems[:before] // a word of another program may have a value of another form
+			if known {
+				d.into(val, v.Field(field).Addr().Interface())
+			} else {
+				d.guess(k, val, v.Field(field))
 			}
+			d.path = d.path[:len(d.path)-1]
 		}
 		own |= bit
 		*seen |= bit
 	}
 	if merged {
 		d.merge(n, func(m *yaml.Node) { d.fields(m, v, p, seen) })
+	}
+}
+
+// guess decodes the value of an unknown key into the field that was probably meant, so that nothing is reported that follows from its
+// absence; and nothing that follows from the guess: a word of another program may have a value of another form.
+func (d *decoder) guess(k, n *yaml.Node, field reflect.Value) {
+	fresh, before := field.IsZero(), len(d.problems)
+	d.into(n, field.Addr().Interface())
+	mapping := aliased(n).Kind == yaml.MappingNode // whose own mistakes are reported
+	if !mapping || otherKeys[strings.ToLower(k.Value)] != "" {
+		d.problems = d.problems[:before]
+	}
+	if fresh && !mapping {
+		guessed := reflect.ValueOf(field.Interface())
+		d.retries = append(d.retries, retry{samples: []string{""}, try: func(sample string) (undo func(), ok bool) {
+			if sample != "" {
+				return nil, false
+			}
+			field.SetZero()
+			return func() { field.Set(guessed) }, true
+		}})
 	}
 }
 

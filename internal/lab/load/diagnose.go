@@ -200,7 +200,31 @@ func rewritten(lines []string, i int) (all []repair) {
 		}
 		all = append(all, repair{body[:start] + meant + end, start + at + 1, fmt.Sprintf("%s: want %s", why, lab.Shortened(meant, maxShown))})
 	}
-	return append(all, closed(body, end)...)
+	all = append(all, closed(body, end)...)
+	if lacksDash(lines, i) {
+		all = append(all, repair{body[:start] + "- " + body[start:] + end, start + 1, fmt.Sprintf("an item of a list begins with - and a space: want - %s", shortened(text))})
+	}
+	return all
+}
+
+// lacksDash reports whether line i may be an item of a list without its dash: the first line below its key, or one with the indentation of an
+// item above.
+func lacksDash(lines []string, i int) bool {
+	if opensBlock.MatchString(lines[i]) {
+		return false
+	}
+	own := indentOf(lines[i])
+	for _, above := range slices.Backward(lines[:i]) {
+		text := strings.TrimSpace(above)
+		switch indent := indentOf(above); {
+		case text == "" || text[0] == '#' || indent > own:
+		case indent < own:
+			return opensBlock.MatchString(above)
+		default:
+			return strings.HasPrefix(text, "- ")
+		}
+	}
+	return false
 }
 
 // maxShown bounds how much of a value an error repeats, in bytes.

@@ -70,6 +70,8 @@ func TestMistakes(t *testing.T) {
 		{"required key", "hypervisor: kvm1", "hipervisor: kvm1", `|hipervisor: kvm1: unknown key "hipervisor": did you mean hypervisor?`},
 		{"list", "records: [", "-records: [", `|-records: ["@ A 10.1.2.3", "www A 10.1.2.4"]: unknown key "-records": want records without -, or a space between them`},
 		{"items", `["@ A 10.1.2.3", "www A 10.1.2.4"]`, "\n        -www A 10.1.2.4", `|-www A 10.1.2.4: is "-www A 10.1.2.4": want a list; a space is missing after -`},
+		{"item in braces without its dash", "disks: [42GiB]", "disks:\n        - 42GiB\n        {size: 10GiB}", `|{size: 10GiB}: an item of a list begins with - and a space: want - {size: 10GiB}`},
+		{"first item without its dash", "disks: [42GiB]", "disks:\n        size: 10GiB\n        - 42GiB", `|size: 10GiB: an item of a list begins with - and a space: want - size: 10GiB`},
 		{"colon", "kernel: images/k", "kernel images/k", `kernel| images/k: a colon is missing after kernel: want kernel: images/k`},
 		{"colon of a mapping", "  fcos:", "  fcos", `fcos|: a colon is missing after fcos: want fcos:`},
 		{"colon of the top", "hosts:", "hosts", `hosts|: a colon is missing after hosts: want hosts:`},

@@ -93,6 +93,10 @@ func (l *list[T]) decode(d *decoder, n *yaml.Node) {
 			d.problem(n, "is %q: want a list; a space is missing after -", lab.Shortened(n.Value, maxShown))
 			return
 		}
+		if n.Kind == yaml.MappingNode {
+			d.problem(n, "is a mapping: want a list, whose items begin with - and a space")
+			return
+		}
 		d.problem(n, "is %s: want a list, such as [a, b]", describe(n))
 		return
 	}

@@ -20,6 +20,9 @@ func (r *resolver) nics(e *entry[rawHost], h *lab.Host) {
 	}
 	items := e.V.NICs.Items
 	if len(items) == 0 {
+		if e.V.NICs.bad() {
+			return // reported already
+		}
 		r.failMissing(e.V.NICs.spot, hostKey(e, "nics"), "is empty: want a list of NICs such as [{network: lan, mac: \"52:54:00:00:00:01\"}]")
 		return
 	}
