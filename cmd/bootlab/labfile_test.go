@@ -196,7 +196,7 @@ func TestContract(t *testing.T) {
 		{"balancer on a host", []string{"listen: 192.168.16.10:80", "listen: 192.168.16.21:80"}, "192.168.16.21 belongs to host master-0", ""},
 		{"one MAC twice", []string{"mac: 52-54-00-00-02-0A", "mac: 52-54-00-00-02-01"}, "52:54:00:00:02:01 is already used by host master-0", ""},
 		{"one IP twice", []string{"ip: 192.168.16.24", "ip: 192.168.16.25"}, "192.168.16.25 is already used by host worker-0", ""},
-		{"one name twice", []string{"aliases: [etcd-0]", "aliases: [worker-0]"}, "want another name", ""},
+		{"one name twice", []string{"aliases: [etcd-0]", "aliases: [worker-0]"}, "want another alias", ""},
 		{"two clusters, one address", []string{"\ndns:\n", "\n  second: {kind: kubernetes, address: 192.168.16.10}\n\ndns:\n"}, "want another one, or sni: true in both", ""},
 		{"no such value in an argument", []string{"args: [console=ttyS0]\n    config", "args: [\"{{.Host.Vars.nope}}\"]\n    config"}, `{{.Host.Vars.nope}} is not set: want vars: {nope: …} for the host`, ""},
 		{"no such value for a machine of a pool", []string{"args: [console=ttyS0]}", "args: [\"{{.Host.Vars.rack}}\"]}"}, "profiles.discover", ""},

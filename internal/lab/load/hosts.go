@@ -375,7 +375,11 @@ func (r *resolver) hostNames(e *entry[rawHost], h *lab.Host) {
 				name += "." + h.Domain
 			}
 			h.Aliases = append(h.Aliases, name)
-			r.claimName(name, a.spot, fmt.Sprintf("hosts.%s.aliases[%d]", e.Name, i), h)
+			key := fmt.Sprintf("hosts.%s.aliases[%d]", e.Name, i)
+			if r.names[name] == nil {
+				r.aliasAt[name] = keyAt{a.spot, key}
+			}
+			r.claimName(name, a.spot, key, h)
 		}
 	}
 	r.nicNames(e, h)
@@ -386,7 +390,14 @@ func (r *resolver) claimName(name string, s spot, key string, h *lab.Host) {
 	if len(name) > maxName {
 		r.fail(s, key, "the name %s has %d characters: want at most %d", name, len(name), maxName)
 	}
-	if first := r.names[name]; first != nil {
+	first := r.names[name]
+	if at := r.aliasAt[name]; first != nil && at.s.set() && key == "hosts."+h.Name { // a name of the host itself: the alias is the mistake
+		r.fail(at.s, at.key, "the name %s is that of host %s (%s): want another alias", name, h.Name, h.Pos)
+		delete(r.aliasAt, name)
+		r.names[name] = h
+		return
+	}
+	if first != nil {
 		r.fail(s, key, "the name %s is already used by host %s (%s): want another name", name, first.Name, first.Pos)
 		return
 	}

@@ -68,6 +68,7 @@ type resolver struct {
 	bySubnet    []*lab.Network          // sorted by first address
 	noSubnets   bool                    // a subnet is not valid, so addresses outside of all networks are not reported
 	names       map[string]*lab.Host    // hosts by FQDN and alias
+	aliasAt     map[string]keyAt        // where names are aliases
 	reserved    map[string]*lab.Cluster // names that clusters reserve
 	services    map[string]lab.Pos      // names that follow members or lead to balancers
 	zones       map[string]*lab.Zone    // by origin
@@ -83,11 +84,17 @@ func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
 		decoder: d, o: o, raw: raw, lab: &lab.Lab{},
 		networks: map[string]*lab.Network{}, clusters: map[string]*lab.Cluster{}, profiles: map[string]*lab.Profile{}, hypervisors: map[string]*lab.Hypervisor{},
 		hosts: make(map[string]*lab.Host, len(raw.Hosts.Entries)), hostByMAC: make(map[lab.MAC]*lab.Host, len(raw.Hosts.Entries)),
-		hostByIP: make(map[netip.Addr]*lab.Host, len(raw.Hosts.Entries)), names: make(map[string]*lab.Host, len(raw.Hosts.Entries)), reserved: map[string]*lab.Cluster{},
+		hostByIP: make(map[netip.Addr]*lab.Host, len(raw.Hosts.Entries)), names: make(map[string]*lab.Host, len(raw.Hosts.Entries)), aliasAt: map[string]keyAt{}, reserved: map[string]*lab.Cluster{},
 		services: map[string]lab.Pos{}, zones: map[string]*lab.Zone{}, forwarded: map[string]bool{},
 		misnamed: map[string]bool{}, once: map[string]*repeat{}, outsiders: map[subnetOf][]outsider{}, inside: map[subnetOf]bool{},
 	}
 	return r
+}
+
+// A keyAt is a key and its place.
+type keyAt struct {
+	s   spot
+	key string
 }
 
 // run resolves and derives. The error is Problems.
