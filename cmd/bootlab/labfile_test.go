@@ -279,20 +279,20 @@ func TestMessages(t *testing.T) {
 domain: lab.example
 networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1, lease: 12h}}
 profiles:
-  p: {os: coreos, kernel: k, initrd: [i], config: c.ign}
+  p: {os: coreos, kernel: k, initrd: [i], rootfs: r, config: c.ign}
 hosts:
   a: {mac: 52:54:00:00:00:01, ip: 10.0.0.5, profile: p}
 `
 	file := editedLab(t, text)
-	writeFiles(t, filepath.Dir(file), map[string]string{"files/k": "", "files/i": "", "files/c.ign": "{\"ignition\": {\"version\": \"3.3.0\"},\n \"storrage\": {}}"})
+	writeFiles(t, filepath.Dir(file), map[string]string{"files/k": "", "files/i": "", "files/r": "", "files/c.ign": "{\"ignition\": {\"version\": \"3.3.0\"},\n \"storrage\": {}}"})
 	at := filepath.Join(filepath.Dir(file), "files/c.ign")
 	if a := run(t.Context(), "check", "--lab", file); a.err != nil || a.stderr != "warning: "+at+":2:2: profiles.p.config: for host a: Ignition ignores the unknown key storrage ($.storrage)\n" {
 		t.Errorf("a key that Ignition does not know: %v\n%s", a.err, a.stderr)
 	}
 	file = editedLab(t, text, "lease: 12h", "lease: 43200", "os: coreos", "os: rhcos")
-	writeFiles(t, filepath.Dir(file), map[string]string{"files/k": "", "files/i": "", "files/c.ign": `{"ignition": {"version": "3.3.0"}}`})
+	writeFiles(t, filepath.Dir(file), map[string]string{"files/k": "", "files/i": "", "files/r": "", "files/c.ign": `{"ignition": {"version": "3.3.0"}}`})
 	want := file + ":3:63: networks.n.lease: \"43200\" is not a duration: did you mean 12h?\n    3 | networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1, lease: 43200}}\n      |                                                               ^^^^^\n" +
-		file + ":5:11: profiles.p.os: \"rhcos\" is not known: did you mean coreos?\n    5 |   p: {os: rhcos, kernel: k, initrd: [i], config: c.ign}\n      |           ^^^^^\n"
+		file + ":5:11: profiles.p.os: \"rhcos\" is not known: did you mean coreos?\n    5 |   p: {os: rhcos, kernel: k, initrd: [i], rootfs: r, config: c.ign}\n      |           ^^^^^\n"
 	if a := run(t.Context(), "check", "--lab", file); a.err == nil || a.err.Error() != "the lab file has 2 errors" || a.stderr != want {
 		t.Errorf("two mistakes: %v\n%s\nwant\n%s", a.err, a.stderr, want)
 	}

@@ -37,6 +37,28 @@ func (h *Host) AddrOf(m MAC) netip.Addr {
 	return h.IP
 }
 
+// The values of AddressFrom.
+const (
+	FromPool   = "from a pool"
+	FromOther  = "from another server"
+	FromNobody = "none: no pool"
+	FromSilent = "none: dhcp is off"
+)
+
+// AddressFrom says where a NIC without a reserved address gets one.
+func (h *Host) AddressFrom() string {
+	n := h.Network
+	switch {
+	case h.Ignored || n != nil && n.DHCP == DHCPProxy:
+		return FromOther
+	case n != nil && n.DHCP == DHCPOff:
+		return FromSilent
+	case n != nil && len(n.Pools) == 0:
+		return FromNobody
+	}
+	return FromPool
+}
+
 // NamedAddrs returns the addresses that the FQDN of h has; an invalid one is none.
 func (h *Host) NamedAddrs() (ip, ip6 netip.Addr) {
 	if h.Named > 0 {

@@ -50,6 +50,7 @@ type Pool struct {
 type Reservation struct {
 	MAC     lab.MAC    `json:"mac"`
 	IP      netip.Addr `json:"ip,omitzero"`
+	IPFrom  string     `json:"ip_from,omitempty"` // where it comes from if it is not reserved, for people
 	Host    string     `json:"host"`
 	FQDN    string     `json:"fqdn"`
 	Network string     `json:"network"`
@@ -198,6 +199,9 @@ func (p *Plan) reservations(hosts []*lab.Host) {
 				r := Reservation{MAC: m, IP: h.IP, Host: h.Name, FQDN: fqdn, Role: h.Role, Profile: profileName(h.Profile)}
 				if h.Network != nil {
 					r.Network = h.Network.Name
+				}
+				if !r.IP.IsValid() {
+					r.IPFrom = h.AddressFrom()
 				}
 				p.Reservations = append(p.Reservations, r)
 			}

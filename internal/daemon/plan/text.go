@@ -77,7 +77,7 @@ func (w *printer) networks(ns []Network) {
 func (w *printer) reservations(rs []Reservation) {
 	var rows [][]string
 	for _, r := range rs {
-		ip := "from a pool"
+		ip := r.IPFrom
 		if r.IP.IsValid() {
 			ip = r.IP.String()
 		}

@@ -27,8 +27,8 @@ domain: lab.example
 networks: {n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}}
 profiles: {p: {kernel: k, config: x.cfg}}
 hosts:
-  good: {mac: 52:54:00:00:00:01, profile: p, vars: {rack: r1}}
-  bad: {mac: 52:54:00:00:00:02, profile: p}
+  good: {mac: 52:54:00:00:00:01, ip: 10.0.0.11, profile: p, vars: {rack: r1}}
+  bad: {mac: 52:54:00:00:00:02, ip: 10.0.0.12, profile: p}
 `
 	l, err := load.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), load.Options{FileExists: func(string) bool { return true }})
 	if err != nil {

@@ -42,7 +42,7 @@ func (r *resolver) clusterList() {
 		if e.V.Log.ok() && (c.Names || c.Kind == lab.Plain || !e.V.Address.set()) {
 			r.fail(e.V.Log.spot, key+".log", "needs a balancer: want address, and a kind that has services")
 		}
-		r.clusterDomain(e, c)
+		r.clusterDomain(e, c, base)
 		r.clusterAddress(c, &e.V.Address, key+".address")
 		r.clusterAddress(c, &e.V.Ingress, key+".ingress")
 		r.clusters[e.Name] = c
@@ -85,7 +85,10 @@ func (r *resolver) clusterAddress(c *lab.Cluster, v *scalar[addr4], key string) 
 }
 
 // clusterDomain reports a domain that is another cluster's, or is too long for the names derived from it.
-func (r *resolver) clusterDomain(e *entry[rawCluster], c *lab.Cluster) {
+func (r *resolver) clusterDomain(e *entry[rawCluster], c *lab.Cluster, base string) {
+	if name, parent, _ := strings.Cut(strings.ToLower(base), "."); e.V.Domain.ok() && name == strings.ToLower(e.Name) && parent != "" {
+		r.lab.Warnings.Addf(r.pos(e.V.Domain.spot), "clusters."+e.Name+".domain", "begins with the name of the cluster, which is added: its names are api.%s and so on; want domain: %s", c.Domain, parent)
+	}
 	if longest := "_etcd-server-ssl._tcp." + c.Domain; len(longest) > maxName {
 		r.fail(e.spot, "clusters."+e.Name, "the name %s has %d characters: want at most %d", longest, len(longest), maxName)
 	}
@@ -130,9 +133,15 @@ func (r *resolver) sharedAddresses() {
 
 // clusterMembers warns of clusters that cannot come up with the hosts that they have, and of roles that mean nothing to them.
 func (r *resolver) clusterMembers() {
-	for _, c := range r.lab.Clusters {
-		if c.Kind == lab.Plain || c.Names {
-			continue // a cluster that provisions its machines itself knows their roles
+	for i, c := range r.lab.Clusters {
+		switch raw := &r.raw.Clusters.Entries[i].V; {
+		case c.Kind == lab.Plain:
+			r.kindForgotten(c, raw)
+			continue
+		case c.Names: // a cluster that provisions its machines itself knows their roles
+			r.takenVIP(c, &raw.Address, "address")
+			r.takenVIP(c, &raw.Ingress, "ingress")
+			continue
 		}
 		if len(c.Hosts) > 0 {
 			r.controlPlane(c)
@@ -145,43 +154,86 @@ func (r *resolver) clusterMembers() {
 		for _, h := range c.Hosts {
 			r.memberRole(c, h)
 		}
+		r.otherWorkers(c)
 	}
+}
+
+// kindForgotten warns of a cluster whose address has no use, though its hosts have roles of one that would use it.
+func (r *resolver) kindForgotten(c *lab.Cluster, raw *rawCluster) {
+	members := slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleBootstrap || h.Role == lab.RoleControlPlane })
+	if !raw.Kind.set() && raw.Address.ok() && members && !r.incomplete["clusters."+c.Name] {
+		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".kind", "is missing, so the cluster is plain: its address makes no api names and no balancers; want kind: openshift, kubernetes or talos, or kind: plain if that is meant")
+	}
+}
+
+// takenVIP warns of an address that the cluster moves between its machines itself, and that is the ip of one. The address of a single node is its own.
+func (r *resolver) takenVIP(c *lab.Cluster, v *scalar[addr4], key string) {
+	h := r.hostByIP[v.V.Addr]
+	if !v.ok() || h == nil || h.Cluster != c {
+		return
+	}
+	if node, members := onlyMember(c); members == 1 && h == node {
+		return
+	}
+	r.lab.Warnings.Addf(r.pos(v.spot), "clusters."+c.Name+"."+key, "%s is the ip of host %s (%s): with balancer: off the cluster's own load balancer needs an address that no machine has; want a free one", v.V, h.Name, h.Pos)
 }
 
 // takenAddress warns of a cluster whose address is reserved for one of its machines, though it has several for the control plane: it gets no
 // balancers, and one machine all the traffic.
 func (r *resolver) takenAddress(c *lab.Cluster) {
 	h := r.hostByIP[c.Address]
-	if h == nil || r.ours(c.Address) {
+	if _, members := onlyMember(c); h == nil || r.ours(c.Address) || members == 1 && h.Role == lab.RoleControlPlane {
+		r.takenIngress(c)
+	} else {
+		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".address", "%s is the ip of host %s (%s): no balancer of the cluster listens there; want another address", c.Address, h.Name, h.Pos)
+	}
+}
+
+// takenIngress warns of a cluster whose *.apps leads to one of its machines, though others are workers.
+func (r *resolver) takenIngress(c *lab.Cluster) {
+	h := r.hostByIP[c.Ingress]
+	if c.Kind != lab.OpenShift || h == nil || r.ours(c.Ingress) {
 		return
 	}
-	if _, members := onlyMember(c); members != 1 || h.Role != lab.RoleControlPlane {
-		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".address", "%s is the ip of host %s (%s): no balancer of the cluster listens there; want another address", c.Address, h.Name, h.Pos)
+	idle := 0
+	for _, w := range c.Hosts {
+		if w != h && w.Role == lab.RoleWorker && r.memberAddr(c, w).IsValid() {
+			idle++
+		}
+	}
+	key, want := "ingress", "want another ingress"
+	if c.Ingress == c.Address {
+		key, want = "address", "want an address of the cluster's own, or ingress with one"
+	}
+	if idle > 0 {
+		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+"."+key, "%s is the ip of host %s (%s): *.apps.%s leads to it alone, no balancer is made for ports 443 and 80, and the routers of %s get nothing; %s, where balancers listen",
+			c.Ingress, h.Name, h.Pos, c.Domain, lab.Plural(idle, "worker"), want)
 	}
 }
 
 // controlPlane warns of a control plane that cannot form.
 func (r *resolver) controlPlane(c *lab.Cluster) {
-	key, members, bootstraps, misspelled := "clusters."+c.Name, 0, 0, false
+	key, members, bootstraps := "clusters."+c.Name, 0, 0
+	misspelled := map[string]bool{} // roles that memberRole reports
 	for _, h := range c.Hosts {
 		switch {
 		case h.Role == lab.RoleBootstrap:
 			bootstraps++
 		case h.Role == lab.RoleControlPlane && r.memberAddr(c, h).IsValid():
 			members++
-		case likelyRole(h) == lab.RoleControlPlane:
-			misspelled = true
+		default:
+			misspelled[likelyRole(h)] = true
 		}
 	}
 	switch {
-	case misspelled: // memberRole says so
+	case misspelled[lab.RoleControlPlane]:
 	case members == 0:
 		r.lab.Warnings.Addf(c.Pos, key, "no host of the cluster has role control-plane and an ip: nothing answers at api.%s after the bootstrap", c.Domain)
 	case members%2 == 0:
 		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role control-plane: etcd with %[1]d members survives no more failures than with %d; want 1, 3 or 5", members, members-1)
 	}
 	c.InPlace = r.bootsInPlace(c)
-	if c.LacksBootstrap() {
+	if c.LacksBootstrap() && !misspelled[lab.RoleBootstrap] {
 		r.lab.Warnings.Addf(c.Pos, key, "no host has role bootstrap: until the cluster is installed, its machines wait for https://api-int.%s:22623, which nothing serves; want one more host, with role bootstrap and the profile of the others%s",
 			c.Domain, singleNodeAdvice(c))
 	}
@@ -253,14 +305,18 @@ func (r *resolver) singleNodes() {
 // memberRole warns of a host that a cluster's balancers leave out.
 func (r *resolver) memberRole(c *lab.Cluster, h *lab.Host) {
 	key := "hosts." + h.Name
+	without := !r.memberAddr(c, h).IsValid() && !unaddressed(h) // which is a warning already
 	switch h.Role {
 	case lab.RoleControlPlane, lab.RoleBootstrap:
-		if !r.memberAddr(c, h).IsValid() {
+		if h.Role == lab.RoleBootstrap {
+			r.bootstrapProfile(c, h)
+		}
+		if without {
 			r.lab.Warnings.Addf(h.Pos, key, "has no ip: the balancers of api.%s leave it out", c.Domain)
 		}
 	case lab.RoleAppliance:
 	case lab.RoleWorker:
-		if !r.memberAddr(c, h).IsValid() && c.Kind == lab.OpenShift {
+		if without && c.Kind == lab.OpenShift {
 			r.lab.Warnings.Addf(h.Pos, key, "has no ip: the balancers of *.apps.%s leave it out", c.Domain)
 		}
 	case "":
@@ -272,13 +328,51 @@ func (r *resolver) memberRole(c *lab.Cluster, h *lab.Host) {
 	}
 }
 
+// bootstrapProfile warns of a bootstrap machine that boots nothing, though others of its cluster boot from the lab.
+func (r *resolver) bootstrapProfile(c *lab.Cluster, h *lab.Host) {
+	boots := slices.ContainsFunc(c.Hosts, func(m *lab.Host) bool { return m.Role == lab.RoleControlPlane && m.Profile != nil })
+	if boots && !r.raw.Hosts.byName[h.Name].V.Profile.set() && !r.incomplete["hosts."+h.Name] {
+		r.lab.Warnings.Addf(h.Pos, "hosts."+h.Name, "has no profile: bootlab up waits for the bootstrap machine, which boots nothing; want the profile of the control plane")
+	}
+}
+
+// workerWords are words of other programs for a worker, in lower case.
+var workerWords = []string{"compute", "node", "infra"}
+
+// otherWorkers warns of hosts with such a word as their role in a cluster that has no worker.
+func (r *resolver) otherWorkers(c *lab.Cluster) {
+	var first *lab.Host
+	others := 0
+	for _, h := range c.Hosts {
+		switch {
+		case h.Role == lab.RoleWorker || likelyRole(h) == lab.RoleWorker:
+			return
+		case slices.Contains(workerWords, strings.ToLower(h.Role)) && first == nil:
+			first = h
+		case slices.Contains(workerWords, strings.ToLower(h.Role)):
+			others++
+		}
+	}
+	if first == nil {
+		return
+	}
+	more, follows := "", ""
+	if others > 0 {
+		more = fmt.Sprintf(" (and of %s)", lab.Plural(others, "other host"))
+	}
+	if c.Kind == lab.OpenShift {
+		follows = fmt.Sprintf(": *.apps.%s leads to the control plane, and no machine gets worker.ign", c.Domain)
+	}
+	r.lab.Warnings.Addf(r.pos(r.raw.Hosts.byName[first.Name].V.Role.spot), "hosts."+first.Name+".role", "%q%s means nothing to cluster %s, which has no worker%s; did you mean worker?", first.WrittenRole(), more, c.Name, follows)
+}
+
 // likelyRole returns the role of a cluster's member that a host's role, which is none, was probably meant to be; empty: none.
 func likelyRole(h *lab.Host) string {
 	if _, known := roleSynonyms[strings.ToLower(h.Role)]; known || h.Role == "" {
 		return ""
 	}
-	if near := lab.Nearest(h.Role, []string{lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleWorker, "master", "controlplane"}); near != "" {
-		return roleSynonyms[near]
+	if near := nearRole(h); near != "" {
+		return near
 	}
 	word := strings.ToLower(h.Role)
 	switch {
@@ -290,4 +384,12 @@ func likelyRole(h *lab.Host) string {
 		return lab.RoleBootstrap
 	}
 	return ""
+}
+
+// nearRole returns the role that differs from that of h in a few letters; empty: none.
+func nearRole(h *lab.Host) string {
+	if _, known := roleSynonyms[strings.ToLower(h.Role)]; known {
+		return ""
+	}
+	return roleSynonyms[lab.Nearest(h.Role, []string{lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleWorker, "master", "controlplane"})]
 }

@@ -156,11 +156,12 @@ func (r *resolver) profileFile(v *scalar[text], key string, p *lab.Profile) {
 	}
 }
 
-// rolesOf returns the roles of the hosts that boot p, as written, sorted.
+// rolesOf returns the roles of the hosts that boot p, as written, sorted; without those that memberRole reports as misspelled.
 func (r *resolver) rolesOf(p *lab.Profile) []string {
 	roles := map[string]bool{}
 	for _, h := range r.lab.Hosts {
-		if h.Profile == p && h.WrittenRole() != "" {
+		misspelled := h.Cluster != nil && h.Cluster.Kind != lab.Plain && !h.Cluster.Names && nearRole(h) != ""
+		if h.Profile == p && h.WrittenRole() != "" && !misspelled {
 			roles[h.WrittenRole()] = true
 		}
 	}

@@ -51,11 +51,46 @@ func (r *resolver) hostList() {
 		r.hostRest(e, h)
 		r.hostNames(e, h)
 	}
+	r.noAddresses(inFile)
 	for _, h := range r.lab.Hosts {
 		if h.Cluster != nil {
 			h.Cluster.Hosts = append(h.Cluster.Hosts, h)
 		}
 	}
+}
+
+// noAddresses warns of machines that never get an address, once for each network.
+func (r *resolver) noAddresses(entries []*entry[rawHost]) {
+	first, others := map[*lab.Network]*lab.Host{}, map[*lab.Network]int{}
+	for _, e := range entries {
+		switch h := r.hosts[e.Name]; {
+		case !unaddressed(h) || e.V.IP.set() || r.incomplete["hosts."+e.Name] || r.incomplete["networks."+h.Network.Name]:
+		case first[h.Network] == nil:
+			first[h.Network] = h
+		default:
+			others[h.Network]++
+		}
+	}
+	for n, h := range first {
+		as := ""
+		if others[n] > 0 {
+			as = ", as " + lab.Plural(others[n], "other host")
+		}
+		why, want := "has no pool: the machine never gets an address", "a pool"
+		if n.DHCP == lab.DHCPOff {
+			why, want = "has dhcp: off: bootlab gives the machine no address", "dhcp: off in the host too if another server gives it one"
+		}
+		r.lab.Warnings.Addf(h.Pos, "hosts."+h.Name, "has no ip%s, and network %s (%s) %s; want ip, or %s", as, n.Name, n.Pos, why, want)
+	}
+}
+
+// unaddressed reports whether no server of the lab gives h an address to boot with.
+func unaddressed(h *lab.Host) bool {
+	if len(h.MACs) == 0 || h.IP.IsValid() || h.IP6.IsValid() || h.Network == nil {
+		return false
+	}
+	from := h.AddressFrom()
+	return from == lab.FromNobody || from == lab.FromSilent
 }
 
 // roleSynonyms are other words for roles, in lower case: those of OpenShift, kubeadm and Talos.

@@ -100,7 +100,7 @@ func TestLoadMissing(t *testing.T) {
 func TestFilesNotFound(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, map[string]string{"lab.yaml": head + `
-networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}
+networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1, pools: {p: {range: 10.1.2.50-10.1.2.90}}}}
 profiles:
   p: {kernel: k, initrd: [there, gone], config: "{{.Host.Role}}.ign", args: ["{{.Host.Name}}"]}
   q: {kernel: "k-{{.Host.Name}}"}

@@ -300,5 +300,5 @@ func pools(a, b string) string {
 // wrongSubnet is a lab whose network lan has another subnet than its addresses are in.
 func wrongSubnet(subnet, more string) string {
 	return "networks: {lan: {subnet: " + subnet + ", address: 10.1.2.1, router: 10.1.2.2, pools: {p: {range: 10.1.2.50-10.1.2.90}}}" + more + "}\n" +
-		"clusters: {c: {address: 10.1.2.3, domain: c.lab.example}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.2.20}, b: {mac: 52:54:00:00:00:02, ip: 10.1.2.21}}"
+		"clusters: {c: {address: 10.1.2.3, domain: k8s.lab.example}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.2.20}, b: {mac: 52:54:00:00:00:02, ip: 10.1.2.21}}"
 }

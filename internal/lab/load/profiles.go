@@ -207,6 +207,8 @@ func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 		}
 	}
 	switch raw.OS.V {
+	case lab.OSCoreOS:
+		r.liveSystem(e, key)
 	case lab.OSOpenShiftAgent:
 		need("rootfs", raw.Rootfs.set(), "the agent.ARCH-rootfs.img of openshift-install agent create pxe-files")
 		unused("config", raw.Config.spot, "the agent's Ignition is inside its initrd")
@@ -223,6 +225,17 @@ func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 	case lab.OSWindows:
 		need("kernel", raw.Kernel.set(), "the path of wimboot")
 		need("initrd", raw.Initrd.set() || raw.Tree.set(), "BCD, boot.sdi and boot.wim, or tree: the folder of the unpacked ISO")
+	}
+}
+
+// liveSystem warns of a CoreOS that has no root file system, neither in a file of its own, nor in a second initrd, nor by its arguments.
+func (r *resolver) liveSystem(e *entry[rawProfile], key string) {
+	raw := &e.V
+	elsewhere := slices.ContainsFunc(raw.Args.Items, func(a scalar[text]) bool {
+		return strings.Contains(string(a.V), "rootfs_url=") || strings.Contains(string(a.V), "image_url=")
+	})
+	if raw.Kernel.set() && !raw.Rootfs.set() && len(raw.Initrd.Items) == 1 && !elsewhere && !r.incomplete[key] {
+		r.lab.Warnings.Addf(r.pos(e.spot), key+".rootfs", "is missing: the live system of os: coreos stops in its initrd without its root file system; want the live-rootfs.img of the same release")
 	}
 }
 
