@@ -1,17 +1,12 @@
 package dnsd
 
 import (
-	"bytes"
 	"crypto/x509"
 	"errors"
 	"net/netip"
-	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
-
-// maxResolvConf bounds the servers that are taken from one file.
-const maxResolvConf = 8
 
 // An upstream is a server that questions are forwarded to. It is comparable, and the same after a reload.
 type upstream struct {
@@ -50,7 +45,7 @@ func (b *builder) fromResolvConf(key string, n lab.NameServer, readFile ReadFile
 		return nil
 	}
 	own := 0
-	for _, addr := range parseResolvConf(text) {
+	for _, addr := range lab.NameServers(text) {
 		if b.t.lab.AnswersDNS(addr) {
 			own++
 			continue
@@ -61,20 +56,6 @@ func (b *builder) fromResolvConf(key string, n lab.NameServer, readFile ReadFile
 		b.t.warnings.Addf(n.Pos, key, "%s names only this appliance itself: no server of it is asked", n.File)
 	} else if len(servers) == 0 {
 		b.t.warnings.Addf(n.Pos, key, "%s names no server", n.File)
-	}
-	return servers
-}
-
-// parseResolvConf returns the servers of a resolv.conf (resolv.conf(5)). Lines that are something else are skipped.
-func parseResolvConf(text []byte) (servers []netip.AddrPort) {
-	for line := range bytes.Lines(text) {
-		f := strings.Fields(string(line))
-		if len(f) < 2 || f[0] != "nameserver" || len(servers) == maxResolvConf {
-			continue
-		}
-		if addr, err := netip.ParseAddr(f[1]); err == nil {
-			servers = append(servers, netip.AddrPortFrom(addr.Unmap(), dnsPort))
-		}
 	}
 	return servers
 }

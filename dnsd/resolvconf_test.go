@@ -22,7 +22,7 @@ func TestResolvConf(t *testing.T) {
 		{"this appliance alone", "nameserver 127.0.0.1\n", "", "dns.forward: /etc/resolv.conf names only this appliance itself: no server of it is asked"},
 		{"empty", "", "", "dns.forward: /etc/resolv.conf names no server"},
 		{"missing", "MISSING", "", "dns.forward: no server of it is asked: no such file"},
-		{"long", strings.Repeat("nameserver 9.9.9.9\n", 100), strings.TrimSpace(strings.Repeat("9.9.9.9:53 ", maxResolvConf)), ""},
+		{"long", strings.Repeat("nameserver 9.9.9.9\n", 100), strings.TrimSpace(strings.Repeat("9.9.9.9:53 ", lab.MaxNameServers)), ""},
 	} {
 		l := forwardingLab()
 		l.Appliance.DNS = lab.Listen{netip.MustParseAddrPort("127.0.0.1:53"), netip.AddrPortFrom(netip.Addr{}, 53)}

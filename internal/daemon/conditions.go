@@ -79,8 +79,11 @@ func poolConditions(pools []api.Pool) (all []api.Condition) {
 func forwarderConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
 	for _, r := range rules {
 		c := api.Condition{Kind: api.ConditionForwarder, Name: r.Key(), OK: r.Err == nil, Since: r.Since, Detail: fmt.Sprintf("%d of %d servers answer", r.Answering, r.Servers)}
-		if r.Err != nil {
-			c.Problem = "clients get SERVFAIL: " + r.Err.Error()
+		switch {
+		case r.Servers == 0:
+			c.Problem = "clients get REFUSED: there is no server to ask: set " + r.Key() + " to servers other than this appliance"
+		case r.Err != nil:
+			c.Problem = "clients get SERVFAIL: " + r.Err.Error() + ": set " + r.Key() + " to servers that this machine may ask, or look at the firewall"
 		}
 		all = append(all, c)
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -53,5 +55,23 @@ dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}}}
 		"zone gone.example. not served: /lab.yaml:9:46: dns.zones.gone.example.file: zone gone.example. answers SERVFAIL: open /gone.zone: no such file or directory",
 	}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestForwarderConditions: what clients get while no server is asked, or none answers, and what to do.
+func TestForwarderConditions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		rule dnsd.ForwardRule
+		want string
+	}{
+		{dnsd.ForwardRule{Domain: ".", Servers: 2, Answering: 1}, ""},
+		{dnsd.ForwardRule{Domain: ".", Err: errors.New("names no server")}, "clients get REFUSED: there is no server to ask: set dns.forward to servers other than this appliance"},
+		{dnsd.ForwardRule{Domain: "corp.example.", Servers: 1, Err: errors.New("ask 10.0.0.53:53: timeout")},
+			"clients get SERVFAIL: ask 10.0.0.53:53: timeout: set dns.forward_zones.corp.example to servers that this machine may ask, or look at the firewall"},
+	} {
+		if c := forwarderConditions([]dnsd.ForwardRule{tt.rule})[0]; c.Problem != tt.want || c.OK != (tt.want == "") {
+			t.Errorf("%+v: %+v, want %q", tt.rule, c, tt.want)
+		}
 	}
 }

@@ -245,6 +245,25 @@ func TestUpstreams(t *testing.T) {
 	found(t, m, "dns", nobody, doctor.Fail, "does not answer")
 }
 
+// TestResolvConf: the servers that a file names are asked as those of the lab file. One without a server that can be asked is an error.
+func TestResolvConf(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]string{
+		"nameserver 127.77.77.77\n":                    {"127.77.77.77:53 (%s)", "does not answer"},
+		"search example.org\n":                         {"%s", "names no server: clients get REFUSED"},
+		"nameserver 10.99.0.1\nnameserver 127.0.0.1\n": {"%s", "names only this appliance itself: clients get REFUSED"},
+	} {
+		file := filepath.Join(t.TempDir(), "resolv.conf")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m := machine(t, "lo", ", dhcp: off", "")
+		m.Lab.DNS.Forward = []lab.NameServer{{File: file}}
+		m.Lab.Appliance.DNS = lab.Listen{netip.MustParseAddrPort("10.99.0.1:53"), netip.MustParseAddrPort("127.0.0.1:53")}
+		found(t, m, "dns", strings.Replace(want[0], "%s", file, 1), doctor.Fail, want[1])
+	}
+}
+
 // TestFirewall: a chain that drops by policy, and a relayed network behind a strict reverse path filter.
 func TestFirewall(t *testing.T) {
 	netns.Need(t, "root", "nft")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/host/dnsprobe"
-	"github.com/bootlab/bootlab/internal/host/regular"
 )
 
 // start says what the steps of a start find.
@@ -106,9 +105,7 @@ func upstreams(ctx context.Context, m *Machine) (all []Finding) {
 	for _, s := range m.Lab.DNS.Forward {
 		switch {
 		case s.File != "":
-			if _, err := regular.Stat(s.File); err != nil {
-				all = append(all, fail(s.File, err.Error(), "set dns.forward"))
-			}
+			all = append(all, resolvConf(ctx, m.Lab, s.File)...)
 		case s.TLS != "":
 			all = append(all, reachable(ctx, "tcp", s.Addr.String(), "takes connections (DNS over TLS)"))
 		default:
