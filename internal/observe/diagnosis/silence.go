@@ -161,7 +161,7 @@ func (c *boot) diskReturns() (Diagnosis, bool) {
 			switch {
 			case e.Kind == event.InstallLocalBoot:
 				sent = append(sent[:before], e)
-			case reached(e, event.StageSystem): // its system ran
+			case e.Client == event.ClientOS, reached(e, event.StageSystem): // its system ran
 				return Diagnosis{}, false
 			}
 		}
@@ -295,9 +295,9 @@ func (c *boot) afterAddress(last event.Event) silence {
 	case last.Kind == event.DHCPDiscover:
 		return silence{"dhcpd", "its DHCPDISCOVER got no offer, and no reason was recorded", "another DHCP server may answer it; bootlab plan HOST shows its reservation"}
 	case last.Kind == event.DHCPOffer && len(other) > 0:
-		return silence{"", "it did not take its offer; another DHCP server answers in its network: " + other[0].Detail, lab.StopOtherServer}
+		return silence{"", "it was offered an address and did not request it; another DHCP server answers in its network: " + other[0].Detail, lab.StopOtherServer}
 	case last.Kind == event.DHCPOffer, last.Kind == event.DHCPProxyOffer:
-		return silence{"", "it did not take its offer: the answer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
+		return silence{"", "it was offered an address and did not request it: the offer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
 	case last.Client == event.ClientIPXE:
 		return silence{"httpd", "its iPXE has an address and has not fetched its script", "check that it reaches appliance.http: a firewall, a route"}
 	case c.m.Image:

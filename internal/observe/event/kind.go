@@ -123,7 +123,7 @@ const (
 	StageLab      Stage = "lab"
 )
 
-// StageSystem is where a machine is whose operating system asks for an address. It is no stage of a timeline.
+// StageSystem is where a machine is whose operating system has an address. It is no stage of a timeline.
 const StageSystem Stage = "system"
 
 // Order returns the position of a stage in a boot, from 1; 0 if it is no stage of a boot.
@@ -308,7 +308,7 @@ func (e Event) Shows() Stage {
 		return StageBalancer
 	case InstallArmed, PowerCycleFailed:
 		return StageVM
-	case DHCPDiscover, DHCPOffer, DHCPAck:
+	case DHCPAck: // an offer may reach nobody
 		if e.Client == ClientOS {
 			return StageSystem
 		}

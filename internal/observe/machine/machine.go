@@ -116,7 +116,7 @@ func Booted(s timeline.Summary) bool {
 // runs, as its hypervisor says, was.
 func (o Observation) unseen() bool {
 	runs := o.Power == PowerOn && o.Install.State == install.Installed
-	return !runs && !Booted(o.Boot) && !o.system() && !installing(o.Install)
+	return !runs && !Booted(o.Boot) && o.Boot.At != event.StageAddress && !o.system() && !installing(o.Install)
 }
 
 // Reinstalls reports whether what the machine serves is not what it will serve: it was armed, or is being installed. A host that nobody armed
