@@ -69,6 +69,7 @@ type bootSummary struct {
 	Fetched    bool `json:"fetched,omitempty"`    // a program, a script, a file or a document
 	Scripted   bool `json:"scripted,omitempty"`   // its script
 	Loaded     bool `json:"loaded,omitempty"`     // a file or a document after its script
+	Document   bool `json:"document,omitempty"`   // it was served its config document
 	Loading    bool `json:"loading,omitempty"`    // its firmware or boot loader is at work, and may load by TFTP
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
@@ -240,7 +241,7 @@ func (s *bootSummary) updateProgress(e event.Event) {
 	case event.ScriptServed:
 		s.Fetched, s.Scripted, s.Loaded = true, true, false
 	case event.FileServed, event.FileAborted, event.ConfigServed:
-		s.Fetched, s.Loaded = true, s.Scripted
+		s.Fetched, s.Loaded, s.Document = true, s.Scripted, s.Document || e.Kind == event.ConfigServed
 	case event.InstallArmed:
 		s.Installed = false
 	case event.InstallBooting, event.InstallStarted:
@@ -272,10 +273,10 @@ func (s *bootSummary) updateLoading(e event.Event) {
 }
 
 // updateOutcome updates the outcome by e. Done stays done, whatever fails later. A refused machine that asks again is still refused until
-// it gets an answer, as a repeated refusal is recorded once.
+// it gets an answer, as a repeated refusal is recorded once. Of one that was refused its document, an address is no answer.
 func (s *bootSummary) updateOutcome(e event.Event) {
 	switch {
-	case s.Outcome == Done, s.Outcome == Failed && e.Kind == event.DHCPDiscover:
+	case s.Outcome == Done, s.Outcome == Failed && (e.Kind == event.DHCPDiscover || e.Client == event.ClientOS && s.Stage == event.StageConfig && !s.Document):
 	case finishes(e, s):
 		s.Outcome, s.Reason, s.Done = Done, "", e.At
 	case failure(e):
@@ -310,8 +311,12 @@ func failure(e event.Event) bool {
 	return false
 }
 
+// reason says why e failed. The reasons that its kind can have are not named beside the one that it has.
 func reason(e event.Event) string {
 	parts := []string{e.Kind.Help()}
+	if e.Err != "" {
+		parts[0], _, _ = strings.Cut(parts[0], ": ")
+	}
 	for _, part := range []string{e.Detail, e.Err} {
 		if part != "" {
 			parts = append(parts, part)

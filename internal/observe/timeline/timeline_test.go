@@ -203,6 +203,8 @@ func TestGrouping(t *testing.T) {
 		{"virtual machine that cannot be changed while it boots", [][]step{{{0, event.VMStarted, "kvm1"}, {0, event.VMFailed, "apply on kvm1"}}}, []string{"2 machine booting"}},
 		{"virtual machine that cannot be changed while it serves", [][]step{install, {{time.Hour, event.VMFailed, "apply on kvm1"}}}, []string{"18 install done"}},
 		{"fails, then goes on", [][]step{{{0, event.DHCPDiscover, "pxe"}, {0, event.TFTPRefused, "grub.cfg"}, {0, event.TFTPServed, "f"}}}, []string{"3 firmware booting"}},
+		{"its document is refused, and its system asks for an address", [][]step{install[:14], {{time.Second, event.ConfigRefused, "master.ign"}, {time.Minute, event.DHCPDiscover, "os"}, {0, event.DHCPOffer, "os"}, {0, event.DHCPAck, "os"}}}, []string{"18 config failed"}},
+		{"it reads its document twice, and its system asks for an address", [][]step{install[:16], {{time.Second, event.ConfigRefused, "master.ign"}, {time.Minute, event.DHCPAck, "os"}}}, []string{"18 install booting"}},
 		{"fails", [][]step{firmware, {{0, event.TFTPFailed, "f"}}}, []string{"4 firmware failed"}},
 		{"an error after it was done", [][]step{install, {{time.Second, event.ConfigRefused, "second reader"}, {time.Hour, event.BackendDown, "api"}}}, []string{"19 install done"}},
 	}
