@@ -80,7 +80,7 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 	}
 	c.dropConflicts()
 	c.dropPrograms()
-	d := c.diagnose()
+	d := c.asState(c.diagnose())
 	d.Host, d.MachineStage, d.MachineWhy = m.Host, string(m.State.Stage), m.State.Why
 	d.Do = c.adoption(d.Do)
 	d.Evidence = slices.Clone(d.Evidence) // rules share their events
@@ -93,6 +93,35 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 		d.Facts = append(d.Facts, c.conflict...)
 		d.Facts = append(d.Facts, m.facts()...)
 	}
+	return d
+}
+
+// states are what machines at their stages are.
+var states = map[machine.Stage]string{
+	machine.Waiting: Booting, machine.Booting: Booting, machine.Installing: Booting, machine.Starting: Booting, machine.Unknown: Unknown, machine.Off: Stopped,
+	machine.Stopped: Stopped, machine.Failing: Stopped, machine.Serving: Done, machine.Running: Done, machine.Gone: Done,
+}
+
+// asState makes d say what the machine is, as every other view does: package machine decides it. That a controller says that the machine is
+// off is known here alone, and so may be why it is not known what a machine is.
+func (c *boot) asState(d Diagnosis) Diagnosis {
+	s := c.m.State
+	is := states[s.Stage]
+	if is == "" || is == d.State || c.m.BMC == "off" || is == Unknown && d.State != Done {
+		return d
+	}
+	switch is {
+	case Booting:
+		if d.State == Stopped {
+			d.Facts = append(d.Facts, "before: "+d.Cause)
+		}
+		d.Cause, d.Do = s.Why, nil
+	case Done:
+		d.Cause, d.Do = "nothing is wrong: "+s.Why, nil
+	default:
+		d.Cause, d.Do = s.Why, c.commands("bootlab timeline HOST shows its last requests; look at its console")
+	}
+	d.State, d.Reason = is, ""
 	return d
 }
 

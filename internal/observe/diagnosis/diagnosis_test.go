@@ -381,6 +381,38 @@ func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosi
 	}
 }
 
+// TestStateOfTheMachine: whatever the events show, a diagnosis has the state that the machine has everywhere else; what is not known there, as
+// its power, says more than that nothing is known.
+func TestStateOfTheMachine(t *testing.T) {
+	t.Parallel()
+	twice := because(event.ConfigRefused, event.AlreadyRead, "config", "x")
+	for name, events := range map[string][]event.Event{
+		"never seen":             nil,
+		"reads a document twice": toKernel(ev(event.ConfigServed), ev(event.InstallStarted), twice, dhcp(event.DHCPAck, event.ClientOS)),
+		"done":                   toKernel(ev(event.ConfigServed), ev(event.InstallDone)),
+		"boots":                  toScript(),
+	} {
+		for stage, want := range map[machine.Stage]string{
+			machine.Waiting: diagnosis.Booting, machine.Booting: diagnosis.Booting, machine.Installing: diagnosis.Booting, machine.Starting: diagnosis.Booting,
+			machine.Stopped: diagnosis.Stopped, machine.Failing: diagnosis.Stopped, machine.Off: diagnosis.Stopped,
+			machine.Serving: diagnosis.Done, machine.Running: diagnosis.Done, machine.Gone: diagnosis.Done, machine.Unknown: "",
+		} {
+			m := diagnosis.Machine{Host: "a", Known: true, Profile: "p", Install: "installing", State: machine.State{Stage: stage, Why: "of its state", Waits: "its turn"}}
+			d := diagnosis.Of([]timeline.Boot{boot(timeline.Booting, start, events...)}, m, start.Add(3*time.Hour))
+			if d.State != want && (want != "" || d.State == diagnosis.Done) || d.Cause == "" || d.State == diagnosis.Stopped && len(d.Do) == 0 {
+				t.Errorf("%s, which is %s: %s, %s, to do %q", name, stage, d.State, d.Cause, d.Do)
+			}
+			if name == "reads a document twice" && want == diagnosis.Booting && stage != machine.Waiting && !strings.Contains(strings.Join(d.Facts, ""), "as often as it may") {
+				t.Errorf("%s: no word of it in %q", name, d.Facts)
+			}
+			m.BMC = "off"
+			if d := diagnosis.Of(nil, m, start); stage != machine.Waiting && stage != machine.Serving && d.State != diagnosis.Stopped {
+				t.Errorf("off, and %s: %s, %s", stage, d.State, d.Cause)
+			}
+		}
+	}
+}
+
 // TestEvidence: each event is shown once, in the order of time, whatever rule found it.
 func TestEvidence(t *testing.T) {
 	t.Parallel()
