@@ -116,7 +116,7 @@ func Booted(s timeline.Summary) bool {
 // runs, as its hypervisor says, was.
 func (o Observation) unseen() bool {
 	runs := o.Power == PowerOn && o.Install.State == install.Installed
-	return !runs && !Booted(o.Boot) && o.Boot.At != event.StageAddress && !o.system() && !installing(o.Install)
+	return !runs && !Booted(o.Boot) && o.Boot.At != event.StageAddress && !o.Boot.Served && !o.system() && !installing(o.Install)
 }
 
 // Reinstalls reports whether what the machine serves is not what it will serve: it was armed, or is being installed. A host that nobody armed
@@ -226,11 +226,13 @@ func (o Observation) silent(now time.Time) State {
 	return State{Stage: Unknown, Why: "no request of it was received: it is off, or does not boot from the network", Waits: "its network boot"}
 }
 
-// up reports whether the machine's system was started: its boot is done, its own system asks for an address, it has all that a system that is
+// up reports whether the machine's system was started: it has passed a check, its boot is done, its own system asks for an address, it has all that a system that is
 // not installed loads, or its installer is done and its hypervisor says that it runs.
 func (o Observation) up() bool {
 	at := o.Boot.At
 	switch {
+	case o.Boot.Served && o.Install.State == install.Installed:
+		return true
 	case o.Boot.Outcome == timeline.Done:
 		return !installing(o.Install)
 	case o.system():

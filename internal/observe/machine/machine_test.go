@@ -68,6 +68,7 @@ func TestOf(t *testing.T) {
 		{name: "done said by an admin, never seen", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall}}, want: machine.Unknown, why: "marked as installed"},
 		{name: "done said by an admin, its system asks for an address", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageSystem}}, want: machine.Running},
 
+		{name: "done said by an admin, its check passed and fails", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall, Served: true}, Check: failing(time.Minute)}, want: machine.Failing, why: "fails its check"},
 		{name: "hypervisor not asked yet, done before", o: machine.Observation{Power: machine.PowerUnasked, Install: installed, Boot: done}, want: machine.Unknown, why: "has not answered yet"},
 		{name: "hypervisor frozen", o: machine.Observation{Power: machine.PowerSilent, Problem: "no route", Install: installed, Boot: done}, want: machine.Unknown, why: "its hypervisor does not answer: no route", stuck: true},
 		{name: "hypervisor frozen, check passes", o: machine.Observation{Power: machine.PowerSilent, Install: installed, Boot: done, Check: passing}, want: machine.Serving},

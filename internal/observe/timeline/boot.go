@@ -46,6 +46,7 @@ type Summary struct {
 	Done    time.Time   // when Outcome became Done
 	Asked   bool        // it began to ask for an address: it was started, and renews no lease
 	Fetched bool        // it fetched something to boot
+	Served  bool        // it passed the check of a balancer, and was not armed since
 	Returns bool        // it was sent to its disk several times in a row, and no system came of it
 }
 
@@ -73,6 +74,7 @@ type bootSummary struct {
 	Loading    bool `json:"loading,omitempty"`    // its firmware or boot loader is at work, and may load by TFTP
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
+	Served     bool `json:"served,omitempty"`     // it passed the check of a balancer
 	System     bool `json:"system,omitempty"`     // once the machine had a system, it asked for an address as one: what firmware does next is another boot
 	Created    bool `json:"created,omitempty"`    // its virtual machine
 	Deleted    bool `json:"deleted,omitempty"`    // likewise: what comes is about another of that name
@@ -208,6 +210,7 @@ func isCheck(e event.Event) bool { return e.Kind.Stage() == event.StageBalancer 
 // advance updates the state by e, an event of the machine itself, or a check of it, that is counted already.
 func (s *bootSummary) advance(e event.Event) {
 	if isCheck(e) {
+		s.Served = s.Served || e.Kind == event.BackendUp
 		s.updateOutcome(e)
 		return
 	}
@@ -243,7 +246,7 @@ func (s *bootSummary) updateProgress(e event.Event) {
 	case event.FileServed, event.FileAborted, event.ConfigServed:
 		s.Fetched, s.Loaded, s.Document = true, s.Scripted, s.Document || e.Kind == event.ConfigServed
 	case event.InstallArmed:
-		s.Installed = false
+		s.Installed, s.Served = false, false
 	case event.InstallBooting, event.InstallStarted:
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:

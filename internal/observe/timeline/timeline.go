@@ -347,6 +347,6 @@ func (m *machine) summary() Summary {
 	return Summary{
 		Key: m.key, Started: b.Started, Stage: b.Stage, Outcome: b.Outcome, Reason: b.Reason, Last: m.head.Last,
 		Active: b.Last, At: cmp.Or(b.At, b.Stage), // an older version stored no At
-		Done: b.Done, Asked: b.Asked, Fetched: b.Fetched, Returns: returns(m.head.Boots),
+		Done: b.Done, Asked: b.Asked, Fetched: b.Fetched, Served: b.Served, Returns: returns(m.head.Boots),
 	}
 }

@@ -243,6 +243,9 @@ func TestCheckIsNoBoot(t *testing.T) {
 	r.record(2800*time.Millisecond, "master-0", event.InstallLocalBoot, "")
 	r.record(time.Minute, "master-0", event.BackendDown, "api")
 	r.record(time.Second, "master-0", event.BackendUp, "api")
+	if s, _ := r.Last("master-0"); !s.Served {
+		t.Error("a machine that passed a check did not serve")
+	}
 	boots := r.boots(t, "master-0")
 	if len(boots) != 1 || len(boots[0].Events) != 4 || boots[0].Ended.Sub(boots[0].Started) != 2800*time.Millisecond || boots[0].Outcome != timeline.Done {
 		t.Errorf("a boot of 2.8 s with checks is %+v", boots)
