@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,6 +64,10 @@ func TestFaultsAreOurs(t *testing.T) {
 			}
 			if got := of.health.down.Load(); got != (test.want == "") {
 				t.Errorf("down by its checks: %t", got)
+			}
+			nobody := slices.Contains([]error{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT, context.DeadlineExceeded}, test.err)
+			if got := of.status().Unreachable; got != nobody {
+				t.Errorf("unreachable: %t", got)
 			}
 			if _, reason, _ := of.condition(); !strings.Contains(reason, test.err.Error()) {
 				t.Errorf("the reason %q does not have the error", reason)

@@ -48,6 +48,8 @@ type Health struct {
 	down atomic.Bool  // read for every connection
 	rtt  atomic.Int64 // nanoseconds that connects take
 
+	unreachable atomic.Bool // nobody answered the last check that has a result
+
 	mu        sync.Mutex
 	condition Condition
 	streak    int // results in a row that contradict condition
@@ -67,6 +69,7 @@ func (h *Health) checked(err error, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fault = ""
+	h.unreachable.Store(err != nil && (isSilence(err) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)))
 	result, threshold, reason := Up, h.key.check.Rise, ""
 	if err != nil {
 		result, threshold, reason = Down, h.key.check.Fall, err.Error()

@@ -40,6 +40,7 @@ type BackendStatus struct {
 	Condition   Condition
 	Drained     bool
 	Reason      string        // of Condition, or the last failure if it is still up
+	Unreachable bool          // nobody answered its last check, which failed: not even to refuse the connection
 	Since       time.Time     // Condition holds
 	Connections int64         // in HTTP mode: requests
 	Total       int64         // connections, in HTTP mode requests, since the start
@@ -83,7 +84,7 @@ func (b *backend) status() BackendStatus {
 	return BackendStatus{
 		LabWeight: labWeight, Added: b.Added,
 		Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Condition: condition,
-		Drained: b.state.drained.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
+		Drained: b.state.drained.Load(), Unreachable: b.health.unreachable.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
 		Total: b.state.traffic.total.Load(), Errors: b.state.traffic.errors.Load(), P50: p50, P99: p99,
 	}
 }

@@ -35,7 +35,7 @@ func (c *clusters) look(ctx context.Context) seen {
 			if s.checks[m.Host] == nil {
 				s.checks[m.Host] = map[string]backendCheck{}
 			}
-			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason}, m.Drained}
+			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable || !m.Addr.IsValid()}, m.Drained}
 		}
 	}
 	for _, t := range c.servers.dhcp.TakenReservations() {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/boot/install"
@@ -38,7 +39,7 @@ const (
 type Observed struct {
 	machine.Observation // without what Assess knows: Host, Role, Wait, Switching, Switched and Gone. Check is that of the API
 
-	Ingress machine.Health
+	Ingress machine.Check
 	Control bool   // the daemon can switch it on
 	Acting  bool   // an action is under way
 	Failed  string // why the last action failed; empty: it did not
@@ -47,12 +48,18 @@ type Observed struct {
 	ReportError string     // why the API server, which is asked, said nothing
 }
 
-// check returns the check that counts for a machine. The router runs on some of the workers: where it does not is no failure.
+// check returns the check that counts for a machine. The router runs on some of the workers: where it does not, connections are refused, which
+// is no failure.
 func (o Observed) check(role string) machine.Check {
-	if o.Check.Health == machine.NotChecked && role != lab.RoleControlPlane && o.Ingress != machine.CheckFailing {
-		return machine.Check{Health: o.Ingress}
+	if o.Check.Health == machine.NotChecked && role != lab.RoleControlPlane && (o.Ingress.Health != machine.CheckFailing || o.Ingress.Unreachable) {
+		return o.Ingress
 	}
 	return o.Check
+}
+
+// refuses reports whether a check shows that the machine is on, though what is checked does not run.
+func (o Observed) refuses() bool {
+	return slices.ContainsFunc([]machine.Check{o.Check, o.Ingress}, func(c machine.Check) bool { return c.Health == machine.CheckFailing && !c.Unreachable })
 }
 
 // A Record is what outlives a restart of the daemon.
@@ -148,9 +155,9 @@ func (a *assessment) count() {
 	for _, h := range a.c.Hosts {
 		o := a.observed[h.Name]
 		if o.IsOff() {
-			o.Ingress = min(o.Ingress, machine.CheckFailing)
+			o.Ingress.Health = min(o.Ingress.Health, machine.CheckFailing)
 		}
-		a.router[o.Ingress]++
+		a.router[o.Ingress.Health]++
 		if h.Role == lab.RoleControlPlane {
 			a.state.Members++
 			a.checked = a.checked || o.Check.Health != machine.NotChecked
@@ -163,12 +170,12 @@ func (a *assessment) count() {
 }
 
 // observation returns what is known of a machine. A boot before it was switched on for this cluster to come up says nothing; of metal, nor one
-// before the cluster was asked to.
+// before the cluster was asked to, unless it is installed and on.
 func (a *assessment) observation(h *lab.Host) machine.Observation {
 	o := a.observed[h.Name].Observation
 	o.Host, o.Role, o.Check = h.Name, h.Role, a.observed[h.Name].check(h.Role)
 	at, switched := a.record.Switched[h.Name]
-	if !switched && o.Power == "" {
+	if on := o.Install.State == install.Installed && a.observed[h.Name].refuses(); !switched && o.Power == "" && !on {
 		at = a.record.Up
 	}
 	if !at.IsZero() && !o.Boot.Started.After(at) {

@@ -236,7 +236,7 @@ func TestDown(t *testing.T) {
 	t.Parallel()
 	off := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: install.Status{State: install.Installed}, Boot: installedBoot}, Control: true}
 	passed := off
-	passed.Check.Health, passed.Ingress = machine.CheckPassing, machine.CheckPassing
+	passed.Check.Health, passed.Ingress.Health = machine.CheckPassing, machine.CheckPassing
 	for name, o := range map[string]cluster.Observed{"checks have failed": off, "the last checks passed": passed} {
 		s := cluster.Assess(prod(), observe(o, nil), cluster.Record{Left: now.Add(-time.Hour)}, now)
 		if want := "boot gone, cp0 off, cp1 off, cp2 off, w0 off"; s.Phase != cluster.PhaseDown || stages(s) != want || s.Serving != 0 || len(s.Actions) > 0 {
@@ -271,6 +271,23 @@ func TestDeadController(t *testing.T) {
 	}
 }
 
+// TestAnswers: installed machines of metal whose servers were stopped are on, as they refuse connections: while their cluster is brought up they
+// are what they were before. The controller of one that does not answer is asked.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	old := installedBoot
+	old.Started, old.Active, old.Done = now.Add(-48*time.Hour), now.Add(-48*time.Hour), now.Add(-48*time.Hour)
+	refused := machine.Check{Health: machine.CheckFailing, Since: now, Reason: "connection refused"}
+	all := observe(cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Installed}, Boot: old, Check: refused}, Control: true}, map[string]func(*cluster.Observed){
+		"cp1": func(o *cluster.Observed) { o.Check.Reason, o.Check.Unreachable = "i/o timeout", true },
+		"w0":  func(o *cluster.Observed) { o.Check, o.Ingress = machine.Check{}, refused },
+	})
+	s := cluster.Assess(prod(), all, asked, now)
+	if want := "boot failing, cp0 failing, cp1 booting, cp2 failing, w0 running"; stages(s) != want || actions(s) != "switch on if it is off cp1" {
+		t.Errorf("%s; %s; want %s", stages(s), actions(s), want)
+	}
+}
+
 // TestRouter: a cluster whose router serves on no machine is not ready; one machine is enough.
 func TestRouter(t *testing.T) {
 	t.Parallel()
@@ -283,9 +300,9 @@ func TestRouter(t *testing.T) {
 			all[h.Name] = up
 		}
 		worker := up
-		worker.Check, worker.Ingress = machine.Check{}, machine.CheckFailing
+		worker.Check, worker.Ingress = machine.Check{}, machine.Check{Health: machine.CheckFailing}
 		if n > 0 {
-			worker.Ingress = machine.CheckPassing
+			worker.Ingress.Health = machine.CheckPassing
 		}
 		all["w0"] = worker
 		if s := cluster.Assess(c, all, asked, now); s.Phase != want {
@@ -350,6 +367,7 @@ func TestPhases(t *testing.T) {
 	pending.Check.Health = machine.CheckPending
 	serves.Check = machine.Check{Health: machine.CheckPassing, Since: now}
 	fails.Check = machine.Check{Health: machine.CheckFailing, Since: now, Reason: "refused"}
+	unreachable := machine.Check{Health: machine.CheckFailing, Since: now, Reason: "i/o timeout", Unreachable: true}
 	metal := func(h machine.Health, s install.State) cluster.Observed {
 		return cluster.Observed{Observation: machine.Observation{Install: install.Status{State: s}, Check: machine.Check{Health: h}}}
 	}
@@ -373,7 +391,8 @@ func TestPhases(t *testing.T) {
 		{"a worker is off, it comes up", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}, Control: true}, cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseWorkers, "switched on"},
 		{"another machine uses a worker's address", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09"}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "02:00:00:00:00:09"},
 		{"another machine uses the control plane's addresses", cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09", Check: serves.Check}}, up, cluster.Record{Left: now}, cluster.PhaseNotServing, "0 of 3"},
-		{"no router", serves, cluster.Observed{Observation: up.Observation, Ingress: machine.CheckFailing}, cluster.Record{Left: now}, cluster.PhaseDegraded, "a router"},
+		{"no router", serves, cluster.Observed{Observation: up.Observation, Ingress: machine.Check{Health: machine.CheckFailing}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "a router"},
+		{"a worker is dead", serves, cluster.Observed{Observation: up.Observation, Ingress: unreachable}, cluster.Record{Left: now}, cluster.PhaseDegraded, "w0: its check: i/o timeout"},
 	} {
 		all := observe(tt.other, nil)
 		for _, cp := range []string{"cp0", "cp1", "cp2"} {

@@ -70,6 +70,8 @@ type Check struct {
 	Health Health
 	Since  time.Time // it has been so
 	Reason string    // why it fails
+
+	Unreachable bool // it fails, and nobody answers: not even to refuse the connection
 }
 
 // An Observation is what was measured of one machine. What cannot be measured has the zero value.
