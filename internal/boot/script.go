@@ -127,6 +127,7 @@ func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MA
 	refusal := (*Refusal)(nil)
 	switch {
 	case errors.As(err, &refusal):
+		s.measure(t, h, err)
 		return d, ticket, refusal
 	case err != nil:
 		return d, ticket, notStored("keep the state of this boot", err)
@@ -139,6 +140,7 @@ func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MA
 	}
 	d.what = "profile " + h.Profile.Name
 	d.body, err = s.render(t, h, mac, ticket.Token, l)
+	s.measure(t, h, err)
 	return d, ticket, err
 }
 

@@ -2,6 +2,7 @@ package boot
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
@@ -35,6 +36,7 @@ type Deps struct {
 	Neighbours Neighbours
 	Loops      *bootloop.Detector // shared with the DHCP server
 	Events     event.Recorder
+	Now        func() time.Time
 }
 
 // A Service decides what machines boot. It is safe for concurrent use. Each request uses one Table, to the end of what the request

@@ -129,7 +129,7 @@ func rigOn(t testing.TB, l *lab.Lab, table *boot.Table, states store.Store) *rig
 	if r.discovered, err = discovered.Open(t.Context(), discovered.Config{}, discovered.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
-	r.Service = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Discovered: r.discovered, Leases: r, Neighbours: r, Loops: r.loops, Events: r})
+	r.Service = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Discovered: r.discovered, Leases: r, Neighbours: r, Loops: r.loops, Events: r, Now: time.Now})
 	return r
 }
 

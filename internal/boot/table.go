@@ -17,14 +17,14 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Table is what the boot service answers from, compiled from one lab. It is immutable.
+// A Table is what the boot service answers from, compiled from one lab. It is immutable, but for what is measured by it.
 type Table struct {
 	lab     *lab.Lab
 	recipes map[*lab.Profile]*recipe.Recipe
 
-	problems lab.Problems
 	warnings lab.Problems
 	files    *noting
+	refusals refusals
 }
 
 // Compile parses the templates of every profile and renders them for one host of every kind, so that a missing value is found now
@@ -45,9 +45,10 @@ func Compile(l *lab.Lab) (*Table, error) {
 	}
 	all, some, warnings := t.check(append(samples(l.Hosts), poolMachines(l)...))
 	if len(all) > 0 {
-		return nil, append(all, some...).Err()
+		t.refusals.all = some
+		return nil, append(all, t.Problems()...).Err()
 	}
-	t.problems, t.warnings = some, warnings
+	t.refusals.all, t.warnings = some, warnings
 	return t, nil
 }
 
@@ -90,17 +91,15 @@ func (t *Table) Files() (names []string) {
 // checked.
 func (t *Table) Warnings() lab.Problems { return t.warnings }
 
-// Problems are the errors that keep hosts from booting, among those that Compile checked: each cause once, with the place in the lab file or in
-// the document.
-func (t *Table) Problems() lab.Problems { return t.problems }
-
 // CheckAll renders everything for every host and returns what would keep one from booting. Compile checks one host of each kind where
 // there are many.
 func (t *Table) CheckAll() lab.Problems {
 	all, some, _ := t.check(append(bootable(t.lab.Hosts), poolMachines(t.lab)...))
-	problems := append(all, some...)
-	_ = problems.Err() // sorts
-	return problems
+	for _, r := range some {
+		all = append(all, r.Problem)
+	}
+	_ = all.Err() // sorts
+	return all
 }
 
 // fewHosts is the size of a lab up to which Compile checks all hosts.
@@ -151,7 +150,7 @@ func poolMachines(l *lab.Lab) (out []*lab.Host) {
 
 // check renders everything for these hosts, on all processors. It returns the errors that keep every host from booting, and those that
 // only some hosts have: each cause once, with the first host that has it.
-func (t *Table) check(hosts []*lab.Host) (all, some, warnings lab.Problems) {
+func (t *Table) check(hosts []*lab.Host) (all lab.Problems, some []Refused, warnings lab.Problems) {
 	faults, ignored := make([][]recipe.Fault, len(hosts)), make([][]recipe.Fault, len(hosts))
 	var wait sync.WaitGroup
 	workers := min(runtime.GOMAXPROCS(0), len(hosts))
@@ -182,7 +181,7 @@ func (t *Table) check(hosts []*lab.Host) (all, some, warnings lab.Problems) {
 			case f.Everyone():
 				all = append(all, p)
 			default:
-				some = append(some, p)
+				some = append(some, Refused{Problem: p, Host: h})
 			}
 		}
 	}

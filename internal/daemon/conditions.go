@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -119,8 +120,8 @@ func takenConditions(taken []dhcpd.TakenReservation) (all []api.Condition) {
 
 // refusedConditions has one condition for each error or missing zone file that keeps a machine or a zone from being served.
 func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
-	for _, p := range s.Boot.Problems() {
-		all = append(all, api.Condition{Kind: api.ConditionMachine, Name: p.Of, Since: s.At, Problem: "refused: " + p.Error()})
+	for _, r := range s.Boot.Refused() {
+		all = append(all, api.Condition{Kind: api.ConditionMachine, Name: r.Host.Name, Since: cmp.Or(r.Since, s.At), Problem: "refused: " + r.Error()})
 	}
 	for _, p := range slices.Concat(s.DNS.BadFiles(), s.DNS.NoFiles()) {
 		all = append(all, api.Condition{Kind: api.ConditionZone, Name: p.Of, Since: s.At, Problem: "not served: " + p.Error()})

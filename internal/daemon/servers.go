@@ -60,7 +60,7 @@ func (d *Daemon) build() (*servers, error) {
 	d.shares = d.divide()
 	d.boot = boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
-		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Neighbours: d.neighbours, Loops: d.loops, Events: d.bus,
+		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Neighbours: d.neighbours, Loops: d.loops, Events: d.bus, Now: time.Now,
 	})
 	s := &servers{}
 	var errs [10]error

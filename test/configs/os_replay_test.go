@@ -141,7 +141,7 @@ func newBootServer(t *testing.T, l *lab.Lab, table *boot.Table) *bootServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bootService := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Discovered: book, Leases: w, Neighbours: w, Loops: bootloop.New(clock), Events: w})
+	bootService := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Discovered: book, Leases: w, Neighbours: w, Loops: bootloop.New(clock), Events: w, Now: clock})
 	allowed, err := files.Compile(l)
 	if err != nil {
 		t.Fatal(err)

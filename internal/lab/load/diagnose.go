@@ -202,7 +202,7 @@ func rewritten(lines []string, i int) (all []repair) {
 	}
 	all = append(all, closed(body, end)...)
 	if lacksDash(lines, i) {
-		all = append(all, repair{body[:start] + "- " + body[start:] + end, start + 1, fmt.Sprintf("an item of a list begins with - and a space: want - %s", shortened(text))})
+		all = append(all, repair{body[:start] + "- " + body[start:] + end, start + 1, fmt.Sprintf("an item of a list begins with - and a space: want - %s", lab.Shortened(text, maxShown))})
 	}
 	return all
 }
