@@ -193,7 +193,8 @@ func TestWhyPower(t *testing.T) {
 	}
 }
 
-// TestAddressTaken: a machine that runs is not well while another one uses its address: hosts, why and the command agree, and name the MAC.
+// TestAddressTaken: a machine that has requested its address runs, and is not well while another one uses that: hosts, why and the command agree, and
+// name the MAC.
 func TestAddressTaken(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.127.6")
@@ -208,7 +209,12 @@ func TestAddressTaken(t *testing.T) {
 		}
 		return hosts[slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == "own" })]
 	}
-	d.machine(t, "52:54:00:00:00:13").wire(t).bind(mac("52:54:00:00:00:13"))
+	w := d.machine(t, "52:54:00:00:00:13").wire(t)
+	w.ask(discover(mac("52:54:00:00:00:13")))
+	d.until("an offer that its system did not request is no sign that it runs", func() bool {
+		return own().MachineStage == "booting" && d.why(t, "own").State == "booting"
+	})
+	w.bind(mac("52:54:00:00:00:13"))
 	d.until("its system runs", func() bool { return own().MachineStage == "running" })
 	other := d.machine(t, "02:00:00:00:00:99")
 	other.run("ip", "addr", "add", "10.127.6.13/24", "dev", "eth0")
