@@ -142,18 +142,34 @@ func (r *resolver) profileFile(v *scalar[text], key string, p *lab.Profile) {
 		return
 	}
 	plain := strings.NewReplacer("{{.Host.Role}}", "{{.Host.Role}}", "{{ .Host.Role }}", "{{.Host.Role}}").Replace(string(v.V))
-	names := []string{plain}
+	roles := []string{""}
 	if strings.Contains(plain, "{{.Host.Role}}") {
-		names = names[:0]
-		for _, role := range r.rolesOf(p) {
-			names = append(names, strings.ReplaceAll(plain, "{{.Host.Role}}", role))
+		roles = r.rolesOf(p)
+	}
+	for _, role := range roles {
+		if name := strings.ReplaceAll(plain, "{{.Host.Role}}", role); !strings.Contains(name, "{{") {
+			missing := r.checkNamed(lab.FileAt{Pos: r.pos(v.spot), Key: key, Path: r.inFiles(name)})
+			missing.Message += r.synonymFile(plain, role)
 		}
 	}
-	for _, name := range names {
-		if !strings.Contains(name, "{{") {
-			r.checkFile(v, key, filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(name)))
+}
+
+func (r *resolver) inFiles(name string) string {
+	return filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(name))
+}
+
+// synonymFile names a file that is there for another word of a role; empty: the file of the role itself is there, or none is.
+func (r *resolver) synonymFile(path, role string) string {
+	if role == "" || r.exists(r.inFiles(strings.ReplaceAll(path, "{{.Host.Role}}", role))) {
+		return ""
+	}
+	for _, word := range slices.Sorted(maps.Keys(roleSynonyms)) {
+		name := strings.ReplaceAll(path, "{{.Host.Role}}", word)
+		if word != role && roleSynonyms[word] == canonicalRole(role) && r.exists(r.inFiles(name)) {
+			return fmt.Sprintf("; %s is there: a template sees the role as the host has it, so write role: %s, or rename the file", name, word)
 		}
 	}
+	return ""
 }
 
 // rolesOf returns the roles of the hosts that boot p, as written, sorted; without those that memberRole reports as misspelled.
@@ -174,13 +190,14 @@ func (r *resolver) checkFile(v *scalar[text], key, name string) {
 	}
 }
 
-// checkNamed warns of a file that does not exist, and keeps the warning for when it is removed later.
-func (r *resolver) checkNamed(f lab.FileAt) {
+// checkNamed warns of a file that does not exist, and keeps the warning, which it returns, for when it is removed later.
+func (r *resolver) checkNamed(f lab.FileAt) *lab.Problem {
 	missing := r.lab.Missing(f)
 	r.lab.IfMissing = append(r.lab.IfMissing, missing)
 	if !r.exists(f.Path) {
 		r.lab.Warnings = append(r.lab.Warnings, missing)
 	}
+	return missing
 }
 
 func (r *resolver) exists(name string) bool {

@@ -128,3 +128,25 @@ func TestLiveSystem(t *testing.T) {
 		warned(t, "profiles: {p: {os: coreos, "+keys+"}}\n", want...)
 	}
 }
+
+// TestSynonymFile: a document that is there for another word of a role is named.
+func TestSynonymFile(t *testing.T) {
+	t.Parallel()
+	const text = head + `
+networks: {n: {subnet: 10.1.2.0/24, address: 10.1.2.1}}
+profiles: {p: {kernel: k, config: "ignition/{{.Host.Role}}.ign"}}
+hosts:
+  a: {mac: 52:54:00:00:00:01, ip: 10.1.2.11, role: Master, profile: p}
+  b: {mac: 52:54:00:00:00:02, ip: 10.1.2.12, role: master, profile: p}
+  c: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, role: worker, profile: p}
+`
+	l, err := load.Parse("lab.yaml", []byte(text), load.Options{FileExists: func(name string) bool { return strings.HasSuffix(name, "/master.ign") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := l.Warnings.Error()
+	if !strings.Contains(got, "Master.ign: file not found; machines that need it get an error until it exists; ignition/master.ign is there: a template sees the role as the host has it, so write role: master") ||
+		strings.Count(got, "is there") != 1 {
+		t.Error(got)
+	}
+}
