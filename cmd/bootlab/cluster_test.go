@@ -248,6 +248,19 @@ func TestClusterAsHosts(t *testing.T) {
 	)
 }
 
+// TestInstalledWithoutBootstrap: a cluster that is installed needs no bootstrap machine, and no warning says so.
+func TestInstalledWithoutBootstrap(t *testing.T) {
+	const warning = "no host has role bootstrap"
+	h := serve(t)
+	h.edit("install_to: /dev/vda}", "install_to: /dev/vda, os: coreos, initrd: [i], rootfs: r, config: c.ign}")
+	h.edit("hosts:\n", `clusters: {prod: {kind: openshift, address: 10.88.0.5}}
+hosts:
+  m2: {mac: "52:54:00:00:03:02", ip: 10.88.0.32, cluster: prod, role: master, profile: p}
+`)
+	h.until("reload", func() bool { return strings.Contains(h.run("hosts").out, "10.88.0.32") })
+	h.steps(step{args: "status", out: []string{warning}}, step{args: "install --done m2"}, step{args: "status", not: []string{warning}})
+}
+
 // TestUpOfAReadyCluster: up says in one line that there is nothing to do, and changes nothing: nothing is switched on, asked or recorded.
 func TestUpOfAReadyCluster(t *testing.T) {
 	h := serve(t)

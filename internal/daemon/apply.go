@@ -230,8 +230,9 @@ func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults []string) {
 	bad, doubtful := certificateProblems(s.Lab, d.certificates.Now, time.Now())
 	loaded := s.Warnings()
 	removed := slices.DeleteFunc(d.files.Missing(s.Lab), func(p *lab.Problem) bool { return slices.Contains(loaded, p) })
+	ended := d.endedWarnings(s.Lab)
 	for _, p := range slices.Concat(loaded, bad, doubtful, removed) {
-		if p.Path == "" || privileges.Open(p.Path) != nil {
+		if !slices.Contains(ended, p) && (p.Path == "" || privileges.Open(p.Path) != nil) {
 			warnings = append(warnings, p.Error())
 		}
 	}
@@ -239,6 +240,16 @@ func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults []string) {
 		faults = append(faults, p.Error())
 	}
 	return warnings, faults
+}
+
+// endedWarnings returns the warnings of a lab that no longer hold: an installed cluster needs no bootstrap machine.
+func (d *Daemon) endedWarnings(l *lab.Lab) (ended lab.Problems) {
+	for _, c := range l.Clusters {
+		if c.NoBootstrap != nil && !slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleControlPlane && d.installs.WouldInstall(h) }) {
+			ended = append(ended, c.NoBootstrap)
+		}
+	}
+	return ended
 }
 
 // reloadBecause reloads, but refuses a lab that lost more than half of its contents. The outcome is an event.

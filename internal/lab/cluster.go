@@ -30,6 +30,8 @@ type Cluster struct {
 	Log     AccessLog // of its balancers
 	InPlace bool      // OpenShift on a single node that is its own bootstrap machine, by its document when the lab was loaded
 
+	NoBootstrap *Problem // the warning that LacksBootstrap is about, which holds until the control plane is installed; nil: there is none
+
 	Kubeconfig string // path of the file that leads to its API server; empty: none
 }
 

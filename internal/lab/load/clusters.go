@@ -236,6 +236,7 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 	if c.LacksBootstrap() && !misspelled[lab.RoleBootstrap] {
 		r.lab.Warnings.Addf(c.Pos, key, "no host has role bootstrap: until the cluster is installed, its machines wait for https://api-int.%s:22623, which nothing serves; want one more host, with role bootstrap and the profile of the others%s",
 			c.Domain, singleNodeAdvice(c))
+		c.NoBootstrap = r.lab.Warnings[len(r.lab.Warnings)-1]
 	}
 	if bootstraps > 1 {
 		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role bootstrap: want one", bootstraps)
