@@ -133,7 +133,7 @@ type Server struct {
 // An Address is one of a cluster or of balancers: clients connect to it.
 type Address struct {
 	Addr      netip.Addr `json:"addr"`
-	Interface string     `json:"interface,omitempty"` // of its network
+	Interface string     `json:"interface,omitempty"` // that has it; else that of its network
 	For       string     `json:"for"`                 // who listens there, such as "cluster prod"
 	State     string     `json:"state"`               // held (bootlab added it), present (something else did), looking, taken, conflict, leased, missing
 	OK        bool       `json:"ok"`                  // clients reach this machine at it
@@ -141,7 +141,7 @@ type Address struct {
 	Host      string     `json:"host,omitempty"`      // that machine, if the lab knows it
 	Since     time.Time  `json:"since,omitzero"`      // of the state
 	Problem   string     `json:"problem,omitempty"`   // why it is not OK, or not fully known, and what to do
-	Command   string     `json:"command,omitempty"`   // what adds it by hand
+	Command   string     `json:"command,omitempty"`   // what adds it by hand, or sets its interface up
 }
 
 // Short says the state in a few words.

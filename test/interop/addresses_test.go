@@ -119,6 +119,31 @@ func TestAddresses(t *testing.T) {
 	d.until("the address is noticed", func() bool { return d.address("10.73.2.7").State == "present" && answers("10.73.2.7") })
 }
 
+// TestAddressOfAnInterfaceThatIsDown: nobody reaches an address on it, though the kernel keeps it there, and every page says so.
+func TestAddressOfAnInterfaceThatIsDown(t *testing.T) {
+	t.Parallel()
+	nobody(t)
+	l := newLab(t, "10.73.4")
+	l.balancers = "  web: {listen: \"NET.5:80\", backends: [w0:80]}\n"
+	l.write()
+	d := start(t, l)
+	d.until("it is held", func() bool { return d.address("10.73.4.5").State == "held" })
+	netns.Run(t, "ip", "link", "set", l.seg.Bridge, "down")
+	d.until("it is missing", func() bool { return d.address("10.73.4.5").State == "missing" })
+	up := "ip link set " + l.seg.Bridge + " up"
+	if a := d.address("10.73.4.5"); a.OK || a.Problem != "interface "+l.seg.Bridge+" is down: run "+up || a.Command != up {
+		t.Errorf("%+v", a)
+	}
+	if body := d.page(t, "readyz"); !strings.Contains(body, "\naddresses: degraded: 1 on no interface (bootlab status says which)\n") {
+		t.Errorf("/readyz:\n%s", body)
+	}
+	if n := d.metric(`bootlab_addresses{state="missing"}`); n != 1 {
+		t.Errorf("the metric counts %v", n)
+	}
+	netns.Run(t, "ip", "link", "set", l.seg.Bridge, "up")
+	d.until("it is held again", func() bool { a := d.address("10.73.4.5"); return a.OK && a.State == "held" })
+}
+
 // TestAddressWithALease: a reload brings the address of a balancer that a machine has a lease of. The machine sleeps and answers no ARP, so the
 // daemon holds the address, and says that it is another machine's, too, until that one has leased another.
 func TestAddressWithALease(t *testing.T) {

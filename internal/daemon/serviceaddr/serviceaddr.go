@@ -1,6 +1,7 @@
 package serviceaddr
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -115,10 +116,10 @@ func (a *Addresses) problem(s vip.State) string {
 			"if it is gone for good: bootlab leases release " + s.Addr.String()
 	case vip.Missing:
 		problem := s.Err
-		if !hold || s.Interface == "" {
+		if !s.Down && (!hold || s.Interface == "") {
 			problem = "on no interface of this machine: " + problem
 		}
-		if command := s.Command(); command != "" && !hold {
+		if command := s.Command(); command != "" && (s.Down || !hold) {
 			problem += ": run " + command
 		}
 		return problem
@@ -130,7 +131,7 @@ func (a *Addresses) problem(s vip.State) string {
 func (a *Addresses) Status() []api.Address {
 	out := []api.Address{}
 	for _, s := range a.States() {
-		one := api.Address{Addr: s.Addr, Interface: s.Interface, For: s.For, State: string(s.Phase), OK: s.OK(), MAC: s.MAC, Since: s.Since, Problem: a.problem(s), Command: s.Command()}
+		one := api.Address{Addr: s.Addr, Interface: cmp.Or(s.On, s.Interface), For: s.For, State: string(s.Phase), OK: s.OK(), MAC: s.MAC, Since: s.Since, Problem: a.problem(s), Command: s.Command()}
 		if h := a.deps.Lab().HostByMAC(s.MAC); h != nil && !s.MAC.IsZero() {
 			one.Host = h.Name
 		}

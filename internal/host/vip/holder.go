@@ -50,6 +50,8 @@ func Phases() []Phase { return []Phase{Looking, Held, Present, Taken, Conflict, 
 type State struct {
 	Wanted
 	Phase Phase
+	On    string    // the interface that has it; empty: none
+	Down  bool      // Missing: On is down, or Interface where none has it
 	MAC   lab.MAC   // of the other machine; zero: none, or not known
 	Since time.Time // of the phase
 	Err   string    // why it is Missing, or why it was not looked whether another machine uses it
@@ -58,10 +60,14 @@ type State struct {
 // OK reports whether clients reach this machine at the address.
 func (s State) OK() bool { return s.Phase == Held || s.Phase == Present }
 
-// Command returns what adds the address by hand; empty: nothing would, or the interface is not known.
+// Command returns what an admin runs so that clients reach the address: it adds it, or sets its interface up; empty: nothing would, or the
+// interface is not known.
 func (s State) Command() string {
-	if s.Phase != Missing || s.Interface == "" {
+	switch on := cmp.Or(s.On, s.Interface); {
+	case s.Phase != Missing || on == "":
 		return ""
+	case s.Down:
+		return "ip link set " + on + " up"
 	}
 	return AddCommand(s.Addr, s.Interface)
 }
@@ -378,18 +384,30 @@ func (h *Holder) look() (err error) {
 	return nil
 }
 
-// find returns where the machine has an address, as added by this package, and whether something else has added it anywhere.
-func (h *Holder) find(addr netip.Addr) (mine []onLink, others bool) {
+// find returns where the machine has an address, as added by this package and by something else.
+func (h *Holder) find(addr netip.Addr) (mine, others []onLink) {
 	for _, o := range h.machine.addrs {
 		switch {
 		case o.addr != addr:
 		case h.recorded[addr] && (o.protocol == Protocol || o.protocol == 0 && !h.machine.marks):
 			mine = append(mine, o)
 		default:
-			others = true
+			others = append(others, o)
 		}
 	}
 	return mine, others
+}
+
+// where returns the name of the interface that has an address: the wanted one if it has it, else the first.
+func (h *Holder) where(a *address, have []onLink) (name string) {
+	for _, o := range have {
+		for n, l := range h.machine.links {
+			if l.index == o.link && (name == "" || n == a.Interface) {
+				name = n
+			}
+		}
+	}
+	return name
 }
 
 // drop removes an address if it was added, and the record of it.

@@ -34,11 +34,11 @@ func (a *address) here() bool {
 func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time {
 	on, exists := h.machine.links[a.Interface]
 	mine, others := h.find(a.Addr)
-	a.added = false
+	a.added, a.On, a.Down = false, "", false
 	for _, o := range mine {
 		if o.link == on.index && o.flags&unix.IFA_F_DADFAILED == 0 {
 			a.added = true
-			if o.flags&unix.IFA_F_TENTATIVE != 0 && on.carrier && !others {
+			if o.flags&unix.IFA_F_TENTATIVE != 0 && on.carrier && len(others) == 0 {
 				a.enter(Looking, lab.MAC{}, "", now)
 				return now.Add(h.cfg.Interval)
 			}
@@ -49,10 +49,18 @@ func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time 
 			return h.taken(a, a.MAC, now)
 		}
 	}
-	if others {
-		return h.keep(a, on, Present, now)
-	}
+	have := others
 	if a.added {
+		have = append(mine, others...)
+	}
+	a.On = h.where(a, have)
+	switch {
+	case a.On != "" && !h.machine.links[a.On].up:
+		a.Down = true
+		return h.block(a, fmt.Sprintf("interface %s is down", a.On), now)
+	case len(others) > 0:
+		return h.keep(a, on, Present, now)
+	case a.added:
 		return h.keep(a, on, Held, now)
 	}
 	if a.here() {
@@ -60,19 +68,14 @@ func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time 
 		a.enter(Looking, lab.MAC{}, "", now)
 		a.restart(now)
 	}
-	reason := ""
 	switch {
 	case a.Interface == "":
-		reason = "no network of the lab that has an interface holds it"
+		return h.block(a, "no network of the lab that has an interface holds it", now)
 	case !exists:
-		reason = fmt.Sprintf("interface %s does not exist", a.Interface)
+		return h.block(a, fmt.Sprintf("interface %s does not exist", a.Interface), now)
 	case !on.up:
-		reason = fmt.Sprintf("interface %s is down", a.Interface)
-	}
-	if reason != "" {
-		a.blocked = true
-		a.enter(Missing, lab.MAC{}, reason, now)
-		return now.Add(h.cfg.Check)
+		a.Down = true
+		return h.block(a, fmt.Sprintf("interface %s is down", a.Interface), now)
 	}
 	if a.blocked {
 		a.blocked = false
@@ -80,6 +83,13 @@ func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time 
 		a.restart(now)
 	}
 	return h.seek(ctx, a, on, now)
+}
+
+// block notes why an address cannot be reached until the interfaces change.
+func (h *Holder) block(a *address, reason string, now time.Time) time.Time {
+	a.blocked = true
+	a.enter(Missing, lab.MAC{}, reason, now)
+	return now.Add(h.cfg.Check)
 }
 
 // seek asks whether another machine uses an address, and adds it if none does.
@@ -134,7 +144,7 @@ func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) ti
 	err := add(a.Addr, on)
 	switch {
 	case err == nil:
-		a.added, a.carrier, a.announced = true, on.carrier, 0
+		a.added, a.On, a.carrier, a.announced = true, a.Interface, on.carrier, 0
 		h.wake() // the kernel may still look for a duplicate of it
 		if a.Addr.Is6() && on.carrier {
 			return now.Add(h.cfg.Interval)

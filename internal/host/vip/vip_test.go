@@ -348,6 +348,46 @@ func TestInterfaceGoes(t *testing.T) {
 	netns.Run(t, "ip", "link", "del", name)
 }
 
+// TestDown: nobody reaches an address whose interface is down, though the kernel keeps it there; it is announced when the interface is back.
+func TestDown(t *testing.T) {
+	r := newRig(t, 13)
+	second := r.addr.Next()
+	netns.Run(t, "ip", "addr", "add", second.String()+"/32", "dev", r.seg.Bridge)
+	r.start(r.addr, second)
+	r.until(r.addr, vip.Held)
+	r.until(second, vip.Present)
+	netns.Run(t, "ip", "link", "set", r.seg.Bridge, "down")
+	for _, a := range []netip.Addr{r.addr, second} {
+		if s := r.until(a, vip.Missing); s.OK() || s.Err != "interface "+r.seg.Bridge+" is down" || s.Command() != "ip link set "+r.seg.Bridge+" up" {
+			t.Errorf("%+v, %q", s, s.Command())
+		}
+		if line, on := r.on(a); !on {
+			t.Errorf("it was removed: %s", line)
+		}
+	}
+	netns.Run(t, "ip", "link", "set", r.seg.Bridge, "up")
+	r.until(r.addr, vip.Held)
+	r.until(second, vip.Present)
+	if strings.Contains(r.log.String(), "address was removed") {
+		t.Error(r.log)
+	}
+}
+
+// TestOnLoopback: what another interface has is not said to be on that of the network.
+func TestOnLoopback(t *testing.T) {
+	r := newRig(t, 14)
+	netns.Run(t, "ip", "addr", "add", r.addr.String()+"/32", "dev", "lo")
+	defer netns.Run(t, "ip", "addr", "del", r.addr.String()+"/32", "dev", "lo")
+	second := r.addr.Next()
+	r.start(r.addr, second)
+	if s := r.until(r.addr, vip.Present); s.On != "lo" || !s.OK() {
+		t.Errorf("%+v, want it on lo", s)
+	}
+	if s := r.until(second, vip.Held); s.On != r.seg.Bridge {
+		t.Errorf("%+v, want it on %s", s, r.seg.Bridge)
+	}
+}
+
 // TestOff looks, says what is missing, and changes nothing.
 func TestOff(t *testing.T) {
 	r := newRig(t, 9)
