@@ -144,6 +144,26 @@ func TestAddressOfAnInterfaceThatIsDown(t *testing.T) {
 	d.until("it is held again", func() bool { a := d.address("10.73.4.5"); return a.OK && a.State == "held" })
 }
 
+// TestAddressesOffAfterACrash: a daemon that is to hold no addresses removes those that it was killed with, though it may not add one: another
+// machine may be about to take them.
+func TestAddressesOffAfterACrash(t *testing.T) {
+	t.Parallel()
+	nobody(t)
+	l := newLab(t, "10.73.5")
+	l.balancers = "  web: {listen: \"NET.5:80\", backends: [w0:80]}\n"
+	l.write()
+	d := start(t, l)
+	d.until("it is held", func() bool { return d.address("10.73.5.5").State == "held" })
+	d.kill()
+	l.appliance = "  addresses: off\n"
+	l.write()
+	d.start()
+	if d.onBridge("10.73.5.5") {
+		t.Error("what the crash left is still on the bridge")
+	}
+	d.until("it is missing", func() bool { return d.address("10.73.5.5").State == "missing" })
+}
+
 // TestAddressWithALease: a reload brings the address of a balancer that a machine has a lease of. The machine sleeps and answers no ARP, so the
 // daemon holds the address, and says that it is another machine's, too, until that one has leased another.
 func TestAddressWithALease(t *testing.T) {

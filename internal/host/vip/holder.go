@@ -158,7 +158,8 @@ type address struct {
 	blocked   bool // its interface is missing or down
 }
 
-// Open opens the sockets and reads the records. Without the privilege for packet sockets no machine is asked, and States say so.
+// Open opens the sockets and reads the records. If no address is to be held, it removes those that a killed process has added: Run may lack
+// the privilege. Without the one for packet sockets no machine is asked, and States say so.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Holder, error) {
 	switch {
 	case deps.Records == nil:
@@ -183,6 +184,9 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Holder, error) {
 		if err := deps.Records.Delete(ctx, r.Addr); err != nil { // with the machine its addresses went
 			return nil, fmt.Errorf("forget that %s was added: %w", r.Addr, err)
 		}
+	}
+	if !cfg.Hold && len(h.recorded) > 0 {
+		h.release(ctx)
 	}
 	if h.arp, h.noRaw = packet.Open(unix.ETH_P_ARP, arp.FilterWithProbes()); h.noRaw == nil {
 		h.nd, h.noRaw = packet.Open(unix.ETH_P_IPV6, nd.FilterWithProbes())

@@ -449,6 +449,31 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilledAndOff: what a killed holder left is removed by the next if that one holds none: before Run, which may lack the privilege.
+func TestKilledAndOff(t *testing.T) {
+	r := newRig(t, 15)
+	manual := r.addr.Next()
+	netns.Run(t, "ip", "addr", "add", manual.String()+"/32", "dev", r.seg.Bridge)
+	r.start(r.addr)
+	r.until(r.addr, vip.Held)
+	all, _ := r.records.Load(t.Context())
+	r.stop()
+	_ = r.records.Put(t.Context(), all[0])
+	if err := vip.Leave(r.addr, r.seg.Bridge); err != nil {
+		t.Fatal(err)
+	}
+	r.cfg.Hold = false
+	r.start(r.addr, manual)
+	if line, on := r.on(r.addr); on {
+		t.Errorf("it is left: %s", line)
+	}
+	if left, _ := r.records.Load(t.Context()); len(left) > 0 {
+		t.Errorf("records %v are left", left)
+	}
+	r.until(r.addr, vip.Missing)
+	r.until(manual, vip.Present)
+}
+
 // TestTwoHolders: of two machines that want the same address at the same time one gets it.
 func TestTwoHolders(t *testing.T) {
 	r := newRig(t, 12)
