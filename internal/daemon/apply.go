@@ -148,6 +148,7 @@ func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.staged = s.Lab
 	lb, err := d.lb.Stage(s.LB)
 	if err != nil {
 		own.Discard()

@@ -75,6 +75,7 @@ type Daemon struct {
 	started   time.Time
 	namespace string                            // of the network
 	current   atomic.Pointer[snapshot.Snapshot] // what every server answers from
+	staged    *lab.Lab                          // whose listeners were opened last
 	reloads   reloads
 	warned    loggedWarnings
 

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -19,29 +21,33 @@ func Namespace() string {
 }
 
 // Examined returns what the checks of package doctor look at: a lab, what a start of the daemon would find, where its servers listen, and
-// what Check warns of. Addresses that the daemon adds to interfaces when it starts are left out until they are there.
+// what Check warns of. An address that the daemon adds to an interface when it starts counts as there.
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
 	m := &doctor.Machine{Lab: l, Warnings: warnings}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
 	own, err := links.Addrs()
-	add := func(e ports.Endpoint) {
+	add := func(e ports.Endpoint, last uint16) {
 		addr := e.Addr.Addr()
 		here := err != nil || own.Serve(addr)
-		later := !here && l.Appliance.HoldsAddresses() && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
-		if !later && !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.Network && o.Addr == e.Addr }) {
-			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: e.Key, Network: e.Network, Addr: e.Addr, Here: here, Open: e.Open})
+		later := l.Appliance.HoldsAddresses() && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
+		open := func(ctx context.Context, at netip.AddrPort) (io.Closer, error) {
+			e.Addr = at
+			return e.Open(ctx)
+		}
+		if !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.Network && o.Addr == e.Addr }) {
+			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: e.Key, Network: e.Network, Addr: e.Addr, Last: last, Here: here || later, Open: open})
 		}
 	}
 	for _, e := range endpoints(l) {
-		add(e)
+		add(e, 0)
 	}
 	for _, b := range l.Balancers {
 		network := "tcp"
 		if b.Mode == lab.ModeUDP {
 			network = "udp"
 		}
-		for _, bind := range b.Listen { // of a range the first port
-			add(ports.Endpoint{Key: "balancers." + b.Name + ".listen", Network: network, Addr: netip.AddrPortFrom(bind.Addr, bind.First)})
+		for _, bind := range b.Listen {
+			add(ports.Endpoint{Key: b.ListenKey(bind.Addr), Network: network, Addr: netip.AddrPortFrom(bind.Addr, bind.First)}, bind.Last)
 		}
 	}
 	return m

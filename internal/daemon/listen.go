@@ -21,7 +21,17 @@ func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
 	return s, nil
 }
 
-const balancerKey = "the listen of the balancer"
+// balancerKey returns the key of the lab file that has the balancers listen on an address, of the lab that is being put in force.
+func (d *Daemon) balancerKey(addr netip.AddrPort) string {
+	for _, b := range d.staged.Balancers {
+		for a := range b.Listen.All() {
+			if a == addr {
+				return b.ListenKey(addr.Addr())
+			}
+		}
+	}
+	return "the listen of the balancer"
+}
 
 // listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.
 func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
@@ -29,7 +39,7 @@ func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.L
 	if l == nil {
 		var err error
 		if l, err = lbproxy.ListenFree(ctx, addr); err != nil {
-			return nil, portowner.Explain(err, "tcp", addr.String(), balancerKey)
+			return nil, portowner.Explain(err, "tcp", addr.String(), d.balancerKey(addr))
 		}
 		d.handover.KeepListener(addr, l)
 	}
@@ -42,7 +52,7 @@ func (d *Daemon) listenPacketBalancer(ctx context.Context, addr netip.AddrPort) 
 	if conn == nil {
 		var err error
 		if conn, err = lbproxy.ListenPacketFree(ctx, addr); err != nil {
-			return nil, portowner.Explain(err, "udp", addr.String(), balancerKey)
+			return nil, portowner.Explain(err, "udp", addr.String(), d.balancerKey(addr))
 		}
 		d.handover.Keep(handover.UDP, addr, conn)
 	}

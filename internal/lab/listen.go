@@ -91,15 +91,24 @@ func (l *Lab) serviceAddress(b *Balancer, a netip.Addr, own []netip.Addr) (s Ser
 	if h := l.HostByIP(a); h != nil && len(h.MACs) > 0 { // a single node's own; without a MAC it is a name only
 		return s, false
 	}
-	s = ServiceAddress{Pos: b.Pos, Key: "balancers." + b.Name + ".listen", Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
+	s = ServiceAddress{Pos: b.Pos, Key: b.ListenKey(a), Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
 	if i := slices.IndexFunc(l.Networks, func(n *Network) bool { return n.Subnet6.Contains(a) }); i >= 0 {
 		s.Network = l.Networks[i]
 	}
 	if c := b.Cluster; c != nil {
-		s.Pos, s.Key, s.For = c.Pos, "clusters."+c.Name+".address", "cluster "+c.Name
-		if a != c.Address {
-			s.Key = "clusters." + c.Name + ".ingress"
-		}
+		s.Pos, s.For = c.Pos, "cluster "+c.Name
 	}
 	return s, true
+}
+
+// ListenKey returns the key of the lab file that makes b listen on an address: of a derived balancer it is its cluster's.
+func (b *Balancer) ListenKey(a netip.Addr) string {
+	switch c := b.Cluster; {
+	case c == nil:
+		return "balancers." + b.Name + ".listen"
+	case a == c.Address:
+		return "clusters." + c.Name + ".address"
+	default:
+		return "clusters." + c.Name + ".ingress"
+	}
 }

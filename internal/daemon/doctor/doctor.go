@@ -38,8 +38,9 @@ type Endpoint struct {
 	Key     string // of the lab file
 	Network string // tcp or udp
 	Addr    netip.AddrPort
-	Here    bool                                     // this machine has the address
-	Open    func(context.Context) (io.Closer, error) // as the server does
+	Last    uint16                                                   // port of a range that begins with that of Addr; 0: it has one port
+	Here    bool                                                     // this machine has the address, or the daemon adds it
+	Open    func(context.Context, netip.AddrPort) (io.Closer, error) // one of its ports, as the server does
 }
 
 // A Machine is the lab and the machine that the checks look at.

@@ -118,11 +118,11 @@ func TestPorts(t *testing.T) {
 	addr := netip.MustParseAddrPort(udp.LocalAddr().String())
 	m := machine(t, "lo", ", dhcp: off", "")
 	listen := func(e doctor.Endpoint) doctor.Endpoint {
-		e.Open = func(context.Context) (io.Closer, error) {
+		e.Open = func(_ context.Context, at netip.AddrPort) (io.Closer, error) {
 			if e.Network == "udp" {
-				return net.ListenPacket("udp", e.Addr.String())
+				return net.ListenPacket("udp", at.String())
 			}
-			return net.Listen("tcp", e.Addr.String())
+			return net.Listen("tcp", at.String())
 		}
 		return e
 	}
@@ -139,6 +139,12 @@ func TestPorts(t *testing.T) {
 	}
 	found(t, m, "ports", "tcp "+addr.String(), doctor.OK, "free (appliance.dns)")
 	found(t, m, "ports", "127.0.0.1:0", doctor.Warn, "no interface of this machine has the address")
+	// Of a range all are tried, and the first that another program has is named.
+	first := netip.AddrPortFrom(addr.Addr(), addr.Port()-3)
+	m.Endpoints = []doctor.Endpoint{listen(doctor.Endpoint{Key: "balancers.b.listen", Network: "udp", Addr: first, Last: addr.Port() + 3, Here: true})}
+	found(t, m, "ports", "udp "+addr.String(), doctor.Fail, fmt.Sprintf("(pid %d) stop that program, or change balancers.b.listen", os.Getpid()))
+	m.Endpoints[0].Last = addr.Port() - 1
+	found(t, m, "ports", fmt.Sprintf("udp %s-%d", first, addr.Port()-1), doctor.OK, "free (balancers.b.listen)")
 	m.Unseen = errors.New("permission denied: become root")
 	found(t, m, "ports", "all", doctor.Warn, "the daemon may have them")
 	found(t, m, "daemon", "daemon", doctor.Warn, "cannot be asked: permission denied become root")

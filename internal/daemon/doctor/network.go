@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -59,12 +61,20 @@ func dhcpSubject(iface string) string {
 	return "udp 0.0.0.0%" + iface + ":67"
 }
 
+// port says whether a server could listen on its port, or on all ports of a range, else on which not.
 func port(ctx context.Context, e Endpoint) Finding {
-	opened, err := e.Open(ctx)
-	if err == nil {
-		_ = opened.Close()
+	at, err := e.Addr, error(nil)
+	for p := int(e.Addr.Port()); err == nil && p <= int(max(e.Last, e.Addr.Port())); p++ {
+		var opened io.Closer
+		at = netip.AddrPortFrom(e.Addr.Addr(), uint16(p))
+		if opened, err = e.Open(ctx, at); err == nil {
+			_ = opened.Close()
+		}
 	}
-	subject := e.Network + " " + e.Addr.String()
+	subject := e.Network + " " + at.String()
+	if err == nil {
+		subject = e.Network + " " + e.ports()
+	}
 	loopback := e.Addr.Addr().IsLoopback()
 	switch {
 	case loopback && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)):
@@ -72,7 +82,12 @@ func port(ctx context.Context, e Endpoint) Finding {
 	case err == nil && !e.Here:
 		return warn(subject, "no interface of this machine has the address", "add it to the interface, or change "+e.Key)
 	}
-	return portFinding(subject, portowner.Explain(err, e.Network, e.Addr.String(), e.Key), "free ("+e.Key+")")
+	return portFinding(subject, portowner.Explain(err, e.Network, at.String(), e.Key), "free ("+e.Key+")")
+}
+
+// ports writes the address with its port, or all of them.
+func (e Endpoint) ports() string {
+	return lab.Bind{Addr: e.Addr.Addr(), First: e.Addr.Port(), Last: max(e.Last, e.Addr.Port())}.String()
 }
 
 // portFinding says what err, of a call that listens, means; nil: good.
@@ -259,7 +274,8 @@ func dropsInput(rules string) bool {
 func servedPorts(m *Machine) (all []string) {
 	all = []string{"udp 67", "udp 4011"}
 	for _, e := range m.Endpoints {
-		if p := fmt.Sprintf("%s %d", e.Network, e.Addr.Port()); e.Key != "appliance.admin" && !slices.Contains(all, p) {
+		text := e.ports()
+		if p := e.Network + " " + text[strings.LastIndexByte(text, ':')+1:]; e.Key != "appliance.admin" && !slices.Contains(all, p) {
 			all = append(all, p)
 		}
 	}
