@@ -10,6 +10,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
+	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -21,21 +22,21 @@ func Namespace() string {
 }
 
 // Examined returns what the checks of package doctor look at: a lab, what a start of the daemon would find, where its servers listen, and
-// what Check warns of. An address that the daemon adds to an interface when it starts counts as there.
+// what Check warns of. The addresses of clusters and balancers count as there: the daemon adds them, or check addresses reports them.
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
-	m := &doctor.Machine{Lab: l, Warnings: warnings}
+	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: serviceaddr.Wanted(l)}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
 	own, err := links.Addrs()
 	add := func(e ports.Endpoint, last uint16) {
 		addr := e.Addr.Addr()
 		here := err != nil || own.Serve(addr)
-		later := l.Appliance.HoldsAddresses() && slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
+		service := slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
 		open := func(ctx context.Context, at netip.AddrPort) (io.Closer, error) {
 			e.Addr = at
 			return e.Open(ctx)
 		}
 		if !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.Network && o.Addr == e.Addr }) {
-			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: e.Key, Network: e.Network, Addr: e.Addr, Last: last, Here: here || later, Open: open})
+			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: e.Key, Network: e.Network, Addr: e.Addr, Last: last, Here: here || service, Open: open})
 		}
 	}
 	for _, e := range endpoints(l) {

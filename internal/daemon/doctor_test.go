@@ -58,3 +58,39 @@ func TestDoctorTriesBalancers(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestDoctorAsksForAddresses: before the start, another machine that uses the address of a balancer is found; nothing is added.
+func TestDoctorAsksForAddresses(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.56.0.1")
+	spy := r.seg.NewClient(t, "52:54:00:00:00:02") // host b of the lab
+	netns.Run(t, "ip", "-n", spy.Name, "addr", "add", "10.56.0.10/24", "dev", "eth0")
+	base := r.read() + "balancers: {web: {listen: [\"10.56.0.10:80\", \"10.56.0.20:80\"], backends: [a:80]}}\n"
+	about := func() (found []string) {
+		for _, f := range r.examined() {
+			if f.Check == "addresses" {
+				found = append(found, string(f.Level)+" "+f.Subject+" "+f.Text+": "+f.Fix)
+			}
+		}
+		return found
+	}
+	r.write(base)
+	want := []string{
+		"fail 10.56.0.10 the machine with MAC 52:54:00:00:00:02 (b) uses it, so it is not added for balancer web: remove it there, or change balancers.web.listen",
+		"ok 10.56.0.20 no other machine uses it (balancer web): ",
+	}
+	if got := about(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if r.on(r.seg.Bridge, "10.56.0.20") {
+		t.Error("it was added")
+	}
+	r.write(strings.Replace(base, "appliance: {", "appliance: {addresses: off, ", 1))
+	want = []string{
+		"warn 10.56.0.10 the machine with MAC 52:54:00:00:00:02 (b) has it (appliance.addresses is off): ",
+		"warn 10.56.0.20 is on no interface, and appliance.addresses is off: run ip addr add 10.56.0.20/32 dev " + r.seg.Bridge,
+	}
+	if got := about(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

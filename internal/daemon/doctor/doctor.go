@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -39,7 +40,7 @@ type Endpoint struct {
 	Network string // tcp or udp
 	Addr    netip.AddrPort
 	Last    uint16                                                   // port of a range that begins with that of Addr; 0: it has one port
-	Here    bool                                                     // this machine has the address, or the daemon adds it
+	Here    bool                                                     // this machine has the address, or it is one of Addresses
 	Open    func(context.Context, netip.AddrPort) (io.Closer, error) // one of its ports, as the server does
 }
 
@@ -47,6 +48,8 @@ type Endpoint struct {
 type Machine struct {
 	Lab       *lab.Lab
 	Endpoints []Endpoint
+	// Addresses are those of clusters and balancers.
+	Addresses []vip.Wanted
 	// Serving says that the daemon runs here: it has the ports, and reports itself what it measures of interfaces, hypervisors and
 	// other DHCP servers.
 	Serving bool
@@ -73,7 +76,7 @@ type check struct {
 
 // checks are in the order in which they are shown.
 var checks = []check{
-	{"start", start, false}, {"files", files, false}, {"ports", ports, true}, {"interfaces", served, true}, {"mtu", mtu, true}, {"dhcp", otherServers, true},
+	{"start", start, false}, {"files", files, false}, {"ports", ports, true}, {"interfaces", served, true}, {"addresses", addresses, true}, {"mtu", mtu, true}, {"dhcp", otherServers, true},
 	{"reverse path", reversePath, true}, {"firewall", firewall, true}, {"state", state, false}, {"clock", clock, false},
 	{"dns", upstreams, true}, {"hypervisors", hypervisors, true},
 }

@@ -55,8 +55,8 @@ func (a *Addresses) leaseOf(addr netip.Addr) (lab.MAC, bool) {
 	return l.MAC, ok
 }
 
-// wanted returns the addresses of l that this machine has to have.
-func wanted(l *lab.Lab) (all []vip.Wanted) {
+// Wanted returns the addresses of l that this machine has to have.
+func Wanted(l *lab.Lab) (all []vip.Wanted) {
 	for _, s := range l.ServiceAddresses() {
 		all = append(all, vip.Wanted{Addr: s.Addr, Interface: interfaces.Of(l, s), For: s.For})
 	}
@@ -64,11 +64,11 @@ func wanted(l *lab.Lab) (all []vip.Wanted) {
 }
 
 // Want makes the holder hold the addresses of l.
-func (a *Addresses) Want(l *lab.Lab) { a.Holder.Want(wanted(l)) }
+func (a *Addresses) Want(l *lab.Lab) { a.Holder.Want(Wanted(l)) }
 
 // Follow makes the holder follow the interfaces of IPv6 prefixes, which come and go while the lab stays.
 func (a *Addresses) Follow() {
-	if now := wanted(a.deps.Lab()); !slices.Equal(now, a.Wanted()) {
+	if now := Wanted(a.deps.Lab()); !slices.Equal(now, a.Wanted()) {
 		a.Holder.Want(now)
 	}
 }

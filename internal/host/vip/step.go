@@ -114,7 +114,7 @@ func (h *Holder) seek(ctx context.Context, a *address, on link, now time.Time) t
 		return h.taken(a, a.MAC, now)
 	}
 	if !h.cfg.Hold {
-		return h.missing(a, "appliance.addresses is off", now)
+		return h.missing(a, errOff, now)
 	}
 	return h.add(ctx, a, on, now)
 }

@@ -408,6 +408,35 @@ func TestOff(t *testing.T) {
 	r.until(r.addr, vip.Present)
 }
 
+// TestLook says of each address what a holder would find, and adds none.
+func TestLook(t *testing.T) {
+	r := newRig(t, 16)
+	taken, present := r.addr.Next(), r.addr.Next().Next()
+	r.spyTakes(taken)
+	netns.Run(t, "ip", "addr", "add", present.String()+"/32", "dev", r.seg.Bridge)
+	var wanted []vip.Wanted
+	for _, a := range []netip.Addr{taken, r.addr, present, r.addr6} {
+		wanted = append(wanted, vip.Wanted{Addr: a, Interface: r.seg.Bridge})
+	}
+	wanted = append(wanted, vip.Wanted{Addr: r.addr.Prev(), Interface: "none0"})
+	states, err := vip.Look(t.Context(), wanted)
+	if err != nil || len(states) != len(wanted) {
+		t.Fatalf("%+v, %v", states, err)
+	}
+	for i, want := range []vip.State{{Phase: vip.Taken, MAC: other}, {Phase: vip.Missing}, {Phase: vip.Present, On: r.seg.Bridge}, {Phase: vip.Missing}, {Phase: vip.Missing, Err: "interface none0 does not exist"}} {
+		want.Wanted, want.Since = wanted[i], states[i].Since
+		if states[i] != want {
+			t.Errorf("%+v, want %+v", states[i], want)
+		}
+	}
+	if line, on := r.on(r.addr); on {
+		t.Errorf("it was added: %s", line)
+	}
+	if states, err := vip.Look(t.Context(), nil); err != nil || len(states) > 0 {
+		t.Errorf("of no address: %+v, %v", states, err)
+	}
+}
+
 // TestNoInterface is about an address in no network that this machine has an interface of.
 func TestNoInterface(t *testing.T) {
 	r := newRig(t, 10)
