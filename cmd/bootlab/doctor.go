@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -32,7 +34,7 @@ Some checks need root, and say so.`,
 // A doctorResult is the result of doctor as JSON.
 type doctorResult struct {
 	Level    doctor.Level     `json:"level"`   // the worst of all
-	Serving  bool             `json:"serving"` // the daemon runs
+	Serving  bool             `json:"serving"` // the daemon of this lab runs
 	Findings []doctor.Finding `json:"findings"`
 }
 
@@ -51,6 +53,11 @@ func examine(cmd *cobra.Command, o *options) error {
 			r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
 		}
 		status, err := askedDaemon(cmd.Context(), o)
+		if err == nil && !serves(status, o.lab, l) {
+			r.Findings = append(r.Findings, doctor.Finding{Check: "daemon", Subject: "daemon", Level: doctor.Warn,
+				Text: fmt.Sprintf("serves another lab, %s: what it has measured is left out", cmp.Or(status.LabFile, status.Lab)), Fix: "bootlab status shows it"})
+			status, err = api.Status{}, api.ErrNoDaemon
+		}
 		r.Serving = err == nil
 		m := daemon.Examined(l, o.lab, found.Warnings)
 		m.Serving, m.OtherServers = r.Serving, otherServers(status)
@@ -81,6 +88,17 @@ func askedDaemon(ctx context.Context, o *options) (api.Status, error) {
 	return c.Status(ctx)
 }
 
+// serves reports whether a daemon with this status serves the lab of a file, as far as that can be seen: it may name its files in another
+// way, as in a container.
+func serves(s api.Status, file string, l *lab.Lab) bool {
+	own, err := os.Stat(file)
+	other, otherErr := os.Stat(s.LabFile)
+	if err != nil || otherErr != nil {
+		return s.Lab == l.Name
+	}
+	return os.SameFile(own, other)
+}
+
 // daemonFindings are what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
 // good. What a check looks at, too, has its name.
 func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
@@ -93,6 +111,10 @@ func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
 		}
 	}
 	for _, a := range s.Unheld() {
+		if a.State == api.AddressLooking {
+			add(doctor.Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem)
+			continue
+		}
 		add(doctor.Fail, "daemon", a.Addr.String(), a.Problem)
 	}
 	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp"}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -124,6 +126,41 @@ func TestDoctorBesideTheDaemon(t *testing.T) {
 		t.Errorf("a missing file is reported %d times:\n%s", n, a.out)
 	}
 	netns.Run(t, "ip", "addr", "add", "10.88.0.1/24", "dev", h.seg.Bridge)
+}
+
+// TestDoctorOfAnotherLab: nothing that a daemon has measured for its own lab is said of another one with the same socket.
+func TestDoctorOfAnotherLab(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	h := serve(t)
+	other := filepath.Join(filepath.Dir(h.lab), "other.yaml")
+	text, err := os.ReadFile(h.lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(other, text, 0o644); err != nil { // also with the same name
+		t.Fatal(err)
+	}
+	a := run(h.ctx, "doctor", "--lab", other)
+	if !strings.Contains(a.out, "serves another lab, "+h.lab+": what it has measured is left out\n") || strings.Contains(a.out, "the daemon has them") || strings.Contains(a.out, "warning ") {
+		t.Errorf("%v\n%s", a.err, a.out)
+	}
+	link := filepath.Join(filepath.Dir(h.lab), "link.yaml")
+	if err := os.Symlink(h.lab, link); err != nil {
+		t.Fatal(err)
+	}
+	if a = run(h.ctx, "doctor", "--lab", link); strings.Contains(a.out, "another lab") || !strings.Contains(a.out, "the daemon has them") {
+		t.Errorf("the lab by another name: %v\n%s", a.err, a.out)
+	}
+}
+
+// TestDoctorWhileAddressesAreProbed: that is no failure.
+func TestDoctorWhileAddressesAreProbed(t *testing.T) {
+	t.Parallel()
+	s := api.Status{Addresses: []api.Address{{Addr: netip.MustParseAddr("10.0.0.1"), State: api.AddressLooking, Problem: "other machines are asked"}, {Addr: netip.MustParseAddr("10.0.0.2"), State: "missing", Problem: "down"}}}
+	want := []doctor.Finding{{Check: "daemon", Subject: "10.0.0.1", Level: doctor.Warn, Text: "is being probed: other machines are asked"}, {Check: "daemon", Subject: "10.0.0.2", Level: doctor.Fail, Text: "down"}}
+	if got := daemonFindings(s, &lab.Lab{}); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
 }
 
 // TestDoctorConditions: each condition that status reports has a line, good or bad, whatever its kind.

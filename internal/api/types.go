@@ -13,6 +13,7 @@ import (
 // A Status is the state of the daemon.
 type Status struct {
 	Lab        string           `json:"lab"`
+	LabFile    string           `json:"lab_file,omitempty"` // or folder, as the daemon's machine names it
 	Version    string           `json:"version"`
 	Generation uint64           `json:"generation"` // of the running lab; counts from 1
 	Started    time.Time        `json:"started"`
@@ -144,9 +145,12 @@ type Address struct {
 	Command   string     `json:"command,omitempty"`   // what adds it by hand, or sets its interface up
 }
 
+// AddressLooking is Address.State while other machines are asked whether they use the address.
+const AddressLooking = "looking"
+
 // Short says the state in a few words.
 func (a Address) Short() string {
-	words := map[string]string{"present": "present, not added by bootlab", "taken": "used by another machine", "conflict": "used by another machine, too", "leased": "leased to another machine", "missing": "on no interface", "looking": "not added yet"}
+	words := map[string]string{"present": "present, not added by bootlab", "taken": "used by another machine", "conflict": "used by another machine, too", "leased": "leased to another machine", "missing": "on no interface", AddressLooking: "not added yet"}
 	return cmp.Or(words[a.State], a.State)
 }
 

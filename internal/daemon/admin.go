@@ -64,7 +64,7 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	}
 	warnings = append(warnings, c.panicWarnings()...)
 	return api.Status{
-		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started, Stopping: c.handover.Stops(), Namespace: c.namespace,
+		Lab: s.Lab.Name, LabFile: c.labFile, Version: c.cfg.Version, Generation: s.Gen, Started: c.started, Stopping: c.handover.Stops(), Namespace: c.namespace,
 		Servers: c.serverStates(), Conditions: c.conditions(), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.Status(), Reload: last, Warnings: warnings, StateLost: c.lossText(),
 		Files: c.confined.Files, Calls: c.confined.Calls,
 	}

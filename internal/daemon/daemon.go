@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/user"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -74,6 +75,7 @@ type Daemon struct {
 	registry  *prometheus.Registry
 	started   time.Time
 	namespace string                            // of the network
+	labFile   string                            // absolute; empty: not known
 	current   atomic.Pointer[snapshot.Snapshot] // what every server answers from
 	staged    *lab.Lab                          // whose listeners were opened last
 	reloads   reloads
@@ -166,6 +168,7 @@ func newDaemon(cfg Config) (*Daemon, error) {
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")), garbage: memory.NewReleaser(),
 	}
 	d.serverLog = slog.New(d.summaries)
+	d.labFile, _ = filepath.Abs(cfg.Lab)
 	d.certificates = freshfile.NewCertificates(slog.New(slog.DiscardHandler)) // what is wrong with them is a warning
 	d.followMemory()
 	d.collectLess()
