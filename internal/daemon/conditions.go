@@ -26,14 +26,18 @@ func (d *Daemon) conditions() []api.Condition {
 		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenReservations()), refusedConditions(s))
 }
 
-// interfaceConditions says of each interface of a network whether it is up and has the address from which machines boot.
+// interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
 func interfaceConditions(l *lab.Lab) (all []api.Condition) {
 	for _, n := range l.Networks {
 		if n.Interface == "" || n.DHCP == lab.DHCPOff {
 			continue
 		}
 		c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
-		if problem, fix := interfaces.Problem(n); problem != "" {
+		problem, fix := interfaces.Problem(n)
+		if problem == "" {
+			problem, fix = interfaces.NoCarrier(l, n)
+		}
+		if problem != "" {
 			c.Problem = problem + ": " + fix
 		}
 		c.OK = c.Problem == ""

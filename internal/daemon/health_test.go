@@ -168,3 +168,42 @@ func TestServerWithoutInterface(t *testing.T) {
 		}
 	}
 }
+
+// TestNoCarrier: a pulled cable is a condition that is not good, in words of doctor; the daemon stays ready. A bridge without a port is none in a
+// lab with virtual machines.
+func TestNoCarrier(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.55.0.1")
+	client := r.seg.NewClient(t)
+	base := r.read()
+	r.start()
+	check := func(problem string) {
+		t.Helper()
+		r.until("the condition is "+problem, func() bool {
+			all, _ := r.status().ConditionsOf(api.ConditionInterface)
+			return len(all) == 1 && all[0].Problem == problem && all[0].OK == (problem == "")
+		})
+		line, failed := "\ninterfaces: ok\n", "0"
+		if problem != "" {
+			line, failed = "\ninterfaces: degraded: 1 of 1 (bootlab status says which)\n", "1"
+		}
+		resp, err := http.Get("http://10.55.0.1:9680/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if body := r.get("http://10.55.0.1:9680/readyz"); resp.StatusCode != http.StatusOK || !strings.Contains(body, line) {
+			t.Errorf("/readyz: %d\n%s", resp.StatusCode, body)
+		}
+		if m := r.get("http://10.55.0.1:9680/metrics"); !strings.Contains(m, "\nbootlab_conditions{condition=\"interface\",state=\"failed\"} "+failed+"\n") {
+			t.Errorf("the metric is not %s", failed)
+		}
+	}
+	check("")
+	netns.Run(t, "ip", "-n", client.Name, "link", "set", "eth0", "down")
+	check("has no carrier: a cable is not connected: look at ip link show " + r.seg.Bridge)
+	netns.Run(t, "ip", "netns", "del", client.Name) // and with it the bridge's port
+	check("has no carrier: the bridge has no port: run ip link set NIC master " + r.seg.Bridge)
+	r.write(base + "hypervisors: {kvm: {uri: \"test:///default\"}}\n")
+	check("")
+}

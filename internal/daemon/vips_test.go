@@ -220,6 +220,9 @@ func TestHeldAddressIsNotTheNetworks(t *testing.T) {
 	r.start()
 	r.until("the address is held", func() bool { return r.address("10.58.0.10").OK })
 	netns.Run(t, "ip", "addr", "del", "10.58.0.1/24", "dev", bridge)
+	if all, _ := r.status().ConditionsOf(api.ConditionInterface); len(all) != 1 || all[0].Problem != "10.58.0.1 is on no interface: run ip addr add 10.58.0.1/24 dev "+bridge {
+		t.Errorf("the remedy names an address of a balancer: %+v", all)
+	}
 	if _, err := r.client.Reload(t.Context(), api.Forced); err != nil {
 		t.Fatal(err)
 	}

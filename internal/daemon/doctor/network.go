@@ -113,9 +113,8 @@ func served(_ context.Context, m *Machine) (all []Finding) {
 			}
 			continue
 		}
-		i, err := net.InterfaceByName(n.Interface)
-		if err == nil && i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning == 0 {
-			all = append(all, warn(n.Interface, "has no carrier: a cable is not connected, or a bridge has no port", "look at ip link show "+n.Interface))
+		if problem, fix := interfaces.NoCarrier(m.Lab, n); problem != "" {
+			all = append(all, warn(n.Interface, problem, fix))
 		}
 		if problem, fix := interfaces.Problem(n); problem != "" {
 			all = append(all, fail(n.Interface, problem+" (network "+n.Name+")", fix))

@@ -103,8 +103,9 @@ func Problem(n *lab.Network) (problem, fix string) {
 		return "", ""
 	}
 	var others []string
+	held := vip.Marked(n.Interface) // those of clusters and balancers, which are no address of a network
 	for _, a := range addrsOf(n.Interface) {
-		if n.Subnet.Contains(a) {
+		if n.Subnet.Contains(a) && !slices.Contains(held, a) {
 			others = append(others, a.String())
 		}
 	}

@@ -64,6 +64,31 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestNoCarrier: a bridge has a carrier from one of its ports, and one without any port is told from a cable that is not connected.
+func TestNoCarrier(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	netns.Run(t, "ip", "link", "add", "br8", "up", "type", "bridge")
+	netns.Run(t, "ip", "link", "add", "card8", "type", "veth", "peer", "name", "far8")
+	t.Cleanup(func() { netns.Run(t, "ip", "link", "del", "br8"); netns.Run(t, "ip", "link", "del", "card8") })
+	check := func(what, name string, wantNone, wantNoPort bool) {
+		t.Helper()
+		netns.WaitFor(t, what, func() bool {
+			none, noPort := NoCarrier(name)
+			return none == wantNone && noPort == wantNoPort
+		})
+	}
+	check("an interface that is down", "card8", false, false)
+	netns.Run(t, "ip", "link", "set", "card8", "master", "br8", "up")
+	check("a port without a cable", "card8", true, false)
+	check("a bridge with such a port", "br8", true, false)
+	netns.Run(t, "ip", "link", "set", "far8", "up")
+	check("a bridge with a cable", "br8", false, false)
+	netns.Run(t, "ip", "link", "set", "card8", "nomaster")
+	check("a bridge whose port was taken away", "br8", true, true)
+	check("loopback", "lo", false, false)
+	check("none", "none8", false, false)
+}
+
 // TestNil: without a socket there are no notifications, and nothing fails.
 func TestNil(t *testing.T) {
 	t.Parallel()
