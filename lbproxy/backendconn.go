@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -54,7 +55,8 @@ type backendConn struct {
 	peeked   byte
 	closed   atomic.Bool
 
-	repeatable atomic.Bool // the current request may be sent again
+	repeatable   atomic.Bool // the current request may be sent again
+	awaitsClient atomic.Bool // the next part of its body is still to come from the client
 }
 
 // close closes the connection. It may be called more than once, and while another goroutine uses the connection.
@@ -109,8 +111,8 @@ type connPool struct {
 	live   map[*backendConn]struct{}
 	closed bool
 
-	sockets map[net.Conn]struct{}      // HTTP/2 connections
-	streams map[*http2Upload]time.Time // requests on them without a response, and since when
+	sockets map[net.Conn]struct{}     // HTTP/2 connections
+	streams map[*http2Upload]struct{} // requests on them without a response
 }
 
 // An http2Socket is the socket of an HTTP/2 connection to a backend.
@@ -143,9 +145,10 @@ func (p *connPool) ask(u *http2Upload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.streams == nil {
-		p.streams = make(map[*http2Upload]time.Time)
+		p.streams = make(map[*http2Upload]struct{})
 	}
-	p.streams[u] = time.Now()
+	u.since.Store(int64(time.Since(epoch)))
+	p.streams[u] = struct{}{}
 }
 
 // withdraw ends ask.
@@ -174,8 +177,8 @@ func (p *connPool) loseHTTP2Locked(what loss) (gone []net.Conn) {
 func (p *connPool) stalledHTTP2(silence time.Duration) (out []net.Conn) {
 	p.mu.Lock()
 	waits := false
-	for _, since := range p.streams {
-		waits = waits || time.Since(since) >= silence
+	for u := range p.streams {
+		waits = waits || u.waited() >= silence
 	}
 	for c := range p.sockets {
 		if waits && len(out) < waitingSample {
@@ -308,38 +311,45 @@ func (p *connPool) waiting(silence time.Duration) []net.Conn {
 	p.mu.Lock()
 	conns := p.unansweredLocked()
 	p.mu.Unlock()
-	return append(waitedOn(conns, silence), p.stalledHTTP2(silence)...)
+	return append(waitedOn(conns, silence, math.MaxInt64), p.stalledHTTP2(silence)...)
 }
 
-// waitedFor returns how many requests have waited that long for a byte of a response. It looks at a few only.
-func (p *connPool) waitedFor(d time.Duration) (n int) {
+// waitedFor returns how many requests have waited that long for a byte of a response, and no longer than most. It looks at a few only.
+func (p *connPool) waitedFor(d, most time.Duration) (n int) {
 	p.mu.Lock()
 	conns := p.unansweredLocked()
-	for _, since := range p.streams {
-		if time.Since(since) >= d {
+	for u := range p.streams {
+		if waited := u.waited(); waited >= d && waited <= most {
 			n++
 		}
 	}
 	p.mu.Unlock()
-	return n + len(waitedOn(conns, d))
+	return n + len(waitedOn(conns, d, most))
 }
 
 // unansweredLocked returns a few connections in HTTP/1.1 with a request, and no byte of its response.
-func (p *connPool) unansweredLocked() (conns []net.Conn) {
+func (p *connPool) unansweredLocked() (conns []*backendConn) {
 	for c := range p.live {
 		if len(conns) < waitingSample && !c.answered.Load() {
-			conns = append(conns, c.socket)
+			conns = append(conns, c)
 		}
 	}
 	return conns
 }
 
-// waitedOn leaves those on which a request was sent that long ago, and nothing since.
-func waitedOn(conns []net.Conn, d time.Duration) []net.Conn {
-	return slices.DeleteFunc(conns, func(c net.Conn) bool {
-		info, ok := tcpInfo(c)
-		return !ok || info.Bytes_acked <= 1 || idleFor(&info) < d // the kernel counts the SYN
-	})
+// waitedOn returns the sockets of those on which a request was sent that long ago, at least and at most, and nothing since. While a client
+// leaves its body unfinished the backend waits for it, unless the backend's kernel does not take what has come.
+func waitedOn(conns []*backendConn, d, most time.Duration) (out []net.Conn) {
+	for _, c := range conns {
+		info, ok := tcpInfo(c.socket)
+		switch idle := idleFor(&info); {
+		case !ok, info.Bytes_acked <= 1, idle < d, idle > most: // the kernel counts the SYN
+		case c.awaitsClient.Load() && info.Unacked == 0 && info.Notsent_bytes == 0:
+		default:
+			out = append(out, c.socket)
+		}
+	}
+	return out
 }
 
 // used reports whether the pool ever had a connection.

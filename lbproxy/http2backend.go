@@ -244,6 +244,7 @@ type http2Upload struct {
 	lost       atomic.Bool           // the backend went down
 	repeatable bool                  // the request may be sent again; guarded by connPool.mu
 	giveUp     context.CancelFunc    // of the request to the current backend
+	since      atomic.Int64          // when the wait for the backend began, since epoch; 0: the client's body is awaited
 	ended      atomic.Bool           // the body was read from the client to its end
 	cause      atomic.Pointer[error] // why it could not be
 
@@ -259,7 +260,12 @@ func (u *http2Upload) Read(p []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	u.expected.wait()
+	if !u.answered.Load() {
+		u.timer.Stop() // the client has timeouts.body
+	}
+	u.since.Store(0)
 	n, err := u.x.reqBody.Read(p)
+	u.since.Store(int64(time.Since(epoch)))
 	switch {
 	case errors.Is(err, io.EOF):
 		for _, f := range u.x.trailers() {
@@ -276,6 +282,14 @@ func (u *http2Upload) Read(p []byte) (int, error) {
 		u.timer.Reset(u.x.frontend.Timeouts.Server)
 	}
 	return n, err
+}
+
+// waited returns how long the request waits for the backend.
+func (u *http2Upload) waited() time.Duration {
+	if since := time.Duration(u.since.Load()); since > 0 {
+		return time.Since(epoch) - since
+	}
+	return 0
 }
 
 func hasKey(h http.Header, name string) bool {
@@ -328,6 +342,7 @@ func (x *exchange) respondHTTP2(resp *http.Response) error {
 			return err
 		}
 	}
+	x.backend.state.heard()
 	if err := x.client.finish(fieldsOf(resp.Trailer)); err != nil {
 		return errClientGone
 	}

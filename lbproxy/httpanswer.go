@@ -216,11 +216,13 @@ func (x *exchange) done() {
 			m.latency.Observe(answered.Sub(x.log.connected).Seconds())
 			b.state.traffic.add(answered.Sub(x.log.dialed))
 		}
-		if class == 5 || x.log.reason != "" && x.log.reason != rejectClient {
+		why := x.log.reason
+		ofClient := why == rejectTimeout || why == rejectSyntax || why == rejectHead // in its body
+		if class == 5 || why != "" && why != rejectClient && !ofClient {
 			b.state.traffic.errors.Add(1)
 		}
-		if x.log.reason != "" {
-			x.proxy.s.metrics.backendErrors.WithLabelValues(f.Name, b.Label, string(x.log.reason)).Inc()
+		if why != "" && !ofClient {
+			x.proxy.s.metrics.backendErrors.WithLabelValues(f.Name, b.Label, string(why)).Inc()
 		}
 	}
 	x.logAs(f.Log, now)

@@ -248,6 +248,7 @@ func (x *exchange) try() error {
 // responded notes that the backend has answered the request.
 func (x *exchange) responded() {
 	state := x.backend.state
+	state.heard()
 	state.responded(x.log.answered.Sub(x.log.connected))
 	if state.stalled.Load() {
 		x.proxy.s.reinstate(x.backend.health, state)
@@ -309,6 +310,7 @@ func (x *exchange) respond() error {
 	if err := x.client.flush(); err != nil {
 		return errClientGone
 	}
+	x.backend.state.heard()
 	x.keepConn(framing)
 	return nil
 }
@@ -434,7 +436,12 @@ func (x *exchange) sendBody(u *upload, m *backendConn) (sent bool) {
 	b := &x.reqBody
 	out := make([]byte, 0, 64)
 	for {
+		if !m.answered.Load() {
+			m.deadline.clear() // the client has timeouts.body
+		}
+		m.awaitsClient.Store(true)
 		n, err := b.Read(buf)
+		m.awaitsClient.Store(false)
 		if err != nil && !errors.Is(err, io.EOF) {
 			err = x.uploadError(err)
 			u.cause.Store(&err)

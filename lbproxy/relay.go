@@ -73,6 +73,9 @@ func (s *Server) newRelay(f *frontend, b *backend, c *clientConn, client, backen
 // spoke notes whose turn it is to send.
 func (r *relay) spoke(from *direction) {
 	turn, client := r.session.turn.Load(), from == &r.up
+	if !client {
+		r.backend.state.heard()
+	}
 	if client == (turn%2 == 1) && turn > 0 {
 		return
 	}

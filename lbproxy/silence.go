@@ -58,7 +58,16 @@ type silence struct {
 	decided  time.Time     // the last decision
 	hung     atomic.Bool   // it is ejected for what clients waited, not for a probe
 	answered atomic.Bool   // a connection got a response
+	heardAt  atomic.Int64  // when the last byte is known to have come, since epoch
 	slowest  atomic.Int64  // nanoseconds that a first response took
+}
+
+// heard notes that bytes have come from the backend, also on a connection that ends now.
+func (l *silence) heard() { l.heardAt.Store(int64(time.Since(epoch))) }
+
+// quietFor returns how long ago that was.
+func (l *silence) quietFor() time.Duration {
+	return time.Since(epoch) - time.Duration(l.heardAt.Load())
 }
 
 // responded notes a first response.
@@ -222,6 +231,7 @@ func (l *silence) probes(b *backend) bool {
 func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Time) {
 	b := m.backend
 	state := b.state
+	patience, _ := w.s.silenceOf(b)
 	if !m.undecided || !b.usable() {
 		return
 	}
@@ -231,7 +241,6 @@ func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Tim
 		return
 	}
 	probes := state.probes(b)
-	patience, _ := w.s.silenceOf(b)
 	if !probes && (b.health.key.check.Kind == lab.CheckNone || !w.unacknowledged(m, patience)) {
 		return
 	}
@@ -269,19 +278,24 @@ func (w *answerWatch) hangs(m *silentBackend, now time.Time) bool {
 	return answered && m.waitedFor(limit, now) >= silentConnections && w.silent(m, limit)
 }
 
-// waitedFor returns how many clients have waited that long for their first response.
+// waitedFor returns how many clients have waited that long for their first response, and began to after the last byte from the backend:
+// those that it was silent to while it answered others want something that takes long.
 func (m *silentBackend) waitedFor(d time.Duration, now time.Time) (n int) {
+	quiet := m.backend.state.quietFor()
 	for _, ses := range m.sessions {
-		if !ses.answered && now.Sub(ses.asked) >= d {
+		if waited := now.Sub(ses.asked); !ses.answered && waited >= d && waited <= quiet {
 			n++
 		}
 	}
-	return n + m.backend.state.pool.waitedFor(d)
+	return n + m.backend.state.pool.waitedFor(d, quiet)
 }
 
 // silent reports whether the backend's kernel has acknowledged a request, and no connection of the balancer has got a byte
-// from the backend for that long.
+// from the backend for that long, nor has one that has ended since.
 func (w *answerWatch) silent(m *silentBackend, lasts time.Duration) bool {
+	if m.backend.state.quietFor() < lasts {
+		return false
+	}
 	delivered := false
 	for _, c := range m.conns {
 		info, ok := tcpInfo(c)
