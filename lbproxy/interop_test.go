@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -377,6 +378,37 @@ func TestHTTPCut(t *testing.T) {
 	defer cancel()
 	if err := f.get(ctx); err != nil {
 		t.Errorf("after the cut: %v", err)
+	}
+}
+
+// TestHTTPCutAtConnects: a machine that is cut off, and that failed connects have ejected, has lost what it got: a GET on a kept-alive
+// connection gets its answer from another machine, though no check has failed and the kernel has not given the connection up.
+func TestHTTPCutAtConnects(t *testing.T) {
+	netns.Need(t, "root", "nginx", "ip")
+	f := newFailover(t, 85, lab.ModeTCP, func(b *lab.Balancer) { b.Check = lab.Check{Kind: lab.CheckNone} })
+	b := with(httpBalancer("cut", netip.AddrPortFrom(f.listen.Addr(), 81), f.backends...), func(b *lab.Balancer) {
+		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour, Timeout: time.Second, Rise: 1, Fall: 1000}
+		b.Timeouts.Server = 20 * time.Second
+	})
+	r := newTestServer(t, Config{Unacked: time.Hour}, b)
+	const get = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	for _, m := range f.backends { // a kept-alive connection to each
+		r.waitCondition(t, m, Up)
+		_ = ask(t, b.Listen, get)
+	}
+	netns.Run(t, "ip", "link", "set", f.machines[0].NIC, "down")
+	var clients sync.WaitGroup
+	for range 40 {
+		clients.Go(func() {
+			if got := ask(t, b.Listen, get); !strings.HasSuffix(got, "ok") {
+				t.Errorf("a client got %q", got)
+			}
+		})
+		time.Sleep(50 * time.Millisecond)
+	}
+	clients.Wait()
+	if down := r.recorder.of(event.BackendDown); len(down) == 0 || !strings.Contains(down[0].Err, "no answer to") {
+		t.Errorf("events %+v, want one of failed connects", down)
 	}
 }
 

@@ -232,6 +232,10 @@ func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Tim
 	b := m.backend
 	state := b.state
 	patience, _ := w.s.silenceOf(b)
+	if state.ejected.Load() && !state.stalled.Load() && w.unacknowledged(m, patience+probeLimit/2) {
+		w.leave(m) // connects have shown that it is cut off, sooner than a probe
+		return
+	}
 	if !m.undecided || !b.usable() {
 		return
 	}
