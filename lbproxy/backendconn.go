@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -45,10 +46,11 @@ type backendConn struct {
 	proxy    *httpProxy
 	pool     *connPool
 	reused   bool
-	lost     atomic.Bool // the backend went down
-	had      atomic.Bool // it had the whole request when it was lost
-	answered atomic.Bool // a byte of the response to the current request has come
-	idle     time.Time   // since when it is in the pool
+	lost     atomic.Bool    // the backend went down
+	had      atomic.Bool    // it had the whole request when it was lost
+	answered atomic.Bool    // a byte of the response to the current request has come
+	idle     time.Time      // since when it is in the pool
+	user     netip.AddrPort // the client whose request it carried last
 	raw      syscall.RawConn
 	look     func(fd uintptr) bool // peekSocket; nil: not used yet
 	looked   syscall.Errno
@@ -192,12 +194,16 @@ func (p *connPool) stalledHTTP2(silence time.Duration) (out []net.Conn) {
 	})
 }
 
-// get returns an idle connection, or nil.
-func (p *connPool) get() *backendConn {
+// freshFor is how long a connection is trusted for a request that cannot be sent again: less than any server keeps an idle one.
+const freshFor = 10 * time.Millisecond
+
+// get returns an idle connection, or nil. For a request that cannot be sent again it is one that the same client has just used: the
+// backend may be closing any other.
+func (p *connPool) get(user netip.AddrPort, repeatable bool) *backendConn {
 	for {
 		p.mu.Lock()
 		n := len(p.idle)
-		if n == 0 {
+		if n == 0 || !repeatable && (p.idle[n-1].user != user || time.Since(p.idle[n-1].idle) > freshFor) {
 			p.mu.Unlock()
 			return nil
 		}

@@ -180,7 +180,7 @@ func (x *exchange) connect(fresh *backend) (*backendConn, error) {
 		}
 		x.log.backend = b
 		if b != fresh && f.SendProxy == 0 {
-			if c := b.state.pool.get(); c != nil {
+			if c := b.state.pool.get(x.src, x.repeatable()); c != nil {
 				x.backend = b
 				return c, nil
 			}
@@ -337,6 +337,7 @@ func (x *exchange) keepConn(framing h1.Framing) {
 	}
 	x.current.Store(nil)
 	x.conn = nil
+	c.user = x.src
 	c.pool.put(c)
 }
 

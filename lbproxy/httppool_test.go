@@ -82,3 +82,34 @@ func TestHTTPUncleanConnection(t *testing.T) {
 		})
 	}
 }
+
+// TestHTTPClosingConnection: a backend closes a connection when a client's first POST comes on it, as if it had been about to. Such a
+// request uses no connection that another client left, so each gets its answer. GETs share one.
+func TestHTTPClosingConnection(t *testing.T) {
+	t.Parallel()
+	var conns atomic.Int64
+	back := serveTCP(t, func(c net.Conn) {
+		conns.Add(1)
+		for in, n := bufio.NewReader(c), 0; ; n++ {
+			head := readHead(in)
+			if head == "" || n > 0 && strings.HasPrefix(head, "POST ") {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	b := httpBalancer("web", addr(t), back)
+	r := newTestServer(t, Config{}, b)
+	const first = 5
+	for _, method := range []string{"GET", "POST"} {
+		for range first {
+			if got := ask(t, b.Listen, method+" / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "ok") {
+				t.Errorf("%s got %q", method, got)
+			}
+			r.waitEnded(t, "web")
+		}
+	}
+	if n := conns.Load(); n != 1+first {
+		t.Errorf("%d connections, want one of all GETs, and one of each POST", n)
+	}
+}
