@@ -217,6 +217,12 @@ func (s *Server) healthLocked(f *Frontend, b *Backend) *Health {
 	k := healthKey{addr: b.Addr, check: f.Check}
 	if f.Check.Port == 0 {
 		k.proxy = f.SendProxy // the port that is checked expects a header
+		if f.Mode == lab.ModeHTTP {
+			k.requests = backendTLSKey{f.BackendTLS, f.Protocol}
+		}
+		if f.BackendTLS.On {
+			k.serverName = b.ServerName
+		}
 	}
 	h := s.healths[k]
 	if h == nil {

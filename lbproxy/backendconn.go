@@ -467,30 +467,35 @@ func newBackendTLS(key backendTLSKey) (*tls.Config, error) {
 }
 
 // secure starts TLS on a new connection to a backend, if its balancer wants that. On an error it closes the connection.
-func (p *httpProxy) secure(ctx context.Context, conn net.Conn, f *frontend, b *backend) (_ net.Conn, err error) {
+func (p *httpProxy) secure(ctx context.Context, conn net.Conn, f *frontend, b *backend) (net.Conn, error) {
 	if !f.BackendTLS.On {
 		return conn, nil
 	}
-	defer func() {
-		if err != nil {
-			_ = conn.Close()
-			p.s.connectFailed(b, err)
-			err = fmt.Errorf("TLS with backend %s: %w", b.Addr, err)
-		}
-	}()
-	shared, err := p.backendTLS.Get(backendTLSKey{f.BackendTLS, f.Protocol})
+	ctx, cancel := context.WithTimeout(ctx, f.Timeouts.Connect)
+	defer cancel()
+	secure, err := p.handshake(ctx, conn, backendTLSKey{f.BackendTLS, f.Protocol}, b.ServerName)
+	if err != nil {
+		_ = conn.Close()
+		p.s.connectFailed(b, err)
+		return nil, fmt.Errorf("TLS with backend %s: %w", b.Addr, err)
+	}
+	p.s.reached(b)
+	return secure, nil
+}
+
+// handshake is the TLS handshake with a backend, for requests and for checks. name is that of its certificate, where the balancer says none.
+func (p *httpProxy) handshake(ctx context.Context, conn net.Conn, key backendTLSKey, name string) (*tls.Conn, error) {
+	shared, err := p.backendTLS.Get(key)
 	if err != nil {
 		return nil, err
 	}
 	config := shared.Clone()
-	config.ServerName = cmp.Or(f.BackendTLS.Name, b.ServerName)
+	config.ServerName = cmp.Or(key.Name, name)
 	secure := tls.Client(conn, config)
-	ctx, cancel := context.WithTimeout(ctx, f.Timeouts.Connect)
-	defer cancel()
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
-	if f.Protocol == lab.BackendH2 && secure.ConnectionState().NegotiatedProtocol != "h2" {
+	if key.protocol == lab.BackendH2 && secure.ConnectionState().NegotiatedProtocol != "h2" {
 		return nil, errors.New("it does not speak HTTP/2 (ALPN)")
 	}
 	return secure, nil

@@ -97,14 +97,19 @@ func TestBackendTLS(t *testing.T) {
 			}
 		}
 	}
-	before, body := conns.Load(), bytes.Repeat([]byte("x"), 3<<20)
+	body := bytes.Repeat([]byte("x"), 3<<20)
+	resp, err := httpClient(t).Post("http://"+bs[0].Listen.String(), "text/plain", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := io.ReadAll(resp.Body); string(got) != fmt.Sprintf("HTTP/1.1 web.lab %d", len(body)) {
+		t.Errorf("got %q", got)
+	}
+	r.waitEnded(t, bs[0].Name)
+	before := conns.Load()
 	for range 5 {
-		resp, err := httpClient(t).Post("http://"+bs[0].Listen.String(), "text/plain", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := io.ReadAll(resp.Body); string(got) != fmt.Sprintf("HTTP/1.1 web.lab %d", len(body)) {
-			t.Errorf("got %q", got)
+		if status, body := fetch(t, httpClient(t), bs[0].Listen, "a.test"); status != http.StatusOK {
+			t.Errorf("%d %q", status, body)
 		}
 		r.waitEnded(t, bs[0].Name)
 	}
@@ -115,6 +120,107 @@ func TestBackendTLS(t *testing.T) {
 	_ = os.WriteFile(good, old, 0o600)
 	authority := cases[5].b // its CA file now has the certificate of the other
 	netns.WaitFor(t, "the new CA", func() bool { status, _ := fetch(t, httpClient(t), authority.Listen, "a.test"); return status == 200 })
+}
+
+// TestBackendTLSFails: a backend whose handshake fails is down, by its check of any kind, which makes the handshake of requests, and by two
+// requests where nothing is checked.
+func TestBackendTLSFails(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "openssl")
+	good := filepath.Join(t.TempDir(), "good.pem")
+	writeCertificate(t, good, "web.lab", false)
+	back, _ := serveTLS(t, good, respond("ok"))
+	for _, kind := range []lab.CheckKind{lab.CheckTCP, lab.CheckTLS, lab.CheckHTTP, lab.CheckHTTPS, lab.CheckNone} {
+		for name, want := range map[string]Condition{"web.lab": Up, "db.lab": Down} {
+			t.Run(string(kind)+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) {
+					b.Check = lab.Check{Kind: kind}
+					b.BackendTLS = lab.BackendTLS{On: true, CAFile: good, Name: name}
+				})
+				r := newTestServer(t, Config{}, b)
+				if kind == lab.CheckNone {
+					for range ejectRefused {
+						_, _ = fetch(t, httpClient(t), b.Listen, "a.test")
+					}
+					if want == Up {
+						want = Unchecked
+					}
+				}
+				r.waitCondition(t, back, want)
+				if reason := r.Status()[0].Backends[0].Reason; want == Down && !strings.Contains(reason, "certificate is valid for web.lab, not db.lab") {
+					t.Errorf("down: %q", reason)
+				}
+			})
+		}
+	}
+}
+
+// TestCheckHTTP2: checks of kind http and https speak HTTP/2 to backends that speak nothing else.
+func TestCheckHTTP2(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "openssl")
+	good := filepath.Join(t.TempDir(), "good.pem")
+	writeCertificate(t, good, "web.lab", false)
+	cert, err := freshfile.ReadCertificate(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func(secure bool) netip.AddrPort {
+		only := new(http.Protocols)
+		only.SetHTTP2(secure)
+		only.SetUnencryptedHTTP2(!secure)
+		l, err := net.Listen("tcp", addr(t).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Protocols: only, TLSConfig: &tls.Config{Certificates: []tls.Certificate{*cert}, NextProtos: []string{"h2"}}, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+		server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.RequestURI != "/ready?all" || r.Host != "web.lab" {
+				w.WriteHeader(http.StatusNotFound)
+			}
+		})
+		if secure {
+			go func() { _ = server.ServeTLS(l, "", "") }()
+		} else {
+			go func() { _ = server.Serve(l) }()
+		}
+		t.Cleanup(func() { _ = server.Close() })
+		return l.Addr().(*net.TCPAddr).AddrPort()
+	}
+	for _, test := range []struct {
+		name     string
+		kind     lab.CheckKind
+		protocol lab.BackendProtocol
+		path     string
+		own      bool // the check has TLS settings of its own
+		want     Condition
+	}{
+		{"h2c", lab.CheckHTTP, lab.BackendH2C, "/ready?all", false, Up},
+		{"h2c, another path", lab.CheckHTTP, lab.BackendH2C, "/", false, Down},
+		{"h2", lab.CheckHTTP, lab.BackendH2, "/ready?all", false, Up},
+		{"h2 and https", lab.CheckHTTPS, lab.BackendH2, "/ready?all", false, Up},
+		{"h2, verified by the check", lab.CheckHTTPS, lab.BackendH2, "/ready?all", true, Up},
+		{"h2, another path", lab.CheckHTTPS, lab.BackendH2, "/", true, Down},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			secure := test.protocol == lab.BackendH2
+			back := serve(secure)
+			b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) {
+				b.Check = lab.Check{Kind: test.kind, Path: test.path, Host: "web.lab"}
+				b.Protocol, b.BackendTLS = test.protocol, lab.BackendTLS{On: secure, CAFile: good, Name: "web.lab"}
+				if test.own {
+					b.Check.CAFile = good
+				}
+			})
+			r := newTestServer(t, Config{}, b)
+			r.waitCondition(t, back, test.want)
+			if reason := r.Status()[0].Backends[0].Reason; test.want == Down && !strings.Contains(reason, "status 404") {
+				t.Errorf("down: %q", reason)
+			}
+		})
+	}
 }
 
 // TestBackendTLSSlowAccept: a backend that is slow to accept gets the client of one that accepts at once and fails in the handshake, though

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -47,7 +48,7 @@ func (s *Server) runCheck(ctx context.Context, k healthKey) (connected time.Dura
 	_ = conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	return connected, speak(ctx, conn, k, target)
+	return connected, s.speak(ctx, conn, k, target)
 }
 
 // checkDials is how many connects a check makes, so that a lost packet fails none: the kernel repeats it after a second only.
@@ -80,32 +81,53 @@ func (s *Server) dialCheck(ctx context.Context, target netip.AddrPort, pause tim
 	}
 }
 
-// speak runs the check's protocol on conn.
-func speak(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPort) error {
+// speak runs the check's protocol on conn. Where requests use TLS, the check makes their handshake, unless it has TLS settings of its own.
+func (s *Server) speak(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPort) error {
 	if k.proxy != 0 {
 		if err := writeProxyHeader(conn, k.proxy, netip.AddrPort{}, netip.AddrPort{}); err != nil {
 			return err
 		}
 	}
-	switch k.check.Kind {
-	case lab.CheckTLS, lab.CheckHTTPS:
+	kind := k.check.Kind
+	switch {
+	case k.requests.On && k.check.CAFile == "" && k.check.SNI == "":
+		secure, err := s.http.handshake(ctx, conn, k.requests, k.serverName)
+		if err != nil {
+			return fmt.Errorf("TLS with backend %s: %w", target, err)
+		}
+		conn = secure
+	case kind == lab.CheckTLS, kind == lab.CheckHTTPS:
 		config, err := tlsOf(k.check, target)
 		if err != nil {
 			return err
+		}
+		if k.requests.protocol == lab.BackendH2 {
+			config.NextProtos = []string{"h2"}
 		}
 		first := &firstRecord{Conn: conn}
 		secure := tls.Client(first, config)
 		err = secure.HandshakeContext(ctx)
 		switch {
-		case k.check.Kind == lab.CheckTLS && k.check.CAFile == "" && first.isTLS():
+		case kind == lab.CheckTLS && k.check.CAFile == "" && first.isTLS():
 			return nil
 		case err != nil:
 			return fmt.Errorf("tls handshake with %s: %w", target, err)
-		case k.check.Kind == lab.CheckHTTPS:
-			return get(secure, k.check, target)
 		}
-	case lab.CheckHTTP:
-		return get(conn, k.check, target)
+		conn = secure
+	}
+	if kind != lab.CheckHTTP && kind != lab.CheckHTTPS {
+		return nil
+	}
+	ask := get
+	if k.requests.protocol == lab.BackendH2 || k.requests.protocol == lab.BackendH2C && kind == lab.CheckHTTP {
+		ask = getHTTP2
+	}
+	status, err := ask(ctx, conn, k.check, target)
+	if err != nil {
+		return fmt.Errorf("GET %s on %s: %w", k.check.Path, target, err)
+	}
+	if !k.check.Expect.Has(status) {
+		return fmt.Errorf("GET %s on %s: status %d, want %s", k.check.Path, target, status, k.check.Expect)
 	}
 	return nil
 }
@@ -169,24 +191,40 @@ func (r *firstRecord) isTLS() bool {
 	return r.n == len(r.header) && r.header[1] == 3 && (r.header[0] == alert || r.header[0] == handshake && r.header[5] == serverHello)
 }
 
-// get requests the check's path and tests the status.
-func get(conn net.Conn, c lab.Check, target netip.AddrPort) error {
+// get requests the check's path in HTTP/1.1 and returns the status.
+func get(_ context.Context, conn net.Conn, c lab.Check, target netip.AddrPort) (status int, err error) {
 	request := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bootlab-check\r\nAccept: */*\r\nConnection: close\r\n\r\n", c.Path, cmp.Or(c.Host, target.String()))
 	if _, err := io.WriteString(conn, request); err != nil {
-		return fmt.Errorf("GET %s on %s: %w", c.Path, target, err)
+		return 0, err
 	}
 	line, err := bufio.NewReaderSize(io.LimitReader(conn, 512), 512).ReadString('\n')
 	if err != nil {
-		return fmt.Errorf("GET %s on %s: read status: %w", c.Path, target, err)
+		return 0, fmt.Errorf("read status: %w", err)
 	}
-	status, err := statusOf(line)
+	return statusOf(line)
+}
+
+// getHTTP2 is get in HTTP/2.
+func getHTTP2(ctx context.Context, conn net.Conn, c lab.Check, target netip.AddrPort) (status int, err error) {
+	only := new(http.Protocols)
+	only.SetUnencryptedHTTP2(true) // what TLS there is has begun
+	once := connListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}
+	once.conns <- conn
+	transport := &http.Transport{Protocols: only, DisableCompression: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		defer func() { _ = once.Close() }() // nor is there another connection
+		return once.Accept()
+	}}
+	defer transport.CloseIdleConnections()
+	r := (&http.Request{
+		Method: http.MethodGet, URL: urlOf(target.String(), c.Path), Host: cmp.Or(c.Host, target.String()),
+		Header: http.Header{"User-Agent": {"bootlab-check"}, "Accept": {"*/*"}},
+	}).WithContext(ctx)
+	resp, err := transport.RoundTrip(r)
 	if err != nil {
-		return fmt.Errorf("GET %s on %s: %w", c.Path, target, err)
+		return 0, err
 	}
-	if !c.Expect.Has(status) {
-		return fmt.Errorf("GET %s on %s: status %d, want %s", c.Path, target, status, c.Expect)
-	}
-	return nil
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
 }
 
 // statusOf parses a status line (RFC 9112 section 4).

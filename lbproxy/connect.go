@@ -83,7 +83,7 @@ func (s *Server) connectFirst(ctx context.Context, f *frontend, b *backend, port
 	defer cancel()
 	result := s.dial(ctx, b, b.at(port))
 	if result.err == nil {
-		s.dialed(b, result.took)
+		s.dialed(f, b, result.took)
 	}
 	return result.conn, result.err
 }
@@ -159,7 +159,7 @@ func (r *race) run(ctx context.Context) dialResult {
 			r.dials--
 			r.err = result.err
 			if result.err == nil {
-				r.s.dialed(result.backend, result.took)
+				r.s.dialed(r.f, result.backend, result.took)
 				return result
 			}
 			r.s.dialFailed(result.backend, result.err)
@@ -336,7 +336,7 @@ func (d *directConnect) done(r *relay, events uint32) bool {
 	}
 	r.connected = time.Now()
 	took := r.connected.Sub(d.start)
-	r.s.dialed(r.backend, took)
+	r.s.dialed(r.frontend, r.backend, took)
 	r.backend.state.traffic.add(took)
 	return true
 }

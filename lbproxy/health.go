@@ -37,6 +37,9 @@ type healthKey struct {
 	addr  netip.AddrPort
 	check lab.Check
 	proxy int // version of the PROXY header that the check sends; 0: none
+
+	requests   backendTLSKey // how requests reach the backend, if they do on the port that is checked
+	serverName string
 }
 
 // A Health is the health of a backend as its checks show it: rise or fall results in a row change it. What connections
@@ -451,10 +454,17 @@ func (b *backend) announce() (condition Condition, reason string, changed, wasUp
 	return condition, reason, changed, wasUp
 }
 
-// dialed records a connection to a backend. It ends an ejection.
-func (s *Server) dialed(b *backend, took time.Duration) {
+// dialed records a connection to a backend of f. It ends an ejection, unless a TLS handshake follows.
+func (s *Server) dialed(f *frontend, b *backend, took time.Duration) {
 	b.health.connected(took)
 	b.state.connected(took)
+	if !f.BackendTLS.On {
+		s.reached(b)
+	}
+}
+
+// reached records that a backend can be used. It ends an ejection.
+func (s *Server) reached(b *backend) {
 	if b.state.succeeded() && b.state.mayReturn(s.deps.Now()) {
 		s.reinstate(b.health, b.state)
 	}

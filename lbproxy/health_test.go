@@ -79,7 +79,7 @@ func TestHealthCountsRiseAndFall(t *testing.T) {
 				case 'l':
 					s.connectFailed(e, context.Canceled)
 				case 'c':
-					s.dialed(e, 0)
+					s.dialed(&frontend{Frontend: &Frontend{}}, e, 0)
 				case '.':
 					now = now.Add(time.Second)
 				}

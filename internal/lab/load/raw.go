@@ -264,7 +264,7 @@ type rawBalancer struct {
 	Log            scalar[lab.AccessLog]            `yaml:"log" def:"none" doc:"Requests that are logged (mode http), or connections (mode tcp): none; errors: what ended early, and 5xx; requests: all."`
 	TLS            opt[rawBalancerTLS]              `yaml:"tls" def:"none" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
 	Protocol       scalar[lab.BackendProtocol]      `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1; h2c, HTTP/2 without TLS, as gRPC servers do; h2, HTTP/2 with TLS."`
-	BackendTLS     opt[rawBackendTLS]               `yaml:"backend_tls" def:"none" doc:"TLS to backends (mode http); {} verifies them by the system's authorities. Health checks of kind tls and https are not affected."`
+	BackendTLS     opt[rawBackendTLS]               `yaml:"backend_tls" def:"none" doc:"TLS to backends (mode http); {} verifies them by the system's authorities. Health checks make the same handshake, unless they have a port, ca_file or sni of their own."`
 	Redirect       scalar[lab.Redirect]             `yaml:"redirect" def:"off" doc:"https: requests without TLS get a redirect to the same URL with https (mode http); backends may be missing."`
 	TrustedProxies scalars[source]                  `yaml:"trusted_proxies" def:"none" doc:"Peers whose Forwarded and X-Forwarded fields are kept and extended (mode http); those of others are replaced."`
 	Sticky         scalar[ident]                    `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
