@@ -30,8 +30,8 @@ func (b backendAddresses) Lease(host string) netip.Addr {
 	return netip.Addr{}
 }
 
-// systemTTL is how long the answers of the system's resolver hold, which does not say it.
-const systemTTL = 30 * time.Second
+// systemTTL is how long the answers of the system's resolver hold, which does not say it: lbproxy looks no name up more often.
+const systemTTL = 5 * time.Second
 
 // Lookup returns the addresses of a name. It is an error if one is not that of another machine: the owner of the zone could reach what
 // listens on this one alone.

@@ -21,6 +21,17 @@ func TestLookupOfLoopback(t *testing.T) {
 	}
 }
 
+// TestLookupOfSystem: what the system's resolver answers holds no longer than the shortest TTL that counts.
+func TestLookupOfSystem(t *testing.T) {
+	t.Parallel()
+	d := &Daemon{}
+	d.current.Store(&snapshot.Snapshot{Lab: &lab.Lab{}})
+	addrs, ttl, err := backendAddresses{d}.resolve(t.Context(), "localhost")
+	if err != nil || len(addrs) == 0 || ttl > 5*time.Second {
+		t.Errorf("localhost: %v for %s, error %v", addrs, ttl, err)
+	}
+}
+
 // TestAddressesOf: CNAMEs are followed, the lowest TTL of the way counts, and records of other names are none of the answer.
 func TestAddressesOf(t *testing.T) {
 	t.Parallel()
