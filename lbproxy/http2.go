@@ -241,6 +241,13 @@ func setHTTP2(h *h1.Head, r *http.Request) error {
 	if h.Connect() {
 		return errNoTunnel
 	}
+	switch r.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch: // servers want to know of these that there is no body (RFC 9110 section 8.6)
+	default:
+		if r.ContentLength == 0 && r.Header["Content-Length"] == nil {
+			h.Length = -1
+		}
+	}
 	if !h1.IsToken(h.Method) || !h1.IsTarget(h.Target) || h.Target[0] != '/' && string(h.Target) != "*" || !h1.IsHost(h.Host) {
 		return h1.SyntaxError("the method, path or authority is malformed")
 	}

@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -118,6 +119,36 @@ func h2cClient(t testing.TB) *http.Client {
 	tr := &http.Transport{Protocols: protocols}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: time.Minute}
+}
+
+// TestHTTP2NoBody: a request without a body has no length in HTTP/1.1 if it had none in HTTP/2, but where servers want one.
+func TestHTTP2NoBody(t *testing.T) {
+	t.Parallel()
+	b := httpBalancer("web", addr(t), serveTCP(t, func(c net.Conn) {
+		head := readHead(bufio.NewReader(c))
+		has := strings.Contains(strings.ToLower(head), "content-length: 0\r\n")
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n%t", has)
+	}))
+	newTestServer(t, Config{}, b)
+	client := h2cClient(t)
+	for _, test := range []struct {
+		method string
+		want   string
+	}{{"GET", "false"}, {"HEAD", ""}, {"DELETE", "false"}, {"POST", "true"}} {
+		r, err := http.NewRequestWithContext(t.Context(), test.method, "http://"+b.Listen.String()+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if string(got) != test.want {
+			t.Errorf("%s: Content-Length: 0 %s, want %s", test.method, got, test.want)
+		}
+	}
 }
 
 // TestHTTP2Versions sends requests in both versions to backends of both.

@@ -19,14 +19,14 @@ import (
 // refuse answers a request whose head cannot be used.
 func (c *httpConn) refuse(err error) bool {
 	var syntax h1.SyntaxError
-	status, why := 0, reason("")
+	status, why, text := 0, reason(""), err.Error()
 	switch {
 	case errors.Is(err, h1.ErrHeadTooLarge):
 		status, why = http.StatusRequestHeaderFieldsTooLarge, rejectHead
 	case errors.As(err, &syntax):
 		status, why = http.StatusBadRequest, rejectSyntax
 	case c.deadline.expired():
-		status, why = http.StatusRequestTimeout, rejectTimeout
+		status, why, text = http.StatusRequestTimeout, rejectTimeout, "the client did not send the head of its request in time"
 	default:
 		return false // the client is gone
 	}
@@ -36,7 +36,7 @@ func (c *httpConn) refuse(err error) bool {
 	}
 	c.x.log.reason, c.x.log.err = why, err
 	c.proxy.s.reject(name, why, c.x.src, err)
-	c.answer(status, err.Error(), "")
+	c.answer(status, text, "")
 	c.countBytes()
 	c.x.refused(c)
 	return false

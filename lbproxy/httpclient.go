@@ -121,7 +121,7 @@ func (c *httpConn) await(first bool) bool {
 // request reads and answers one request. It reports whether another may follow.
 func (c *httpConn) request() (again bool) {
 	x := &c.x
-	x.log = requestLog{start: time.Now(), bytes: [2]int64{c.received.Load(), c.sent.Load()}}
+	x.log = requestLog{start: time.Now(), bytes: [2]int64{c.taken(), c.sent.Load()}}
 	x.frontend, x.closing, x.status = nil, c.proxy.s.draining.Load(), 0
 	c.deadline.set(c.timeouts().Request)
 	if err := x.req.ReadRequest(c.in); err != nil {
@@ -157,8 +157,11 @@ func (c *httpConn) request() (again bool) {
 // countBytes sets the bytes of the request, which has ended.
 func (c *httpConn) countBytes() {
 	b := &c.x.log.bytes
-	b[0], b[1] = c.received.Load()-b[0], c.sent.Load()-b[1]
+	b[0], b[1] = c.taken()-b[0], c.sent.Load()-b[1]
 }
+
+// taken returns how many of the received bytes are of requests so far.
+func (c *httpConn) taken() int64 { return c.received.Load() - int64(c.in.Buffered()+len(c.ahead)) }
 
 // route finds the balancer of a request, and answers if there is none.
 func (c *httpConn) route() bool {

@@ -188,7 +188,7 @@ func TestHTTPTimeouts(t *testing.T) {
 				c := dial(t, test.b.Listen)
 				_, _ = io.WriteString(c, test.send)
 				got, err := io.ReadAll(c)
-				if !strings.HasPrefix(string(got), test.want) || err != nil {
+				if !strings.HasPrefix(string(got), test.want) || strings.Contains(string(got), "i/o timeout") || err != nil {
 					return fmt.Sprintf("got %q, %v; want %q and the end of the connection", got, err, test.want)
 				}
 				return ""
@@ -423,7 +423,8 @@ func TestHTTPAccessLog(t *testing.T) {
 		defer mu.Unlock()
 		return lines.Write(p)
 	}), nil)), good, bad)
-	fetch(t, httpClient(t), good.Listen, "shop.lab")
+	const head = "POST /path HTTP/1.1\r\nHost: shop.lab\r\nContent-Length: 10\r\nConnection: close\r\n\r\n"
+	_ = ask(t, good.Listen, head+"0123456789")
 	fetch(t, httpClient(t), bad.Listen, "x")
 	find := func(balancer string) (found map[string]any) {
 		mu.Lock()
@@ -438,7 +439,7 @@ func TestHTTPAccessLog(t *testing.T) {
 	}
 	netns.WaitFor(t, "two lines", func() bool { return find("good") != nil && find("bad") != nil })
 	line := find("good")
-	for key, want := range map[string]any{"method": "GET", "path": "/path", "host": "shop.lab", "status": 200.0, "end": "complete", "retries": 0.0} {
+	for key, want := range map[string]any{"method": "POST", "path": "/path", "host": "shop.lab", "status": 200.0, "bytes_in": float64(len(head) + 10), "end": "complete", "retries": 0.0} {
 		if line[key] != want {
 			t.Errorf("%s: %v, want %v", key, line[key], want)
 		}

@@ -291,6 +291,8 @@ func (x *exchange) tunnel() error {
 	}
 	buffered, _ = c.in.Peek(c.in.Buffered())
 	buffered = append(buffered[:len(buffered):len(buffered)], c.ahead...)
+	_, _ = c.in.Discard(c.in.Buffered())
+	c.ahead = nil
 	if _, err := to.Write(buffered); err != nil {
 		return x.backendError(err)
 	}
