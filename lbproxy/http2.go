@@ -267,6 +267,9 @@ func setHTTP2(h *h1.Head, r *http.Request) error {
 			h.Fields = append(h.Fields, f)
 		}
 	}
+	if expects100(r) {
+		h.Fields = append(h.Fields, h1.Field{Name: []byte("Expect"), Value: []byte("100-continue")})
+	}
 	if len(h.Fields) > h1.MaxFields {
 		return h1.ErrHeadTooLarge
 	}
@@ -368,6 +371,10 @@ func (s *http2Stream) setFields(resp *h1.Head) {
 
 // interim implements responder.
 func (s *http2Stream) interim(resp *h1.Head) error {
+	if e := s.x.expected; e != nil && resp.Status == http.StatusContinue {
+		e.want() // net/http sends it
+		return nil
+	}
 	s.setFields(resp)
 	s.w.WriteHeader(resp.Status)
 	return nil

@@ -180,7 +180,7 @@ func (x *exchange) tryHTTP2(ctx context.Context, b *backend, conn net.Conn) (*ht
 		to.conn.Store(&conn)
 	}
 	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(x.stream.expected.trace(ctx), targetKey{}, to))
-	x.stream.repeatable = x.repeatable()
+	x.stream.over, x.stream.repeatable = ctx.Done(), x.repeatable()
 	b.state.pool.ask(x.stream)
 	defer b.state.pool.withdraw(x.stream)
 	resp, err := x.proxy.h2.transport.RoundTrip(x.toHTTP2(b).WithContext(ctx))
@@ -244,6 +244,7 @@ type http2Upload struct {
 	lost       atomic.Bool           // the backend went down
 	repeatable bool                  // the request may be sent again; guarded by connPool.mu
 	giveUp     context.CancelFunc    // of the request to the current backend
+	over       <-chan struct{}       // closed at its end
 	since      atomic.Int64          // when the wait for the backend began, since epoch; 0: the client's body is awaited
 	ended      atomic.Bool           // the body was read from the client to its end
 	cause      atomic.Pointer[error] // why it could not be
@@ -259,7 +260,10 @@ func (u *http2Upload) Read(p []byte) (int, error) {
 	if u.stopped {
 		return 0, net.ErrClosed
 	}
-	u.expected.wait()
+	if !u.expected.wait() && u.expected.client == nil { // net/http would send 100 after the final response
+		<-u.over
+		return 0, net.ErrClosed
+	}
 	if !u.answered.Load() {
 		u.timer.Stop() // the client has timeouts.body
 	}

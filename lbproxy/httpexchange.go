@@ -57,6 +57,7 @@ type exchange struct {
 	current  *atomic.Pointer[backendConn] // conn, for those who abort the exchange
 	out      []byte
 	upload   *upload
+	expected *expectation // of an HTTP/2 client, whose body is not to be read before; nil: none
 	stream   *http2Upload // instead of upload, to an HTTP/2 backend
 	had      int          // backends that had the whole request, and failed
 	begun    bool         // the final response's head was given to the client
@@ -239,6 +240,7 @@ func (x *exchange) try() error {
 			return errClientGone
 		}
 	}
+	x.expected.over()
 	c.deadline.clear()
 	x.log.answered = time.Now()
 	x.responded()
@@ -418,6 +420,9 @@ func (x *exchange) appendBuffered(out []byte) (_ []byte, complete bool) {
 }
 
 func (x *exchange) startUpload() {
+	if _, streams := x.client.(*http2Stream); streams {
+		x.expected = x.expects()
+	}
 	u := &upload{done: make(chan struct{})}
 	x.upload = u
 	// A backend that reads slowly closes its window, and the kernel counts that as unacknowledged, too (Linux 6.18).
@@ -436,6 +441,9 @@ func (x *exchange) sendBody(u *upload, m *backendConn) (sent bool) {
 	defer x.proxy.buffers.Put(buf)
 	b := &x.reqBody
 	out := make([]byte, 0, 64)
+	if !x.expected.wait() {
+		return false
+	}
 	for {
 		if !m.answered.Load() {
 			m.deadline.clear() // the client has timeouts.body
@@ -510,6 +518,7 @@ func (x *exchange) stopUpload() {
 	if u == nil {
 		return
 	}
+	x.expected.over()
 	if x.conn != nil {
 		x.conn.abort()
 	}

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +52,65 @@ func TestHTTP2Expect(t *testing.T) {
 		got += strings.TrimPrefix(head, "HTTP/1.1 ")[:min(3, max(0, len(head)-len("HTTP/1.1 ")))]
 		if body, _ := io.ReadAll(in); got != want || want == "100 200" && !strings.Contains(string(body), "hello <nil>") {
 			t.Errorf("%s: %q %q, want %s", path, got, body, want)
+		}
+	}
+}
+
+// TestExpectOfHTTP2Client: a client in HTTP/2 that waits for 100 (Continue) gets that of the backend, or its final answer instead, and the
+// backend sees what it expects.
+func TestExpectOfHTTP2Client(t *testing.T) {
+	t.Parallel()
+	newer := h2cServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refused" {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(body)
+	})
+	older := serveTCP(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		head := readHead(in)
+		switch {
+		case !strings.Contains(head, "Expect: 100-continue\r\n"):
+			_, _ = io.WriteString(c, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n")
+			return
+		case strings.HasPrefix(head, "POST /refused "):
+			_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+			return
+		case strings.HasPrefix(head, "POST / "):
+			_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\n")
+		}
+		body := make([]byte, 5)
+		_, _ = io.ReadFull(in, body)
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n%s", body)
+	})
+	first, second := httpBalancer("first", addr(t), older), httpBalancer("second", addr(t), newer)
+	second.Protocol = lab.BackendH2C
+	newTestServer(t, Config{}, first, second)
+	client := h2cClient(t)
+	client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
+	for _, b := range []*lab.Balancer{first, second} {
+		for path, want := range map[string]string{"/": "100 200 hello", "/refused": "413 ", "/silent": "100 200 hello"} {
+			t.Run(b.Name+path, func(t *testing.T) {
+				t.Parallel()
+				got := ""
+				ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { got += "100 " }})
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+b.Listen.String()+path, strings.NewReader("hello"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Expect", "100-continue")
+				resp, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if got += fmt.Sprintf("%d %s", resp.StatusCode, body); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			})
 		}
 	}
 }
