@@ -241,6 +241,9 @@ func (x *exchange) try() error {
 		}
 	}
 	x.expected.over()
+	if x.upload != nil {
+		x.upload.final.Store(true)
+	}
 	c.deadline.clear()
 	x.log.answered = time.Now()
 	x.responded()
@@ -399,6 +402,7 @@ func (x *exchange) copyResponse() error {
 // An upload sends a request's body while the response is awaited.
 type upload struct {
 	ended atomic.Bool           // the body was read from the client to its end
+	final atomic.Bool           // the final response has begun: no part of the body moves the backend's deadline any more
 	cause atomic.Pointer[error] // why it could not be
 	sent  bool                  // all was written; valid after done
 	done  chan struct{}
@@ -445,7 +449,7 @@ func (x *exchange) sendBody(u *upload, m *backendConn) (sent bool) {
 		return false
 	}
 	for {
-		if !m.answered.Load() {
+		if !u.final.Load() {
 			m.deadline.clear() // the client has timeouts.body
 		}
 		m.awaitsClient.Store(true)
@@ -466,9 +470,9 @@ func (x *exchange) sendBody(u *upload, m *backendConn) (sent bool) {
 		if last && x.reqFraming == h1.ByChunks {
 			out = h1.AppendTrailers(out, x.trailers())
 		}
-		if !m.answered.Load() {
+		if !u.final.Load() {
 			m.deadline.set(x.frontend.Timeouts.Server)
-			if m.answered.Load() { // meanwhile
+			if u.final.Load() { // meanwhile
 				m.deadline.clear()
 			}
 		}

@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -167,11 +168,40 @@ func TestStalledBody(t *testing.T) {
 					})
 				}
 			}
+			clients.Go(func() { // the backend has sent 100
+				c := dial(t, b.Listen)
+				_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
+				time.Sleep(100 * time.Millisecond)
+				_, _ = io.WriteString(c, "abc")
+				if got, _ := io.ReadAll(c); !strings.Contains(string(got), "HTTP/1.1 408 ") {
+					t.Errorf("after 100: got %q, want 408", got)
+				}
+			})
 			clients.Wait()
 			r.waitEnded(t, "web")
 			if n := testutil.CollectAndCount(r.metrics.backendErrors); n > 0 {
 				t.Errorf("%d kinds of errors count against the backend", n)
 			}
 		})
+	}
+}
+
+// TestSilentAfterContinue: timeouts.server ends the wait for a backend that has sent 100 and got the whole body.
+func TestSilentAfterContinue(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\n")
+		_, _ = io.Copy(io.Discard, c)
+	})
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Server = time.Second })
+	newTestServer(t, Config{}, b)
+	c := dial(t, b.Listen)
+	_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+	if got := readLine(t, c); !strings.Contains(got, " 100 ") {
+		t.Errorf("got %q, want 100", got)
+	}
+	_, _ = io.WriteString(c, "abc")
+	if got, err := io.ReadAll(c); !strings.Contains(string(got), "HTTP/1.1 504 ") {
+		t.Errorf("got %q, %v, want 504", got, err)
 	}
 }
