@@ -261,6 +261,34 @@ hosts:
 	h.steps(step{args: "status", out: []string{warning}}, step{args: "install --done m2"}, step{args: "status", not: []string{warning}})
 }
 
+// TestUpExpired: a cluster whose bootstrap document has certificates that ended is not brought up with it.
+func TestUpExpired(t *testing.T) {
+	h := serve(t)
+	ofRun := func(ends time.Time) {
+		text, err := os.ReadFile(filepath.Join(installFolder(t, ends, installConfig), "bootstrap.ign"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(h.lab), "files", "bootstrap.ign"), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(h.lab), "files"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ofRun(time.Now().Add(-2 * time.Hour))
+	h.edit("install_to: /dev/vda}", "install_to: /dev/vda, os: coreos, initrd: [i], rootfs: r, config: bootstrap.ign}")
+	h.edit("hosts:\n", `clusters: {prod: {kind: openshift, address: 10.88.0.5}}
+hosts:
+  boot: {mac: "52:54:00:00:03:01", ip: 10.88.0.31, cluster: prod, role: bootstrap, profile: p}
+  m2: {mac: "52:54:00:00:03:02", ip: 10.88.0.32, cluster: prod, role: master, profile: p}
+`)
+	h.until("reload", func() bool { return strings.Contains(h.run("hosts").out, "10.88.0.32") })
+	h.steps(step{args: "up --yes --detach prod", err: "the certificates in bootstrap.ign ended 2h ago: prod cannot come up with it"})
+	ofRun(time.Now().Add(20 * time.Hour))
+	h.steps(step{args: "up --yes --detach prod", out: []string{"m2: an admin has to switch it on"}})
+}
+
 // TestUpOfAReadyCluster: up says in one line that there is nothing to do, and changes nothing: nothing is switched on, asked or recorded.
 func TestUpOfAReadyCluster(t *testing.T) {
 	h := serve(t)

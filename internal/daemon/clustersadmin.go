@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/content/clusterconfig"
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
@@ -76,6 +79,9 @@ func (c *clusters) mayComeUp(cl *lab.Cluster) error {
 	if cl == nil || cl.Kind != lab.OpenShift || cl.Names {
 		return nil
 	}
+	if err := c.bootstrapExpired(cl, time.Now()); err != nil {
+		return err
+	}
 	r, conflict := c.record(cl.Name), &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no bootstrap machine, and its control plane is to be installed: it would wait for ever"}
 	if !r.Up.IsZero() || !c.installsAll(cl, lab.RoleControlPlane) {
 		return nil
@@ -88,6 +94,29 @@ func (c *clusters) mayComeUp(cl *lab.Cluster) error {
 		conflict.Message = "the bootstrap machine of " + cl.Name + " has left and starts from its own disk, and the control plane is to be installed: it would wait for ever"
 		conflict.Hint = "bootlab up " + cl.Name + " --install installs all its machines; bootlab install HOST --done says that one is installed"
 		return conflict
+	}
+	return nil
+}
+
+// bootstrapExpired returns an error if the bootstrap machine of a cluster is to be installed with a document whose certificates have ended.
+func (c *clusters) bootstrapExpired(cl *lab.Cluster, now time.Time) error {
+	s := c.current.Load()
+	for _, h := range cl.Hosts {
+		if h.Role != lab.RoleBootstrap || !c.installs.WouldInstall(h) {
+			continue
+		}
+		names, err := s.Boot.DocumentFiles(h)
+		if err != nil || len(names) == 0 || names[0] == "" {
+			continue // said elsewhere
+		}
+		path := filepath.Join(s.Lab.Appliance.Files, filepath.FromSlash(names[0]))
+		text, err := regular.Read(path, regular.Small)
+		if until, ok := clusterconfig.BootstrapEnds(text); err == nil && ok && until.Before(now) {
+			return &api.Error{
+				Status: http.StatusConflict, Message: fmt.Sprintf("the certificates in %s ended %s ago: %s cannot come up with it", names[0], lab.DurationText(now.Sub(until).Round(time.Minute)), cl.Name),
+				Hint: "run openshift-install create ignition-configs again, in a new folder, then bootlab openshift prepare",
+			}
+		}
 	}
 	return nil
 }

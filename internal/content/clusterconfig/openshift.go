@@ -51,6 +51,21 @@ func newOpenShift() *OpenShift {
 	return &OpenShift{Documents: map[string][]byte{}, apiInt: map[string]*url.URL{}, bootFiles: map[string]string{}, roots: map[string][]*x509.Certificate{}, masters: -1, workers: -1}
 }
 
+// BootstrapEnds returns when the first certificate in a bootstrap.ign ends; false: the document holds none, or is none.
+func BootstrapEnds(document []byte) (until time.Time, ok bool) {
+	s, r := newOpenShift(), Report{}
+	if s.document(bootstrapName, document) != nil {
+		return until, false
+	}
+	for _, c := range s.certs {
+		r.certificate(c, bootstrapName, until)
+	}
+	if r.Certs == nil {
+		return until, false
+	}
+	return r.Certs.Until, true
+}
+
 // ReadOpenShift reads a folder of openshift-install, or an install-config.yaml.
 func ReadOpenShift(path string) (*OpenShift, error) {
 	s := newOpenShift()
