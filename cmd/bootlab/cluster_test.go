@@ -193,7 +193,7 @@ func TestUpMachines(t *testing.T) {
 		return strings.Contains(out, "boot bootstrap gone") && strings.Contains(out, "w0 worker serving") && strings.Contains(out, "img worker booting")
 	})
 	script := filepath.Join(dir, "udhcpc.sh")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ \"$1\" != bound ] || ip addr replace \"$ip/24\" dev \"$interface\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	system := h.seg.NewClient(t, "52:54:00:00:02:25")
