@@ -28,6 +28,9 @@ func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping 
 		m.get("match").needed = true
 		for _, e := range r.match.entries {
 			match.needList(e.key, r.at, texts(e.list)...)
+			for _, value := range match.get(e.key).list {
+				value.needed = true // without one of them the balancer could match everything
+			}
 		}
 	}
 	if l, v, ok := f.value("maxconn"); ok && len(v) > 0 {

@@ -62,7 +62,7 @@ func (h *haproxy) frontend(f *proxySection) {
 		}
 		for _, r := range all {
 			if m := h.balancer(f, b, r); m != nil {
-				h.addBalancer(r, r.name(name), f.at, m)
+				h.addBalancer(r, r.name(name), m)
 			}
 		}
 	}
@@ -84,9 +84,9 @@ func (s *proxySection) isHTTP() bool {
 	return ok && len(v) > 0 && v[0] == "http"
 }
 
-func (h *haproxy) addBalancer(r proxyRoute, name string, at place, m *mapping) {
+func (h *haproxy) addBalancer(r proxyRoute, name string, m *mapping) {
 	name = h.free("balancers", ident(name, "balancer"), func(try string) bool { return h.balancers.get(try) != nil })
-	h.balancers.add(&entry{key: name, at: at, sub: m})
+	h.balancers.add(&entry{key: name, at: r.at, sub: m})
 	if r.backend != nil {
 		h.made[r.backend] = append(h.made[r.backend], name)
 	}
@@ -338,6 +338,9 @@ func (h *haproxy) test(w []string, match *mapping, joined junction) string {
 		return "two tests of the " + key + " that must both hold are not supported"
 	}
 	for _, v := range values {
+		if key != "path" && strings.Contains(v, ":") {
+			return "the port in " + clip(v) + " is not compared, only a name"
+		}
 		if form == "end" {
 			if !strings.HasPrefix(v, ".") {
 				return "the end " + clip(v) + " of a name is not supported, only one that begins with a dot"

@@ -197,6 +197,12 @@ func TestNotes(t *testing.T) {
 		"whole path":             {importer.HAProxy, ruleHead + " use_backend b if { path /api }\n" + ruleEnd, "10.0.0.11:80", "/api", "path, the whole path, is not supported, only path_beg: the rule is left out\n"},
 		"two hosts at once": {importer.HAProxy, ruleHead + " use_backend b if { hdr(host) a.example } { hdr(host) b.example }\n" + ruleEnd, "10.0.0.11:80", "a.example",
 			"two tests of the host that must both hold are not supported: the rule is left out\n"},
+		"host with a port": {importer.HAProxy, ruleHead + " use_backend b if { hdr(host) -i a.example:8443 }\n" + ruleEnd, "10.0.0.11:80", "10.0.0.12",
+			"the port in a.example:8443 is not compared, only a name: the rule is left out\n"},
+		"one host of two is no name": {importer.HAProxy, strings.Replace(ruleHead, " default_backend d\n", "", 1) + " use_backend b if { hdr(host) a_b..example c.example }\n use_backend d if { hdr(host) d.example }\n" + ruleEnd, "10.0.0.11:80", "10.0.0.12",
+			"x:4: use_backend b if { hdr(host) a_b..example c.example }: balancers.f-b is left out: "},
+		"the only host is no name": {importer.HAProxy, strings.Replace(ruleHead, " default_backend d\n", "", 1) + " use_backend b if { hdr(host) a_b..example }\n use_backend d if { hdr(host) d.example }\n" + ruleEnd, "10.0.0.11:80", "10.0.0.12",
+			"balancers.f-b is left out: "},
 		"unless": {importer.HAProxy, ruleHead + " use_backend b unless { path_beg /api }\n" + ruleEnd, "10.0.0.11:80", "/api", "a rule cannot be that something is not so: the rule is left out\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
