@@ -92,6 +92,45 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
+// TestOrderOfRules: HAProxy takes the first rule that holds. Where the most specific match is another's, a note names both.
+func TestOrderOfRules(t *testing.T) {
+	t.Parallel()
+	const (
+		head = "frontend f\n mode http\n bind 10.0.0.1:80\n"
+		end  = "backend sso\n mode http\n server s 10.0.0.11:80\nbackend app\n mode http\n server a 10.0.0.12:80\nbackend none\n mode http\n"
+		tcp  = "frontend f\n bind 10.0.0.1:443\n"
+	)
+	for name, tt := range map[string]struct {
+		text  string
+		notes []string
+	}{
+		"a path, then a host": {head + " use_backend sso if { path_beg /admin/ }\n use_backend app if { hdr(host) -i app.example }\n" + end,
+			[]string{"x:5: use_backend app if { hdr(host) -i app.example }: HAProxy takes the first rule that holds, for host app.example with path /admin use_backend sso if { path_beg /admin/ } (x:4); here the most specific host, then the longest path decides, which is this one: write a balancer with a match of both"}},
+		"a host, then a path": {head + " use_backend app if { hdr(host) -i app.example }\n use_backend sso if { path_beg /admin/ }\n" + end, []string{"!HAProxy takes"}},
+		"a path, then one below it": {head + " use_backend sso if { path_beg /a/ }\n use_backend app if { path_beg /a/b/ }\n" + end,
+			[]string{"x:5: use_backend app if { path_beg /a/b/ }: HAProxy takes the first rule that holds, for path /a/b use_backend sso if { path_beg /a/ } (x:4)"}},
+		"a path below one, then that": {head + " use_backend sso if { path_beg /a/b/ }\n use_backend app if { path_beg /a/ }\n" + end, []string{"!HAProxy takes"}},
+		"other paths":                 {head + " use_backend sso if { path_beg /a/ }\n use_backend app if { path_beg /ab/ }\n default_backend app\n" + end, []string{"!HAProxy takes"}},
+		"all below a name, then one":  {head + " use_backend sso if { hdr_end(host) .example }\n use_backend app if { hdr(host) App.Example }\n" + end, []string{"x:5: use_backend app if { hdr(host) App.Example }: HAProxy takes the first rule that holds, for host app.example use_backend sso"}},
+		"one name, then all below it": {head + " use_backend sso if { hdr(host) app.example }\n use_backend app if { hdr_end(host) .example }\n" + end, []string{"!HAProxy takes"}},
+		"below a name, with a path":   {head + " use_backend sso if { hdr_end(host) .example } { path_beg /admin/ }\n use_backend app if { hdr(host) app.example }\n" + end, []string{"for host app.example with path /admin use_backend sso"}},
+		"in mode tcp":                 {tcp + " use_backend sso if { req_ssl_sni -m end .example }\n use_backend app if { req_ssl_sni app.example }\n" + strings.ReplaceAll(end, " mode http\n", ""), []string{"x:4: use_backend app if { req_ssl_sni app.example }: HAProxy takes the first rule that holds, for server name app.example use_backend sso"}},
+		"the same backend":            {head + " use_backend app if { path_beg /admin/ }\n use_backend app if { hdr(host) -i app.example }\n" + end, []string{"!HAProxy takes"}},
+		"a listen of its own":         {"listen f\n mode http\n bind 10.0.0.1:80\n use_backend sso if { path_beg /admin/ }\n server a 10.0.0.12:80\n" + end, []string{"!HAProxy takes"}},
+		"redirected":                  {head + " redirect scheme https code 301\n use_backend sso if { path_beg /admin/ }\n use_backend app if { hdr(host) -i app.example }\n" + end, []string{"!HAProxy takes"}},
+		"redirected, but one":         {head + " redirect scheme https code 301 if { hdr(host) app.example }\n use_backend sso if { path_beg /admin/ }\n default_backend app\n" + end, []string{"!HAProxy takes"}},
+		"one without servers, then a host": {head + " use_backend none if { path_beg /admin/ }\n use_backend app if { hdr(host) -i app.example }\n" + end,
+			[]string{"NOT ENFORCED: x:4: use_backend none if { path_beg /admin/ }: it has no server, and HAProxy refuses what it selects; here host app.example with path /admin gets to use_backend app if { hdr(host) -i app.example } (x:5)"}},
+		"one without servers, then all":     {head + " use_backend none if { path_beg /admin/ }\n default_backend app\n" + end, []string{"NOT ENFORCED: x:4: use_backend none if { path_beg /admin/ }: it has no server, and HAProxy refuses what it selects; here path /admin gets to default_backend app (x:5)"}},
+		"one without servers, nothing else": {head + " use_backend none if { path_beg /admin/ }\n use_backend app if { path_beg /app/ }\n" + end, []string{"!NOT ENFORCED"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			importProxy(t, tt.text).want(t, nil, tt.notes)
+		})
+	}
+}
+
 // TestProxySemantics says what becomes of statements that mean something else here, and which note says so.
 func TestProxySemantics(t *testing.T) {
 	t.Parallel()

@@ -60,11 +60,13 @@ func (h *haproxy) frontend(f *proxySection) {
 		if len(all) == 0 {
 			h.note(f.at, "it has no server and no backend: it is left out")
 		}
-		for _, r := range all {
-			if m := h.balancer(f, b, r); m != nil {
-				h.addBalancer(r, r.name(name), m)
+		made := make([]*mapping, len(all))
+		for i, r := range all {
+			if made[i] = h.balancer(f, b, r); made[i] != nil {
+				h.addBalancer(r, r.name(name), made[i])
 			}
 		}
+		h.order(all, made, f.nameIs())
 	}
 }
 
@@ -82,6 +84,14 @@ func (r proxyRoute) name(frontend string) string {
 func (s *proxySection) isHTTP() bool {
 	_, v, ok := s.value("mode")
 	return ok && len(v) > 0 && v[0] == "http"
+}
+
+// nameIs says what a client calls the server whose names a match compares.
+func (s *proxySection) nameIs() string {
+	if s.isHTTP() {
+		return "host"
+	}
+	return "server name"
 }
 
 func (h *haproxy) addBalancer(r proxyRoute, name string, m *mapping) {
