@@ -200,15 +200,15 @@ func (h *haproxy) backendOf(name string) *proxySection {
 }
 
 // proxySilent are directives that bootlab does by itself, or that do not matter, and those that other functions read.
-const proxySilent = `mode bind disabled enabled server server-template default-server balance timeout maxconn default_backend use_backend acl redirect cookie
-	description id log log-tag unique-id-format retries retry-on fullconn hash-type
+const proxySilent = `mode bind disabled enabled server server-template default-server balance maxconn default_backend use_backend acl redirect cookie
+	description id log log-tag unique-id-format fullconn hash-type
 	tcp-check http-check backlog grace rate-limit load-server-state-from-file server-state-file-name source-keepalive max-keep-alive-queue`
 
 // proxyOptions are options that bootlab does by itself, or that other functions read.
 const proxyOptions = `httplog tcplog dontlognull dontlog-normal log-health-checks log-separate-errors logasap httpslog
 	http-server-close httpclose forceclose http-keep-alive http-tunnel http-pretend-keepalive prefer-last-server redispatch tcpka clitcpka srvtcpka
 	httpchk tcp-check ssl-hello-chk splice-auto splice-request splice-response tcp-smart-accept tcp-smart-connect contstats nolinger checkcache
-	http-buffer-request http-ignore-probes http-no-delay http-use-htx idle-close-on-response socket-stats abortonclose allbackups`
+	http-ignore-probes http-no-delay http-use-htx idle-close-on-response socket-stats abortonclose allbackups`
 
 // inUse reports whether anything goes through a section.
 func (h *haproxy) inUse(s *proxySection) bool {
@@ -284,6 +284,16 @@ func proxyReason(w []string) string {
 	switch {
 	case listed(proxySilent, w[0]):
 		return ""
+	case w[0] == "timeout" && listed("connect client server tunnel queue check http-request http-keep-alive", second), w[0] == "retries" && second != "0":
+		return ""
+	case w[0] == "retries":
+		return "another backend is tried all the same until timeouts.connect ends"
+	case w[0] == "retry-on" && second == "none":
+		return "a request that is lost is tried again all the same"
+	case w[0] == "retry-on" && !slices.ContainsFunc(w[1:], func(why string) bool { return !listed("conn-failure empty-response", why) }):
+		return ""
+	case w[0] == "retry-on":
+		return "a request is tried again where it is lost, not for what a backend answers: it is left out"
 	case w[0] == "monitor-uri":
 		return "bootlab answers no path by itself: the backends get these requests"
 	case w[0] == "log-format" || w[0] == "log-format-sd" || w[0] == "error-log-format":

@@ -155,7 +155,7 @@ const proxyValues = `addr agent-addr agent-inter agent-port agent-send alpn ca-f
 
 // proxyLeft are parameters of a server that matter and have no equivalent.
 const proxyLeft = `slowstart agent-check track observe source downinter minconn maxqueue crt redir socks4 interface namespace
-	proxy-v2-options on-marked-up ciphers ciphersuites curves sigalgs`
+	proxy-v2-options on-marked-up tcp-ut ciphers ciphersuites curves sigalgs`
 
 // proxyParams adds the parameters of a server to into. It returns those of a server that HAProxy does not have; what
 // follows one is taken for its value, unless HAProxy has it.
@@ -330,6 +330,9 @@ func (h *haproxy) backendEntry(m *mapping, s proxyServer) {
 			h.note(s.at, "%s is left out", name)
 		}
 	}
+	if has("check-send-proxy") && (s.params["port"] != "" || !slices.ContainsFunc(strings.Fields("send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn"), has)) {
+		h.note(s.at, "check-send-proxy is left out: checks send a PROXY header where connections do, to the same port alone")
+	}
 	if has("addr") {
 		h.note(s.at, "addr is left out: a check goes to the address of the backend")
 	}
@@ -348,7 +351,7 @@ func (h *haproxy) backendEntry(m *mapping, s proxyServer) {
 func (h *haproxy) shared(m *mapping, all []proxyServer, http bool) {
 	first := all[0]
 	for _, s := range all[1:] {
-		for _, name := range []string{"send-proxy", "send-proxy-v2", "ssl", "port", "inter", "rise", "fall", "check"} {
+		for _, name := range []string{"send-proxy", "send-proxy-v2", "ssl", "port", "inter", "rise", "fall", "check", "check-ssl"} {
 			a, ok := first.params[name]
 			b, ok2 := s.params[name]
 			if a != b || ok != ok2 {

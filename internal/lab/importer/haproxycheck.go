@@ -68,22 +68,13 @@ func (h *haproxy) httpCheck(c *mapping, s *proxySection, l proxyLine, v []string
 	}
 	at := l.at
 	if l, send, ok := s.value("http-check", "send"); ok {
-		params := map[string]string{}
-		for i := 0; i+1 < len(send); i++ {
-			if slices.Contains([]string{"meth", "uri"}, send[i]) {
-				params[send[i]] = send[i+1]
-				i++
-			}
-		}
 		at = l.at
+		params := h.checkRequest(c, l, send)
 		if params["uri"] != "" {
 			path = params["uri"]
 		}
 		if params["meth"] != "" {
 			method = params["meth"]
-		}
-		if i := slices.Index(send, "hdr"); i >= 0 && i+2 < len(send) && strings.EqualFold(send[i+1], "host") {
-			c.set("host", l.at, send[i+2])
 		}
 	}
 	if len(v) > 2 {
@@ -95,24 +86,52 @@ func (h *haproxy) httpCheck(c *mapping, s *proxySection, l proxyLine, v []string
 		h.note(at, "a check requests with GET, not %s", method)
 	}
 	c.set("path", at, path)
-	l, expect, ok := s.value("http-check", "expect")
+	expected, expect, ok := s.value("http-check", "expect")
 	switch {
 	case !ok:
 	case len(expect) > 1 && expect[0] == "status":
-		c.setList("expect", l.at, strings.Split(expect[1], ",")...)
+		c.setList("expect", expected.at, strings.Split(expect[1], ",")...)
 		if e := c.get("expect"); len(e.list) == 1 {
-			c.set("expect", l.at, expect[1])
+			c.set("expect", expected.at, expect[1])
 		}
 	case len(expect) > 1 && (expect[0] == "rstatus" || expect[0] == "!" && strings.HasSuffix(expect[1], "status")):
-		h.note(l.at, "a check expects statuses as a list: write expect; any 2xx or 3xx passes until then")
+		h.note(expected.at, "a check expects statuses as a list: write expect; any 2xx or 3xx passes until then")
 	default:
-		h.weaker(l.at, "a check expects a status: a server that does not answer so, such as a replica, gets requests")
+		h.weaker(expected.at, "a check expects a status: a server that does not answer so, such as a replica, gets requests")
 	}
-	for _, word := range []string{"disable-on-404", "send-state"} {
-		if l, _, ok := s.value("http-check", word); ok {
+	last, _, _ := s.value("http-check", "send")
+	for _, l := range s.all("http-check") {
+		switch word := slices.Concat(l.words, []string{""})[1]; {
+		case word == "send" && l.at != last.at:
+			h.note(l.at, "a check sends one request, that of %s:%d: it is left out", last.at.file, last.at.line)
+		case word == "expect" && l.at != expected.at:
+			h.weaker(l.at, "a check expects one thing, that of %s:%d: a server that does not answer so gets requests", expected.at.file, expected.at.line)
+		case !listed("send expect comment", word):
 			h.note(l.at, "there is no equivalent: it is left out")
 		}
 	}
+}
+
+// checkRequest reads http-check send: it returns method (meth) and path (uri), sets the host, and notes what a check does not send.
+func (h *haproxy) checkRequest(c *mapping, l proxyLine, send []string) map[string]string {
+	params := map[string]string{}
+	for len(send) > 1 {
+		switch word := send[0]; {
+		case word == "hdr" && len(send) > 2:
+			if strings.EqualFold(send[1], "host") {
+				c.set("host", l.at, send[2])
+			} else {
+				h.note(l.at, "a check sends no header but Host: %s is left out", clip(send[1]))
+			}
+			send = send[1:]
+		case word == "meth" || word == "uri":
+			params[word] = send[1]
+		case word != "ver":
+			h.note(l.at, "a check sends no %s: it is left out", clip(word))
+		}
+		send = send[2:]
+	}
+	return params
 }
 
 // tcpCheck notes what a check of mode tcp does not do. Without an expectation, such as of the role of a database, other servers get

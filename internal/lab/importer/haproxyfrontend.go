@@ -272,7 +272,7 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 				return give("a brace is missing")
 			}
 			test, words = words[1:end], words[end:]
-			if why := h.test(test, match, joined); why != "" {
+			if why := h.test(l.at, test, match, joined); why != "" {
 				return give(why)
 			}
 		case strings.HasPrefix(w, "!"):
@@ -281,7 +281,7 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 			found := false
 			for _, acl := range f.all("acl", w) {
 				found = true
-				if why := h.test(acl.words[2:], match, anyOf); why != "" {
+				if why := h.test(l.at, acl.words[2:], match, anyOf); why != "" {
 					return give("acl " + w + ": " + why)
 				}
 			}
@@ -293,9 +293,17 @@ func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match 
 	if joined == anyOf && len(match.entries) > 1 {
 		return give("a balancer matches one of hosts and one of paths, not one or the other")
 	}
+	if f.isHTTP() && match.get("sni") != nil {
+		if match.get("host") != nil {
+			return give("a server name and a host that must both hold are not supported")
+		}
+		h.note(l.at, "%s", sniIsHost)
+	}
 	h.pathBegins(l, match)
 	return len(match.entries) > 0 || give("there is no condition")
 }
+
+const sniIsHost = "in mode http the server name is compared with the HTTP host, and not with the one of the TLS handshake"
 
 // pathBegins notes paths that begin more in HAProxy than here.
 func (h *haproxy) pathBegins(l proxyLine, match *mapping) {
@@ -316,9 +324,9 @@ const (
 	anyOf
 )
 
-// test adds one test of an acl to match. Another test of the same key is an alternative, for which joined must be anyOf. It returns
+// test adds one test of an acl, which the rule at a place has, to match. Another test of the same key is an alternative, for which joined must be anyOf. It returns
 // what cannot be carried; "" if all is.
-func (h *haproxy) test(w []string, match *mapping, joined junction) string {
+func (h *haproxy) test(at place, w []string, match *mapping, joined junction) string {
 	if len(w) == 0 {
 		return "a test is missing"
 	}
@@ -327,11 +335,14 @@ func (h *haproxy) test(w []string, match *mapping, joined junction) string {
 	if key == "" {
 		return fetch + " is not supported, only the server name (req.ssl_sni, ssl_fc_sni), the host (hdr(host), hdr_end(host)) and the path (path_beg)"
 	}
+	anyCase := false
 	for len(values) > 0 && strings.HasPrefix(values[0], "-") {
 		switch flag := values[0]; {
 		case flag == "-m" && len(values) > 1:
 			form, values = values[1], values[1:]
-		case flag == "--", flag == "-i":
+		case flag == "-i":
+			anyCase = true
+		case flag == "--":
 		default:
 			return clip(flag) + " of " + fetch + " is not supported"
 		}
@@ -348,6 +359,9 @@ func (h *haproxy) test(w []string, match *mapping, joined junction) string {
 		return "two tests of the " + key + " that must both hold are not supported"
 	}
 	for _, v := range values {
+		if key == "path" && anyCase && strings.ToLower(v) != strings.ToUpper(v) {
+			h.note(at, "-i is left out: the path %s is compared as it is written", v)
+		}
 		if key != "path" && strings.Contains(v, ":") {
 			return "the port in " + clip(v) + " is not compared, only a name"
 		}

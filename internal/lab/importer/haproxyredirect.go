@@ -35,12 +35,16 @@ func (h *haproxy) redirects(f *proxySection) (found []proxyRedirect) {
 			h.note(l.at, "a redirect needs mode http: it is left out")
 			continue
 		}
-		r, why := h.redirect(f, w[3:])
-		if r.at = l.at; why != "" {
+		r, why := h.redirect(f, l.at, w[3:])
+		if why != "" {
 			h.weaker(l.at, "%s: it is left out, and requests without TLS get to the backends", why)
 			continue
 		}
+		h.redirectOptions(l.at, w[3:])
 		for _, m := range append(slices.Clone(r.except), r.only) {
+			if m.get("sni") != nil {
+				h.note(l.at, "%s", sniIsHost)
+			}
 			h.pathBegins(l, &m)
 		}
 		found = append(found, r)
@@ -48,8 +52,29 @@ func (h *haproxy) redirects(f *proxySection) (found []proxyRedirect) {
 	return found
 }
 
-// redirect reads the condition of a redirect to https. It returns what cannot be carried; "" if all is.
-func (h *haproxy) redirect(f *proxySection, w []string) (r proxyRedirect, why string) {
+// redirectOptions notes what a redirect to https does otherwise than here. Its condition is the end of w.
+func (h *haproxy) redirectOptions(at place, w []string) {
+	code := "302" // the default
+	for len(w) > 0 && w[0] != "if" && w[0] != "unless" {
+		switch {
+		case w[0] == "code" && len(w) > 1:
+			code, w = w[1], w[1:]
+		case (w[0] == "set-cookie" || w[0] == "clear-cookie") && len(w) > 1:
+			h.note(at, "%s is left out", w[0])
+			w = w[1:]
+		default:
+			h.note(at, "%s is left out", clip(w[0]))
+		}
+		w = w[1:]
+	}
+	if code != "301" {
+		h.note(at, "HAProxy redirects with %s, bootlab with 301 (GET, HEAD) or 308, which browsers keep", clip(code))
+	}
+}
+
+// redirect reads the condition of the redirect to https at a place. It returns what cannot be carried; "" if all is.
+func (h *haproxy) redirect(f *proxySection, at place, w []string) (r proxyRedirect, why string) {
+	r.at = at
 	i := slices.IndexFunc(w, func(s string) bool { return s == "if" || s == "unless" })
 	if i < 0 {
 		return r, ""
@@ -72,7 +97,7 @@ func (h *haproxy) redirect(f *proxySection, w []string) (r proxyRedirect, why st
 		}
 		var m mapping
 		for _, test := range t.tests {
-			if why := h.test(test, &m, anyOf); why != "" {
+			if why := h.test(at, test, &m, anyOf); why != "" {
 				return r, why
 			}
 		}

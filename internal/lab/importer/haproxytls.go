@@ -34,6 +34,9 @@ func (h *haproxy) bindParams(m *mapping, b proxyBind) {
 			i++
 		case "strict-sni":
 			h.weaker(b.at, "a client is not refused for a server name that no certificate has")
+		case "tcp-ut":
+			h.note(b.at, "tcp-ut is left out")
+			i++
 		case "maxconn":
 			h.note(b.at, "max_connections is of all addresses of a balancer: set it")
 			i++
