@@ -237,11 +237,8 @@ func (h *haproxy) unread(s *proxySection) {
 	switch s.kind {
 	case "global":
 		for _, l := range s.lines {
-			if strings.HasPrefix(l.words[0], "lua") {
-				h.note(l.at, "there is no Lua: it is left out")
-			}
-			if what, found := strings.CutPrefix(l.words[0], "ssl-default-"); found && strings.ContainsAny(what, "-") && listed("ciphers ciphersuites curves sigalgs", what[strings.IndexByte(what, '-')+1:]) {
-				h.note(l.at, "%s: it is left out", fixedTLS)
+			if reason := globalReason(l.words); reason != "" && proxyAccess(l.words) == "" {
+				h.note(l.at, "%s", reason)
 			}
 		}
 		return
@@ -275,6 +272,32 @@ func (s *proxySection) isStats() bool {
 
 const replacedStats = "the dashboard and /metrics replace it"
 
+// globalSilent are lines of global about HAProxy's own process, its log and its limits, and those that other functions read.
+const globalSilent = `log log-tag log-send-hostname chroot user group uid gid daemon pidfile master-worker mworker-max-reloads nbproc nbthread thread-groups
+	thread-group cpu-map numa-cpu-mapping cpu-policy node description ulimit-n maxconn maxsslconn maxpipes fd-hard-limit strict-limits prealloc-fd set-dumpable
+	hard-stop-after localpeer server-state-base server-state-file quiet zero-warning unix-bind busy-polling noepoll nokqueue noevports nopoll nosplice
+	noreuseport nogetaddrinfo spread-checks max-spread-checks ca-base crt-base ssl-server-verify ssl-default-bind-options ssl-default-server-options
+	ssl-dh-param-file`
+
+// globalReason says why a line of global is not carried, or "".
+func globalReason(w []string) string {
+	if w[0] == "no" && len(w) > 1 {
+		w = w[1:]
+	}
+	_, what, _ := strings.Cut(strings.TrimPrefix(w[0], "ssl-default-"), "-")
+	switch {
+	case listed(globalSilent, w[0]), strings.HasPrefix(w[0], "tune."), strings.HasPrefix(w[0], "profiling."):
+		return ""
+	case w[0] == "stats":
+		return replacedStats
+	case strings.HasPrefix(w[0], "lua"):
+		return "there is no Lua: it is left out"
+	case strings.HasPrefix(w[0], "ssl-default-") && listed("ciphers ciphersuites curves sigalgs", what):
+		return fixedTLS + ": it is left out"
+	}
+	return noEquivalent
+}
+
 // proxyReason says why a line is not carried, or "".
 func proxyReason(w []string) string {
 	second := ""
@@ -307,7 +330,7 @@ func proxyReason(w []string) string {
 	case w[0] == "option" && listed(proxyOptions, second), w[0] == "no" && second == "option":
 		return ""
 	case w[0] == "option":
-		return "there is no equivalent: it is left out"
+		return noEquivalent
 	case w[0] == "tcp-request" && (second == "inspect-delay" || second == "content" && len(w) > 2 && w[2] == "accept"):
 		return "" // waits for the server name
 	case w[0] == "http-request" && len(w) > 2 && (second == "set-header" || second == "add-header") && strings.HasPrefix(strings.ToLower(w[2]), "x-forwarded-"):
@@ -325,5 +348,5 @@ func proxyReason(w []string) string {
 	case strings.HasPrefix(w[0], "http-request") || strings.HasPrefix(w[0], "http-response"):
 		return "requests and responses are not rewritten or refused: it is left out"
 	}
-	return "there is no equivalent: it is left out"
+	return noEquivalent
 }

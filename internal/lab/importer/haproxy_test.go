@@ -191,6 +191,9 @@ func TestProxySemantics(t *testing.T) {
 		"timeouts of half":          {tcp + " timeout client-fin 30s\n timeout server-fin 30s\n timeout tarpit 3s\n timeout client 30s\n server a 10.0.0.11:5432\n", nil, []string{"x:3: timeout client-fin 30s: there is no equivalent: it is left out\n", "x:4: timeout server-fin", "x:5: timeout tarpit", "!x:6"}},
 		"whole requests":            {http + " option http-buffer-request\n server a 10.0.0.11:80\n", nil, []string{"x:7: option http-buffer-request: there is no equivalent: it is left out\n"}},
 
+		"lines of global": {"global\n stats socket /run/haproxy.sock\n setenv A b\n external-check\n log /dev/log local0\n tune.bufsize 32768\n maxconn 4000\n no strict-limits\n lua-load a.lua\n ssl-default-bind-options ssl-min-ver TLSv1.2\n" + tcp + " server a 10.0.0.11:5432\n", nil,
+			[]string{"x:2: stats socket /run/haproxy.sock: the dashboard and /metrics replace it\n", "x:3: setenv A b: there is no equivalent: it is left out\n", "x:4: external-check: there is no", "!x:5", "!x:6", "!x:7", "!x:8", "x:9: lua-load a.lua: there is no Lua", "!x:10"}},
+
 		"expectation":            {tcp + " option tcp-check\n tcp-check connect\n tcp-check expect string role:master\n server a 10.0.0.11:5432 check\n", nil, []string{"NOT ENFORCED: x:5: tcp-check expect string role:master: a check connects and reads nothing: a server that does not answer so, such as a replica, gets connections\n"}},
 		"expectation of http":    {http + " option httpchk GET /role\n http-check expect string master\n server a 10.0.0.11:80 check\n", nil, []string{"NOT ENFORCED: x:8: http-check expect string master: a check expects a status"}},
 		"statuses by expression": {http + " option httpchk GET /up\n http-check expect rstatus ^20[04]\n server a 10.0.0.11:80 check\n", nil, []string{"x:8: http-check expect rstatus ^20[04]: a check expects statuses as a list: write expect; any 2xx or 3xx passes until then\n", "!NOT ENFORCED"}},
