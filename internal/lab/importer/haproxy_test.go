@@ -131,6 +131,16 @@ func TestOrderOfRules(t *testing.T) {
 	}
 }
 
+// TestRulesWithTheSameName: HAProxy asks the first rule about a name. A later one keeps its others.
+func TestRulesWithTheSameName(t *testing.T) {
+	t.Parallel()
+	const end = " default_backend c\nbackend a\n mode http\n server a 10.0.0.11:80\nbackend b\n mode http\n server b 10.0.0.12:80\nbackend c\n mode http\n server c 10.0.0.13:80\n"
+	const head = "frontend f\n mode http\n bind 10.0.0.1:80\n use_backend a if { hdr(host) a.example }\n"
+	importProxy(t, head+" use_backend b if { hdr(host) A.example b.example }\n"+end).want(t, []string{"match: {host: [a.example]}", "match: {host: [b.example]}", "10.0.0.12"}, []string{"!left out"})
+	importProxy(t, head+" use_backend b if { hdr(host) a.example }\n"+end).want(t, []string{"!10.0.0.12"}, []string{"x:5: use_backend b if { hdr(host) a.example }: rules before it have all that it selects, so that HAProxy never uses it: it is left out\n"})
+	importProxy(t, head+" use_backend b if { hdr(host) a.example } { path_beg /b/ }\n"+end).want(t, []string{"10.0.0.12"}, []string{"HAProxy takes the first rule"})
+}
+
 // TestProxySemantics says what becomes of statements that mean something else here, and which note says so.
 func TestProxySemantics(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ func (h *haproxy) frontend(f *proxySection) {
 		return
 	}
 	binds := h.binds(f)
-	routes := h.routesOf(f)
+	routes := h.reached(h.routesOf(f))
 	redirects := h.redirects(f)
 	if len(binds) == 0 {
 		h.note(f.at, "it binds no address: it is left out")

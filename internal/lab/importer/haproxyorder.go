@@ -68,6 +68,29 @@ func (h *haproxy) order(routes []proxyRoute, made []*mapping, nameIs string) {
 	}
 }
 
+// reached removes from rules about names alone, or paths alone, those that an earlier such rule has: HAProxy never asks them about these.
+func (h *haproxy) reached(routes []proxyRoute) []proxyRoute {
+	seen := map[[2]string]bool{}
+	return slices.DeleteFunc(routes, func(r proxyRoute) bool {
+		if len(r.match.entries) != 1 {
+			return false
+		}
+		var left []*entry
+		values := r.match.entries[0].list
+		for host, path := range r.patterns() {
+			if key := [2]string{host, path}; !seen[key] {
+				seen[key] = true
+				left = append(left, values[0])
+			}
+			values = values[1:]
+		}
+		if r.match.entries[0].list = left; len(left) == 0 {
+			h.note(r.at, "rules before it have all that it selects, so that HAProxy never uses it: it is left out")
+		}
+		return len(left) == 0
+	})
+}
+
 // otherOrder notes requests that HAProxy gives to the rule first, and bootlab to here. The balancer of first is nil, or has no
 // backends, where it is left out. More says that further rules are not named.
 func (h *haproxy) otherOrder(first, here proxyRoute, made *mapping, request string, more bool) {
