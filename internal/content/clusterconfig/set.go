@@ -52,6 +52,9 @@ type Expiry struct {
 
 // certificate notes when a certificate ends.
 func (r *Report) certificate(c *x509.Certificate, file string, now time.Time) {
+	if c.NotBefore.After(now.Add(time.Minute)) {
+		r.Errors.Addf(lab.Pos{}, "", "the certificate %s in %s begins on %s: the clock of this machine, or of the one that made it, is wrong", c.Subject.CommonName, file, c.NotBefore.Format(time.DateTime))
+	}
 	if r.Certs == nil || c.NotAfter.Before(r.Certs.Until) {
 		r.Certs = &Expiry{Until: c.NotAfter, Left: c.NotAfter.Sub(now), Subject: c.Subject.CommonName, File: file}
 	}

@@ -131,12 +131,19 @@ func (r *resolver) sharedAddresses() {
 	}
 }
 
+func (r *resolver) noSRV(c *lab.Cluster) {
+	r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".etcd_srv", "the cluster has no host with role control-plane and an ip: no SRV record is made")
+}
+
 // clusterMembers warns of clusters that cannot come up with the hosts that they have, and of roles that mean nothing to them.
 func (r *resolver) clusterMembers() {
 	for i, c := range r.lab.Clusters {
 		switch raw := &r.raw.Clusters.Entries[i].V; {
 		case c.Kind == lab.Plain:
 			r.kindForgotten(c, raw)
+			if c.EtcdSRV && !slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleControlPlane && r.memberAddr(c, h).IsValid() }) {
+				r.noSRV(c)
+			}
 			continue
 		case c.Names: // a cluster that provisions its machines itself knows their roles
 			r.takenVIP(c, &raw.Address, "address")
@@ -146,7 +153,7 @@ func (r *resolver) clusterMembers() {
 		if len(c.Hosts) > 0 {
 			r.controlPlane(c)
 		} else if c.EtcdSRV {
-			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".etcd_srv", "the cluster has no host with role control-plane and an ip: no SRV record is made")
+			r.noSRV(c)
 		} else {
 			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name, "no host has cluster: %s: it gets no balancers and no machines", c.Name)
 		}

@@ -156,6 +156,7 @@ var shapes = []shape{
 	{regexp.MustCompile(`^([A-Za-z_][\w-]*):([^\s:/].*)$`), `$1: $2`, 1, "a space is missing after the colon of $1"},
 	{regexp.MustCompile(`^` + keyWord + `\s*[=;]\s*(\S.*)$`), `$1: $2`, 1, "a colon is missing after $1"},
 	{regexp.MustCompile(`^` + keyWord + `(?:\s+#.*)?$`), `$1:`, 1, "a colon is missing after $1"},
+	{regexp.MustCompile(`^` + keyWord + `:\s+(\{\}|\[\])(?:\s+#.*)?$`), `$1:`, -2, "$1 is empty, and has entries in the lines below"},
 	{regexp.MustCompile(`^` + keyWord + `\s+([^\s#].*)$`), `$1: $2`, 1, "a colon is missing after $1"},
 	{regexp.MustCompile(`^(-)(\S.*)$`), `$1 $2`, 1, "a space is missing after -"},
 	{regexp.MustCompile(`^` + keyWord + `:\s+(\{\{[^"]*?)(\s+#.*)?$`), `$1: "$2"`, -2, "a value that begins with {{ needs quotes"},

@@ -77,6 +77,8 @@ func TestMistakes(t *testing.T) {
 		{"colon of the top", "hosts:", "hosts", `hosts|: a colon is missing after hosts: want hosts:`},
 		{"colon of the first", "mac: ", "mac ", `mac| 52:54:00:00:00:01: a colon is missing after mac: want mac: 52:54:00:00:00:01`},
 		{"colon of the only one", "      hypervisor: kvm1\n      memory: 16GiB\n      disks: [42GiB]\n", "      hypervisor kvm1\n", `hypervisor| kvm1: a colon is missing after hypervisor: want hypervisor: kvm1`},
+		{"entries below an empty mapping", "hosts:\n", "hosts: {}\n", `hosts: |{}: hosts is empty, and has entries in the lines below: want hosts:`},
+		{"entries below an empty list", "hosts:\n", "hosts: []\n", `hosts: |[]: hosts is empty, and has entries in the lines below: want hosts:`},
 		{"equals sign", "os: coreos", "os = coreos", `os| = coreos: a colon is missing after os: want os: coreos`},
 		{"space", "os: coreos", "os:coreos", `os|:coreos: a space is missing after the colon of os: want os: coreos`},
 		{"too little indentation", "    kernel:", "   kernel:", `|kernel: images/k: indented by 3 spaces: want 4, as line 10`},

@@ -371,6 +371,18 @@ func TestClusterWarnings(t *testing.T) {
 	}
 }
 
+// TestPlainWithoutEtcd: a cluster of kind plain has SRV records of etcd, too, if it has members.
+func TestPlainWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	const text = "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\nclusters: {c: {kind: plain, etcd_srv: true}}\n"
+	if got := parse(t, text+"hosts: {a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: worker}}\n").Warnings.Error(); !strings.Contains(got, "no SRV record is made") {
+		t.Errorf("warnings %s", got)
+	}
+	if got := parse(t, text+"hosts: {a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}}\n").Warnings; len(got) > 0 {
+		t.Errorf("warnings %s", got.Error())
+	}
+}
+
 // TestWithoutBootstrap: machines of a control plane that install themselves with a document of openshift-install wait for a bootstrap machine.
 // Which of them need none: those whose cluster balances itself, and those that boot without a document.
 func TestWithoutBootstrap(t *testing.T) {
