@@ -11,6 +11,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -19,11 +20,11 @@ import (
 )
 
 // conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, other
-// DHCP servers, reserved addresses that others use, and the machines and zones that are refused.
+// DHCP servers, reserved addresses that others use, mirrors without an upstream, and the machines and zones that are refused.
 func (d *Daemon) conditions() []api.Condition {
 	s := d.current.Load()
 	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()),
-		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenReservations()), refusedConditions(s))
+		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenReservations()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
@@ -122,6 +123,16 @@ func takenConditions(taken []dhcpd.TakenReservation) (all []api.Condition) {
 	return all
 }
 
+// mirrorConditions has one condition for each mirror of a lab of which no upstream answers.
+func mirrorConditions(l *lab.Lab, outages []mirror.Outage) (all []api.Condition) {
+	for _, o := range outages {
+		if slices.ContainsFunc(l.Mirrors, func(m *lab.Mirror) bool { return m.Name == o.Mirror }) {
+			all = append(all, api.Condition{Kind: api.ConditionMirror, Name: o.Mirror, Since: o.Since, Problem: "no upstream answers, so that only cached files are served: " + o.Err})
+		}
+	}
+	return all
+}
+
 // refusedConditions has one condition for each error or missing zone file that keeps a machine or a zone from being served.
 func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
 	for _, r := range s.Boot.Refused() {
@@ -139,7 +150,7 @@ const MetricConditions = "bootlab_conditions"
 // newConditionCollector counts conditions.
 func newConditionCollector(conditions func() []api.Condition) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved addresses that others use, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved addresses that others use, mirrors of which no upstream answers, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[[2]string]int{}
 		for _, k := range api.ConditionKinds() {

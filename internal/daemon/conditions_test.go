@@ -6,11 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/dnsd"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
@@ -73,5 +77,17 @@ func TestForwarderConditions(t *testing.T) {
 		if c := forwarderConditions([]dnsd.ForwardRule{tt.rule})[0]; c.Problem != tt.want || c.OK != (tt.want == "") {
 			t.Errorf("%+v: %+v, want %q", tt.rule, c, tt.want)
 		}
+	}
+}
+
+// TestMirrorConditions: a mirror of the lab of which no upstream answers is shown, one that the lab has no more is not.
+func TestMirrorConditions(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	l := &lab.Lab{Mirrors: []*lab.Mirror{{Name: "debian"}, {Name: "fedora"}}}
+	got := mirrorConditions(l, []mirror.Outage{{Mirror: "debian", Since: since, Err: "502 Bad Gateway"}, {Mirror: "gone", Since: since, Err: "timeout"}})
+	want := []api.Condition{{Kind: api.ConditionMirror, Name: "debian", Since: since, Problem: "no upstream answers, so that only cached files are served: 502 Bad Gateway"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -36,7 +36,7 @@ type diskCache struct {
 	size      int64             // of all entries, and reserved by downloads
 	max       int64
 	downloads map[string]*download
-	down      bool      // no upstream answered the last request
+	down      Outage    // zero: an upstream answered the last request
 	warned    time.Time // when MirrorBypassed was last emitted
 }
 

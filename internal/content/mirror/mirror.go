@@ -1,10 +1,12 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -319,23 +321,50 @@ func (c *Cache) headOnly(ctx context.Context, s *diskCache, q *request) (*File, 
 // warnEvery is the least time between two MirrorBypassed events of a mirror.
 const warnEvery = time.Minute
 
+// An Outage says since when no upstream of a mirror answers, and what the last one said.
+type Outage struct {
+	Mirror string
+	Since  time.Time
+	Err    string
+}
+
+// Outages returns the mirrors whose last request no upstream answered, by name.
+func (c *Cache) Outages() (all []Outage) {
+	c.mu.Lock()
+	disks := slices.Collect(maps.Values(c.disks))
+	c.mu.Unlock()
+	for _, s := range disks {
+		s.mu.Lock()
+		if !s.down.Since.IsZero() {
+			all = append(all, s.down)
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Outage) int { return cmp.Compare(a.Mirror, b.Mirror) })
+	return all
+}
+
 // unreachable counts that no upstream answered, and emits MirrorDown once.
 func (c *Cache) unreachable(s *diskCache, err error) {
 	s.metrics.errors.Inc()
 	s.mu.Lock()
-	first := !s.down
-	s.down = true
+	first := s.down.Since.IsZero()
+	if first {
+		s.down = Outage{Mirror: s.name, Since: s.now()}
+	}
+	s.down.Err = lab.Shortened(err.Error(), maxErr)
+	text := s.down.Err
 	s.mu.Unlock()
 	if first {
-		c.deps.Events.Record(event.Event{Kind: event.MirrorDown, Detail: s.name, Err: lab.Shortened(err.Error(), maxErr)})
+		c.deps.Events.Record(event.Event{Kind: event.MirrorDown, Detail: s.name, Err: text})
 	}
 }
 
 // reachable emits MirrorUp when an upstream answers again.
 func (c *Cache) reachable(s *diskCache) {
 	s.mu.Lock()
-	was := s.down
-	s.down = false
+	was := !s.down.Since.IsZero()
+	s.down = Outage{}
 	s.mu.Unlock()
 	if was {
 		c.deps.Events.Record(event.Event{Kind: event.MirrorUp, Detail: s.name})

@@ -86,9 +86,15 @@ func TestStale(t *testing.T) {
 	if n := len(up.questions()); n != 3 {
 		t.Errorf("%d questions", n)
 	}
+	if down := w.cache.Outages(); len(down) != 1 || down[0].Mirror != "debian" || !down[0].Since.Equal(w.clock.Now()) || !strings.Contains(down[0].Err, "502") {
+		t.Errorf("outages %+v", down)
+	}
 	up.becomes(content([]byte("second"), `"v2"`))
 	w.clock.Advance(time.Hour)
 	w.want(t, index, []byte("second"), mirror.Miss)
+	if down := w.cache.Outages(); len(down) > 0 {
+		t.Errorf("outages %+v after an answer", down)
+	}
 	if diff := cmp.Diff([]string{"mirror_down debian", "mirror_up debian"}, w.events.answered()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
