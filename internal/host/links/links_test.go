@@ -43,20 +43,20 @@ func TestChanged(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	netns.Run(t, "ip", "link", "set", "lo", "up")
-	netns.Run(t, "ip", "link", "add", "br8", "type", "bridge")
-	netns.Run(t, "ip", "addr", "add", "10.0.8.1/24", "dev", "br8")
+	netns.Run(t, "ip", "link", "add", "br6", "type", "bridge")
+	netns.Run(t, "ip", "addr", "add", "10.0.8.1/24", "dev", "br6")
 	all, err := Addrs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for addr, want := range map[string]bool{
-		"10.0.8.1": true, "::ffff:10.0.8.1": true, "0.0.0.0": true, "::": true, "127.9.9.9": true, "::1": true, "10.0.8.2": false, "fe80::1%br8": false,
+		"10.0.8.1": true, "::ffff:10.0.8.1": true, "0.0.0.0": true, "::": true, "127.9.9.9": true, "::1": true, "10.0.8.2": false, "fe80::1%br6": false,
 	} {
 		if got := all.Serve(netip.MustParseAddr(addr)); got != want {
 			t.Errorf("Serve(%s) is %v, want %v", addr, got, want)
 		}
 	}
-	for addr, want := range map[string]string{"10.0.8.77": "br8", "127.0.0.1": "", "10.0.9.1": ""} {
+	for addr, want := range map[string]string{"10.0.8.77": "br6", "127.0.0.1": "", "10.0.9.1": ""} {
 		a := netip.MustParseAddr(addr)
 		if name, p := Find(func(p netip.Prefix) bool { return p.Contains(a) }); name != want || p.IsValid() != (want != "") {
 			t.Errorf("Find of %s: %q, %v; want %q", addr, name, p, want)
