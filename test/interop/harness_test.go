@@ -108,7 +108,7 @@ appliance:
     interface: BRIDGE
     address: NET.1
 ` + pools(l.lan) + l.lan + l.networks + `profiles:
-  install: {os: coreos, kernel: images/k, initrd: [images/i], config: "ignition/{{.Host.Role}}.ign", install_to: /dev/vda}
+  install: {os: coreos, kernel: images/k, initrd: [images/i], rootfs: images/i, config: "ignition/{{.Host.Role}}.ign", install_to: /dev/vda}
 ` + l.profiles + `hosts:
   w0: {mac: "52:54:00:00:00:10", ip: NET.10, role: worker, profile: install, vars: {secret: treasure-of-w0}}
   w1: {mac: "52:54:00:00:00:11", ip: NET.11, role: worker, profile: install, vars: {secret: treasure-of-w1}}

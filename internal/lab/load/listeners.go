@@ -208,6 +208,10 @@ func (r *resolver) sideBySide(a, b *lab.Balancer) {
 	}
 }
 
+func hasAddress(c *lab.Cluster, a netip.Addr) bool {
+	return c != nil && (c.Address == a || c.Ingress == a)
+}
+
 // conflict reports that two balancers cannot both listen: a on at, b on on.
 func (r *resolver) conflict(a, b *lab.Balancer, at, on lab.Bind) (reported bool) {
 	shared := lab.Bind{Addr: on.Addr, First: max(at.First, on.First), Last: min(at.Last, on.Last)}
@@ -217,6 +221,8 @@ func (r *resolver) conflict(a, b *lab.Balancer, at, on lab.Bind) (reported bool)
 		return true
 	}
 	switch {
+	case a.Cluster != b.Cluster && hasAddress(a.Cluster, on.Addr) && hasAddress(b.Cluster, on.Addr) && !(a.Cluster.SNI && b.Cluster.SNI):
+		return true // sharedAddresses reports it
 	case at.Addr != on.Addr:
 		return fail("listen", "%s and %s of %s cannot both be bound: want one address for both, or two that do not overlap", on, at, where)
 	case a.Mode != b.Mode:
