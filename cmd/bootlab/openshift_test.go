@@ -77,7 +77,11 @@ func certificate(t *testing.T, ends time.Time) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "aggregator"}, NotBefore: ends.Add(-24 * time.Hour), NotAfter: ends}
+	begins := ends.Add(-24 * time.Hour)
+	if made := time.Now().Add(-time.Hour); begins.After(made) {
+		begins = made
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "aggregator"}, NotBefore: begins, NotAfter: ends}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
