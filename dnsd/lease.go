@@ -83,7 +83,8 @@ func (t *Table) leaseName(l Lease) string {
 	return ""
 }
 
-// ClientName returns the name that a DHCP client has by the label of its host name, with a dot at the end, unless another client has it; empty: none.
+// ClientName returns the name that a DHCP client has by the label of its host name, with a dot at the end, unless another client has it;
+// empty: none.
 func (t *Table) ClientName(label string) string {
 	if t.domain == nil || label == "" || !t.mayBeClients(label) {
 		return ""

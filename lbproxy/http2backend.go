@@ -346,7 +346,7 @@ func (x *exchange) respondHTTP2(resp *http.Response) error {
 			return err
 		}
 	}
-	x.backend.state.heard()
+	x.backend.state.received()
 	if err := x.client.finish(fieldsOf(resp.Trailer)); err != nil {
 		return errClientGone
 	}

@@ -253,7 +253,7 @@ func (x *exchange) try() error {
 // responded notes that the backend has answered the request.
 func (x *exchange) responded() {
 	state := x.backend.state
-	state.heard()
+	state.received()
 	state.responded(x.log.answered.Sub(x.log.connected))
 	if state.stalled.Load() {
 		x.proxy.s.reinstate(x.backend.health, state)
@@ -315,7 +315,7 @@ func (x *exchange) respond() error {
 	if err := x.client.flush(); err != nil {
 		return errClientGone
 	}
-	x.backend.state.heard()
+	x.backend.state.received()
 	x.keepConn(framing)
 	return nil
 }

@@ -35,8 +35,8 @@ type waiter struct {
 	handed  chan *backendState // a connection's place at a backend, which stays in its active count
 }
 
-// join adds a client; nil: the queue has most clients. In a full queue the client (see clientaddr.Of) with the most waiting loses its last one to
-// one that has fewer even then.
+// join adds a client; nil: the queue has most clients. In a full queue the client (see clientaddr.Of) with the most waiting loses its last
+// one to one that has fewer even then.
 func (q *queue) join(most int, client netip.Addr) *waiter {
 	client = clientaddr.Of(client)
 	q.mu.Lock()

@@ -74,7 +74,7 @@ func (s *Server) newRelay(f *frontend, b *backend, c *clientConn, client, backen
 func (r *relay) spoke(from *direction) {
 	turn, client := r.session.turn.Load(), from == &r.up
 	if !client {
-		r.backend.state.heard()
+		r.backend.state.received()
 	}
 	if client == (turn%2 == 1) && turn > 0 {
 		return

@@ -51,23 +51,23 @@ const (
 
 // silence is what is known of the first responses of one backend of one balancer.
 type silence struct {
-	probing  atomic.Bool
-	answers  atomic.Bool   // probes were answered once
-	learn    time.Time     // the next probe that finds out whether probes are answered; of the watcher only, as the rest
-	pause    time.Duration // before the one after it
-	decided  time.Time     // the last decision
-	hung     atomic.Bool   // it is ejected for what clients waited, not for a probe
-	answered atomic.Bool   // a connection got a response
-	heardAt  atomic.Int64  // when the last byte is known to have come, since epoch
-	slowest  atomic.Int64  // nanoseconds that a first response took
+	probing    atomic.Bool
+	answers    atomic.Bool   // probes were answered once
+	learn      time.Time     // the next probe that finds out whether probes are answered; of the watcher only, as the rest
+	pause      time.Duration // before the one after it
+	decided    time.Time     // the last decision
+	hung       atomic.Bool   // it is ejected for what clients waited, not for a probe
+	answered   atomic.Bool   // a connection got a response
+	receivedAt atomic.Int64  // when the last byte is known to have come, since epoch
+	slowest    atomic.Int64  // nanoseconds that a first response took
 }
 
-// heard notes that bytes have come from the backend, also on a connection that ends now.
-func (l *silence) heard() { l.heardAt.Store(int64(time.Since(epoch))) }
+// received notes that bytes have come from the backend, also on a connection that ends now.
+func (l *silence) received() { l.receivedAt.Store(int64(time.Since(epoch))) }
 
 // quietFor returns how long ago that was.
 func (l *silence) quietFor() time.Duration {
-	return time.Since(epoch) - time.Duration(l.heardAt.Load())
+	return time.Since(epoch) - time.Duration(l.receivedAt.Load())
 }
 
 // responded notes a first response.

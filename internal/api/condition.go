@@ -7,7 +7,8 @@ import (
 )
 
 // A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate, a forwarder,
-// other DHCP servers on an interface, a reserved address that another machine uses, a mirror without an upstream that answers; or a machine or zone that is refused for an error of its own.
+// other DHCP servers on an interface, a reserved address that another machine uses, a mirror without an upstream that answers; or a machine or
+// zone that is refused for an error of its own.
 type Condition struct {
 	Kind    string    `json:"kind"` // one of ConditionKinds
 	Name    string    `json:"name"`

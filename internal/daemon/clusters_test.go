@@ -90,37 +90,58 @@ func TestAges(t *testing.T) {
 	}
 }
 
+// A controller is the Redfish service of one machine.
+type controller struct {
+	*httptest.Server
+	dead   atomic.Bool
+	resets chan string // their types
+}
+
+// newController returns one that says of its machine's power what state is.
+func newController(t *testing.T, state string) *controller {
+	t.Helper()
+	c := &controller{resets: make(chan string, 8)}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case c.dead.Load():
+			w.WriteHeader(http.StatusInternalServerError)
+		case r.Method == http.MethodPost:
+			var reset struct{ ResetType string }
+			body, _ := io.ReadAll(r.Body)
+			if err := json.Unmarshal(body, &reset); err != nil {
+				t.Error(err)
+			}
+			c.resets <- reset.ResetType
+		case strings.HasSuffix(r.URL.Path, "/Systems"):
+			_, _ = io.WriteString(w, `{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}`)
+		default:
+			_, _ = io.WriteString(w, `{"PowerState": "`+state+`", "Systems": {"@odata.id": "/redfish/v1/Systems"}}`)
+		}
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// prodOf returns a cluster of one machine with that controller.
+func prodOf(name, role string, c *controller) (*lab.Cluster, *lab.Host) {
+	h := &lab.Host{Name: name, Role: role, BMC: &lab.BMC{Redfish: c.URL}}
+	return &lab.Cluster{Name: "prod", Kind: lab.OpenShift, Hosts: []*lab.Host{h}}, h
+}
+
 // TestSwitchOnMetal: a controller that is dead makes a failed action; once it answers, a machine that is off is switched on, and one that is on
 // meanwhile is left alone.
 func TestSwitchOnMetal(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]int{"Off": 1, "On": 0} {
-		var dead atomic.Bool
-		var resets atomic.Int32
-		dead.Store(true)
-		controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch {
-			case dead.Load():
-				w.WriteHeader(http.StatusInternalServerError)
-			case r.Method == http.MethodPost:
-				resets.Add(1)
-			case strings.HasSuffix(r.URL.Path, "/Systems"):
-				_, _ = io.WriteString(w, `{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}`)
-			default:
-				_, _ = io.WriteString(w, `{"PowerState": "`+state+`", "Systems": {"@odata.id": "/redfish/v1/Systems"}}`)
-			}
-		}))
-		t.Cleanup(controller.Close)
-		c := newClusters(t)
-		c.bus = event.NewBus(event.BusConfig{Now: time.Now})
-		h := &lab.Host{Name: "cp0", Role: lab.RoleControlPlane, BMC: &lab.BMC{Redfish: controller.URL}}
-		prod := &lab.Cluster{Name: "prod", Kind: lab.OpenShift, Hosts: []*lab.Host{h}}
+		bmc, c := newController(t, state), newClusters(t)
+		bmc.dead.Store(true)
+		prod, h := prodOf("cp0", lab.RoleControlPlane, bmc)
 		if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOn, Host: h}); err == nil {
 			t.Error("a dead controller switched the machine on")
 		}
-		dead.Store(false)
-		if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOn, Host: h}); err != nil || int(resets.Load()) != want {
-			t.Errorf("the machine is %s: %v, %d resets, want %d", state, err, resets.Load(), want)
+		bmc.dead.Store(false)
+		if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOn, Host: h}); err != nil || len(bmc.resets) != want {
+			t.Errorf("the machine is %s: %v, %d resets, want %d", state, err, len(bmc.resets), want)
 		}
 	}
 }
@@ -129,23 +150,10 @@ func TestSwitchOnMetal(t *testing.T) {
 func TestSwitchOnInstalledMetal(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]int{"Off": 1, "On": 0} {
-		var resets atomic.Int32
-		controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch {
-			case r.Method == http.MethodPost:
-				resets.Add(1)
-			case strings.HasSuffix(r.URL.Path, "/Systems"):
-				_, _ = io.WriteString(w, `{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}`)
-			default:
-				_, _ = io.WriteString(w, `{"PowerState": "`+state+`", "Systems": {"@odata.id": "/redfish/v1/Systems"}}`)
-			}
-		}))
-		t.Cleanup(controller.Close)
-		c := newClusters(t)
-		h := &lab.Host{Name: "cp0", Role: lab.RoleControlPlane, BMC: &lab.BMC{Redfish: controller.URL}}
-		prod := &lab.Cluster{Name: "prod", Kind: lab.OpenShift, Hosts: []*lab.Host{h}}
-		if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOnIfOff, Host: h}); err != nil || int(resets.Load()) != want {
-			t.Errorf("the machine is %s: %v, %d resets, want %d", state, err, resets.Load(), want)
+		bmc, c := newController(t, state), newClusters(t)
+		prod, h := prodOf("cp0", lab.RoleControlPlane, bmc)
+		if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOnIfOff, Host: h}); err != nil || len(bmc.resets) != want {
+			t.Errorf("the machine is %s: %v, %d resets, want %d", state, err, len(bmc.resets), want)
 		}
 		if on := !c.foundOn("cp0").IsZero(); on != (state == "On") {
 			t.Errorf("the machine is %s: found on: %t", state, on)
@@ -156,34 +164,16 @@ func TestSwitchOnInstalledMetal(t *testing.T) {
 // TestSwitchOffMetal: a bootstrap of metal is switched off by its controller, and it is no longer recorded as switched on.
 func TestSwitchOffMetal(t *testing.T) {
 	t.Parallel()
-	resets := make(chan string, 8)
-	controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method == http.MethodPost:
-			var reset struct{ ResetType string }
-			body, _ := io.ReadAll(r.Body)
-			if err := json.Unmarshal(body, &reset); err != nil {
-				t.Error(err)
-			}
-			resets <- reset.ResetType
-		case strings.HasSuffix(r.URL.Path, "/Systems"):
-			_, _ = io.WriteString(w, `{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}`)
-		default:
-			_, _ = io.WriteString(w, `{"PowerState": "On", "Systems": {"@odata.id": "/redfish/v1/Systems"}}`)
-		}
-	}))
-	defer controller.Close()
-	c := newClusters(t)
-	boot := &lab.Host{Name: "boot", Role: lab.RoleBootstrap, BMC: &lab.BMC{Redfish: controller.URL}}
-	prod := &lab.Cluster{Name: "prod", Kind: lab.OpenShift, Hosts: []*lab.Host{boot}}
+	bmc, c := newController(t, "On"), newClusters(t)
+	prod, boot := prodOf("boot", lab.RoleBootstrap, bmc)
 	if err := c.noteSwitched("prod", "boot", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOff, Host: boot}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-resets; got != "ForceOff" || len(resets) > 0 {
-		t.Errorf("the controller got %s, and %d more", got, len(resets))
+	if got := <-bmc.resets; got != "ForceOff" || len(bmc.resets) > 0 {
+		t.Errorf("the controller got %s, and %d more", got, len(bmc.resets))
 	}
 	if at, ok := c.record("prod").Switched["boot"]; ok {
 		t.Errorf("still recorded as switched on at %s", at)

@@ -67,16 +67,18 @@ func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
 	return c.ask(ctx, name, time.Now())
 }
 
-// mayComeUp returns why a cluster cannot come up: it has no hosts, no control plane or, if all of the control plane of an OpenShift cluster is to be installed,
-// no bootstrap machine, or that has left and would start from its own disk. cl may be nil.
+// mayComeUp returns why a cluster cannot come up: it has no hosts, no control plane, or a bootstrap document that is too old; or, if all of the
+// control plane of an OpenShift cluster is to be installed, no bootstrap machine, or one that has left and would start from its own disk. cl may
+// be nil.
 func (c *clusters) mayComeUp(cl *lab.Cluster) error {
-	if cl != nil && cl.Kind != lab.Plain && len(cl.Hosts) == 0 {
+	switch {
+	case cl == nil || cl.Kind == lab.Plain:
+		return nil
+	case len(cl.Hosts) == 0:
 		return &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no hosts", Hint: "add hosts with cluster: " + cl.Name + " and a role to the lab file"}
-	}
-	if cl != nil && cl.Kind != lab.Plain && !slices.ContainsFunc(cl.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleControlPlane }) {
+	case !slices.ContainsFunc(cl.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleControlPlane }):
 		return &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no control plane: it would never serve", Hint: "give some of its hosts role: control-plane in the lab file"}
-	}
-	if cl == nil || cl.Kind != lab.OpenShift || cl.Names {
+	case cl.Kind != lab.OpenShift || cl.Names:
 		return nil
 	}
 	if err := c.bootstrapExpired(cl, time.Now()); err != nil {
@@ -143,20 +145,12 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	}
 	cl := c.current.Load().Lab.Cluster(name)
 	vms := c.look(ctx).vms
-	var errs []error
-	var mu sync.Mutex
+	errs := silentOf(cl, vms)
 	for _, last := range []bool{false, true} {
 		var stopping sync.WaitGroup
+		var mu sync.Mutex
 		for _, h := range cl.Hosts {
-			if h.VM == nil || (h.Role == lab.RoleControlPlane) != last {
-				continue
-			}
-			if vm := vms[h.Name]; vm.State != virt.StateRunning {
-				if p := powerOf(vm); p == machine.PowerSilent || p == machine.PowerUnasked {
-					mu.Lock()
-					errs = append(errs, fmt.Errorf("%s: %s", h.Name, cmp.Or(vm.Err, "its hypervisor has not answered yet")))
-					mu.Unlock()
-				}
+			if h.VM == nil || (h.Role == lab.RoleControlPlane) != last || vms[h.Name].State != virt.StateRunning {
 				continue
 			}
 			stopping.Go(func() {
@@ -177,6 +171,17 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 		answer.Note = "no virtual machines, and left as they are: " + strings.Join(metal, ", ") + " (bootlab power off switches off those that have a bmc)"
 	}
 	return answer, nil
+}
+
+// silentOf returns an error for each virtual machine of a cluster of which it is not known whether it runs.
+func silentOf(cl *lab.Cluster, vms map[string]virt.Status) (errs []error) {
+	for _, h := range cl.Hosts {
+		vm := vms[h.Name]
+		if p := powerOf(vm); h.VM != nil && (p == machine.PowerSilent || p == machine.PowerUnasked) {
+			errs = append(errs, fmt.Errorf("%s: %s", h.Name, cmp.Or(vm.Err, "its hypervisor has not answered yet")))
+		}
+	}
+	return errs
 }
 
 // metalOf returns the names of the machines of a cluster that are no virtual machines.

@@ -119,15 +119,22 @@ func TestAddresses(t *testing.T) {
 	d.until("the address is noticed", func() bool { return d.address("10.73.2.7").State == "present" && answers("10.73.2.7") })
 }
 
-// TestAddressOfAnInterfaceThatIsDown: nobody reaches an address on it, though the kernel keeps it there, and every page says so.
-func TestAddressOfAnInterfaceThatIsDown(t *testing.T) {
-	t.Parallel()
+// holding starts a daemon that holds address 5 of a network for a balancer.
+func holding(t *testing.T, net string) (*labFile, *daemon) {
+	t.Helper()
 	nobody(t)
-	l := newLab(t, "10.73.4")
+	l := newLab(t, net)
 	l.balancers = "  web: {listen: \"NET.5:80\", backends: [w0:80]}\n"
 	l.write()
 	d := start(t, l)
-	d.until("it is held", func() bool { return d.address("10.73.4.5").State == "held" })
+	d.until("it is held", func() bool { return d.address(net+".5").State == "held" })
+	return l, d
+}
+
+// TestAddressOfAnInterfaceThatIsDown: nobody reaches an address on it, though the kernel keeps it there, and every page says so.
+func TestAddressOfAnInterfaceThatIsDown(t *testing.T) {
+	t.Parallel()
+	l, d := holding(t, "10.73.4")
 	netns.Run(t, "ip", "link", "set", l.seg.Bridge, "down")
 	d.until("it is missing", func() bool { return d.address("10.73.4.5").State == "missing" })
 	up := "ip link set " + l.seg.Bridge + " up"
@@ -148,12 +155,7 @@ func TestAddressOfAnInterfaceThatIsDown(t *testing.T) {
 // machine may be about to take them.
 func TestAddressesOffAfterACrash(t *testing.T) {
 	t.Parallel()
-	nobody(t)
-	l := newLab(t, "10.73.5")
-	l.balancers = "  web: {listen: \"NET.5:80\", backends: [w0:80]}\n"
-	l.write()
-	d := start(t, l)
-	d.until("it is held", func() bool { return d.address("10.73.5.5").State == "held" })
+	l, d := holding(t, "10.73.5")
 	d.kill()
 	l.appliance = "  addresses: off\n"
 	l.write()

@@ -347,13 +347,13 @@ func (c *Cache) Outages() (all []Outage) {
 // unreachable counts that no upstream answered, and emits MirrorDown once.
 func (c *Cache) unreachable(s *diskCache, err error) {
 	s.metrics.errors.Inc()
+	text := lab.Shortened(err.Error(), maxErr)
 	s.mu.Lock()
 	first := s.down.Since.IsZero()
 	if first {
 		s.down = Outage{Mirror: s.name, Since: s.now()}
 	}
-	s.down.Err = lab.Shortened(err.Error(), maxErr)
-	text := s.down.Err
+	s.down.Err = text
 	s.mu.Unlock()
 	if first {
 		c.deps.Events.Record(event.Event{Kind: event.MirrorDown, Detail: s.name, Err: text})

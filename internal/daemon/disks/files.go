@@ -1,8 +1,6 @@
 package disks
 
 import (
-	"errors"
-	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -33,10 +31,7 @@ func (f *Files) Look(l *lab.Lab, ifMissing func() lab.Problems) {
 	}
 	f.busy, f.at = true, time.Now()
 	go func() {
-		gone := slices.DeleteFunc(slices.Clone(ifMissing()), func(p *lab.Problem) bool {
-			_, err := regular.Stat(p.Path)
-			return !errors.Is(err, fs.ErrNotExist) // what cannot be known is not missing
-		})
+		gone := slices.DeleteFunc(slices.Clone(ifMissing()), func(p *lab.Problem) bool { return !regular.Missing(p.Path) })
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.lab, f.gone, f.busy = l, gone, false

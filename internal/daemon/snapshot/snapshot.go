@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"errors"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -53,10 +52,7 @@ func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	if err := join(errs[:]); err != nil {
 		return nil, err
 	}
-	s.missing = slices.DeleteFunc(slices.Clone(s.Files.IfMissing()), func(p *lab.Problem) bool {
-		_, err := regular.Stat(p.Path)
-		return !errors.Is(err, fs.ErrNotExist)
-	})
+	s.missing = slices.DeleteFunc(slices.Clone(s.Files.IfMissing()), func(p *lab.Problem) bool { return !regular.Missing(p.Path) })
 	return s, nil
 }
 

@@ -69,8 +69,8 @@ func Client(conn net.Conn) netip.Addr {
 	return a.AddrPort().Addr()
 }
 
-// Add adds an idle connection of the client at addr (see clientaddr.Of), and evicts another if the set is full. It returns nil if none may be
-// evicted. evict is called at most once, without locks held, when the connection loses its place; it must not block.
+// Add adds an idle connection of the client at addr (see clientaddr.Of), and evicts another if the set is full. It returns nil if none may
+// be evicted. evict is called at most once, without locks held, when the connection loses its place; it must not block.
 func (s *Set) Add(addr netip.Addr, evict func()) *Conn {
 	c, _ := s.add(addr, evict)
 	return c

@@ -64,7 +64,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestNoCarrier: a bridge has a carrier from one of its ports, and one without any port is told from a cable that is not connected.
+// TestNoCarrier: a bridge has a carrier from one of its ports, and one without any port is reported apart from a cable that is not connected.
 func TestNoCarrier(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	netns.Run(t, "ip", "link", "add", "br8", "up", "type", "bridge")

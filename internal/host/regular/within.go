@@ -1,7 +1,9 @@
 package regular
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -90,6 +92,12 @@ func countHangingLocked(path string, n int) {
 // Stat is os.Stat within Wait.
 func Stat(path string) (os.FileInfo, error) {
 	return Within(path, Wait, func() (os.FileInfo, error) { return os.Stat(path) })
+}
+
+// Missing reports whether nothing is at a path. What cannot be known is not missing.
+func Missing(path string) bool {
+	_, err := Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // ReadDir is os.ReadDir within Wait.

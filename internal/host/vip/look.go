@@ -60,6 +60,11 @@ const errOff = "appliance.addresses is off"
 // noRecords are those of a Holder that adds nothing.
 type noRecords struct{}
 
-func (noRecords) Load(context.Context) ([]Record, error)   { return nil, nil }
-func (noRecords) Put(context.Context, Record) error        { return nil }
+// Load implements Records.
+func (noRecords) Load(context.Context) ([]Record, error) { return nil, nil }
+
+// Put implements Records.
+func (noRecords) Put(context.Context, Record) error { return nil }
+
+// Delete implements Records.
 func (noRecords) Delete(context.Context, netip.Addr) error { return nil }

@@ -228,8 +228,8 @@ func (o Observation) silent(now time.Time) State {
 	return State{Stage: Unknown, Why: "no request of it was received: it is off, or does not boot from the network", Waits: "its network boot"}
 }
 
-// up reports whether the machine's system was started: it has passed a check, its boot is done, its own system asks for an address, it has all that a system that is
-// not installed loads, or its installer is done and its hypervisor says that it runs.
+// up reports whether the machine's system was started: it has passed a check, its boot is done, its own system asks for an address, it has all
+// that a system that is not installed loads, or its installer is done and its hypervisor says that it runs.
 func (o Observation) up() bool {
 	at := o.Boot.At
 	switch {
