@@ -134,14 +134,18 @@ func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
 	}
 	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
 	for _, w := range s.Warnings {
-		if !slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return strings.HasSuffix(w, p.Key+": "+p.Message) }) {
-			add(doctor.Warn, "daemon", "warning", w)
+		switch {
+		case slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return p.Key == w.Key && p.Message == w.Message }):
+		case w.Path != "":
+			add(doctor.Warn, "files", w.Path, w.Error())
+		default:
+			add(doctor.Warn, "daemon", "warning", w.Error())
 		}
 	}
 	return all
 }
 
-// joined returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces and of other DHCP
+// joined returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces, files and other DHCP
 // servers the checks say more, and of servers for questions that fail; of the rest, as of hypervisors, the daemon knows more.
 func joined(measured, own []doctor.Finding) []doctor.Finding {
 	good := func(f doctor.Finding) bool { return f.Level == doctor.OK }
@@ -149,7 +153,7 @@ func joined(measured, own []doctor.Finding) []doctor.Finding {
 	measured = slices.DeleteFunc(measured, func(d doctor.Finding) bool {
 		return slices.ContainsFunc(own, func(f doctor.Finding) bool {
 			switch d.Check {
-			case "dhcp":
+			case "dhcp", "files":
 				return same(d, f)
 			case "dns":
 				return f.Check == "dns" && !good(f) && !good(d)
@@ -161,8 +165,7 @@ func joined(measured, own []doctor.Finding) []doctor.Finding {
 	})
 	own = slices.DeleteFunc(own, func(f doctor.Finding) bool {
 		return slices.ContainsFunc(measured, func(d doctor.Finding) bool {
-			known := same(d, f) && (good(d) == good(f) || good(d) && d.Check == "hypervisors")
-			return known || !good(f) && d.Subject == "warning" && strings.Contains(d.Text, f.Subject+": "+f.Text)
+			return same(d, f) && (good(d) == good(f) || good(d) && d.Check == "hypervisors")
 		})
 	})
 	return slices.Concat(measured, own)

@@ -305,7 +305,7 @@ func TestCheckJSON(t *testing.T) {
 			File         string
 			Line, Column int
 		}
-		Key, Message, Hint, Source string
+		Key, Message, Hint, Path, Source string
 	}
 	type result struct {
 		OK               bool

@@ -25,7 +25,7 @@ type Status struct {
 	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers; machines and zones that are refused
 	Store      Store            `json:"store"`
 	Reload     Reload           `json:"reload"`               // the last one; zero At: none since the start
-	Warnings   []string         `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
+	Warnings   lab.Problems     `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
 	StateLost  string           `json:"state_lost,omitempty"` // install states were lost, and no admin has accepted that: when, why and what to do
 	Files      string           `json:"files"`                // what confines the process to its files, as "Landlock 7"; else "off: " and why
 	Calls      string           `json:"system_calls"`         // what confines it to the system calls of a server, as "seccomp"; else "off: " and why
@@ -172,9 +172,9 @@ type Reload struct {
 	Err        string        `json:"err,omitempty"`    // why the lab was refused, one problem a line; empty: it was applied
 	Detail     string        `json:"detail,omitempty"` // what changed, in a few words
 	Dur        time.Duration `json:"dur,omitempty"`    // until the new lab was in use, in nanoseconds
-	Warnings   []string      `json:"warnings,omitempty"`
+	Warnings   lab.Problems  `json:"warnings,omitempty"`
 	Armed      string        `json:"armed,omitempty"`  // which machines reloads have armed, and what to do; empty: none, or an admin has accepted them
-	Faults     []string      `json:"faults,omitempty"` // errors of an applied lab: the machines, zones and certificates that they are about are refused until they are fixed
+	Faults     lab.Problems  `json:"faults,omitempty"` // errors of an applied lab: the machines, zones and certificates that they are about are refused until they are fixed
 }
 
 // A Host is the current state of one machine of the lab.

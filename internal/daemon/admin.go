@@ -58,11 +58,12 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
 	warnings := c.currentWarnings(s)
-	warnings = append(warnings, c.stateWarnings()...)
-	if err := c.ports.Failed(); err != "" {
-		warnings = append(warnings, err)
+	for _, text := range append(c.stateWarnings(), c.panicWarnings()...) {
+		warnings = append(warnings, &lab.Problem{Message: text})
 	}
-	warnings = append(warnings, c.panicWarnings()...)
+	if err := c.ports.Failed(); err != "" {
+		warnings = append(warnings, &lab.Problem{Message: err})
+	}
 	return api.Status{
 		Lab: s.Lab.Name, LabFile: c.labFile, Version: c.cfg.Version, Generation: s.Gen, Started: c.started, Stopping: c.handover.Stops(), Namespace: c.namespace,
 		Servers: c.serverStates(), Conditions: c.conditions(), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.Status(), Reload: last, Warnings: warnings, StateLost: c.lossText(),

@@ -227,20 +227,17 @@ func brief(err error) string {
 
 // problems returns the warnings of s that hold now, as files come and go after the load, and those of them that are why
 // machines, zones and certificates are refused.
-func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults []string) {
+func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults lab.Problems) {
 	bad, doubtful := certificateProblems(s.Lab, d.certificates.Now, time.Now())
 	loaded := s.Warnings()
 	removed := slices.DeleteFunc(d.files.Missing(s.Lab), func(p *lab.Problem) bool { return slices.Contains(loaded, p) })
 	ended := d.endedWarnings(s.Lab)
 	for _, p := range slices.Concat(loaded, bad, doubtful, removed) {
 		if !slices.Contains(ended, p) && (p.Path == "" || privileges.Open(p.Path) != nil) {
-			warnings = append(warnings, p.Error())
+			warnings = append(warnings, p)
 		}
 	}
-	for _, p := range slices.Concat(s.Faults(), bad) {
-		faults = append(faults, p.Error())
-	}
-	return warnings, faults
+	return warnings, slices.Concat(s.Faults(), bad)
 }
 
 // endedWarnings returns the warnings of a lab that no longer hold: an installed cluster needs no bootstrap machine.
@@ -298,16 +295,16 @@ func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 // loggedWarnings holds the warnings that were logged, so that each is logged once while it holds.
 type loggedWarnings struct {
 	mu     sync.Mutex
-	logged []string
+	logged lab.Problems
 }
 
 // fresh returns those of now that were not logged before, and remembers now.
-func (n *loggedWarnings) fresh(now []string) []string {
+func (n *loggedWarnings) fresh(now lab.Problems) lab.Problems {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before := n.logged
 	n.logged = now
-	return slices.DeleteFunc(slices.Clone(now), func(w string) bool { return slices.Contains(before, w) })
+	return slices.DeleteFunc(slices.Clone(now), before.Has)
 }
 
 // warn logs all warnings about a lab that has just come into use.

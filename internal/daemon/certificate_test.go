@@ -138,7 +138,7 @@ balancers:
 	if got := r.get("http://10.125.2.1:9680/readyz"); !strings.Contains(got, "certificates: degraded: 1 of 1") {
 		t.Errorf("/readyz:\n%s", got)
 	}
-	warned := func() bool { return strings.Contains(strings.Join(r.status().Warnings, "\n"), "balancers.web.tls") }
+	warned := func() bool { return strings.Contains(r.status().Warnings.Error(), "balancers.web.tls") }
 	writeFiles(t, dir, map[string]string{"web.pem": cert + key})
 	r.until("the fixed certificate is measured", func() bool { c := row(); return c.OK && strings.Contains(c.Detail, "valid until") && !warned() })
 	old, oldKey := pemPair(t, time.Now().Add(-time.Hour))

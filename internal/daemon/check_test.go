@@ -128,7 +128,7 @@ func TestForgottenInterface(t *testing.T) {
 		t.Errorf("check: %v, warnings %v", err, found.Warnings)
 	}
 	r.start()
-	if w := strings.Join(r.status().Warnings, "\n"); !strings.Contains(w, want) || !strings.Contains(r.log.String(), want) {
+	if w := r.status().Warnings.Error(); !strings.Contains(w, want) || !strings.Contains(r.log.String(), want) {
 		t.Errorf("status warns %q, log:\n%s", w, r.log)
 	}
 	for _, mac := range []string{"52:54:00:00:00:01", "52:54:00:00:00:77", "52:54:00:00:00:78"} {

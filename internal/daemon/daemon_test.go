@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -192,7 +191,10 @@ func TestApplianceNeedsRestart(t *testing.T) {
 	r.start()
 	r.write(strings.Replace(r.read(), ":8080", ":8081", 1))
 	r.until("the change is noticed", func() bool { return r.status().Generation == 2 })
-	r.until("a warning says to restart", func() bool { s := r.status(); return len(s.Warnings) > 0 && strings.Contains(s.Warnings[0], "restart") })
+	r.until("a warning says to restart", func() bool {
+		s := r.status()
+		return len(s.Warnings) > 0 && strings.Contains(s.Warnings[0].Error(), "restart")
+	})
 	p, err := r.client.Plan(t.Context(), "", api.Hidden)
 	if err != nil || !strings.Contains(p, "10.72.0.11") {
 		t.Errorf("plan: %v\n%s", err, p)
@@ -306,7 +308,7 @@ func TestStateRemovedWhileRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := r.status(); !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "state.db was removed") }) {
+	if s := r.status(); !strings.Contains(s.Warnings.Error(), "state.db was removed") {
 		t.Errorf("warnings %q, none of the store", s.Warnings)
 	}
 	if err := r.stop(); err != nil {
@@ -347,7 +349,7 @@ func TestInterfaceGoes(t *testing.T) {
 	r.write(strings.NewReplacer(`"10.67.0.1:`, `"127.0.0.1:`).Replace(r.read()))
 	r.start()
 	warned := func(text string) bool {
-		return slices.ContainsFunc(r.status().Warnings, func(w string) bool { return strings.Contains(w, text) })
+		return strings.Contains(r.status().Warnings.Error(), text)
 	}
 	if s := r.status(); len(s.Warnings) > 0 {
 		t.Errorf("warnings %q, want none", s.Warnings)
@@ -378,7 +380,7 @@ func TestAddressOfNobody(t *testing.T) {
 	r.write(strings.Replace(r.read(), "address: 10.76.0.1", "address: 10.76.0.9", 1))
 	r.start()
 	const want = "networks.n.address: no interface of this machine has 10.76.0.9"
-	if s := r.status(); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], want) {
+	if s := r.status(); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0].Error(), want) {
 		t.Errorf("warnings %q, want one with %q", s.Warnings, want)
 	}
 	bridge := regexp.MustCompile(`interface: (\w+)`).FindStringSubmatch(r.read())[1]

@@ -2,21 +2,21 @@ package daemon
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // currentWarnings returns the warnings that hold now: those of the load, of certificates as they are now, and addresses lost since.
-func (d *Daemon) currentWarnings(s *snapshot.Snapshot) []string {
+func (d *Daemon) currentWarnings(s *snapshot.Snapshot) lab.Problems {
 	ws, _ := d.problems(s)
 	for _, p := range interfaces.NetworkWarnings(s.Lab) {
-		if text := p.Error(); !slices.Contains(ws, text) {
-			ws = append(ws, text)
+		if !ws.Has(p) {
+			ws = append(ws, p)
 		}
 	}
 	return ws

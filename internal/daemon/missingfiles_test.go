@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +21,7 @@ func TestFileThatGoes(t *testing.T) {
 	r.write(strings.Replace(strings.Replace(r.read(), "state: state,", "state: state, files: .,", 1), "\nhosts:", "\nprofiles: {p: {kernel: k}}\nhosts:", 1))
 	r.start()
 	missing := func() bool {
-		return slices.ContainsFunc(r.status().Warnings, func(w string) bool { return strings.Contains(w, "/k: file not found; machines that need it") })
+		return strings.Contains(r.status().Warnings.Error(), "/k: file not found; machines that need it")
 	}
 	if missing() {
 		t.Fatalf("missing before it was removed: %q", r.status().Warnings)

@@ -55,7 +55,7 @@ func TestPanicIsShown(t *testing.T) {
 		t.Errorf("readyz lacks %q:\n%s", want, body)
 	}
 	s := r.status()
-	if text := strings.Join(s.Warnings, "\n"); !strings.Contains(text, "tftpd: panics contained: 3, the last at panics_test.go:") {
+	if text := s.Warnings.Error(); !strings.Contains(text, "tftpd: panics contained: 3, the last at panics_test.go:") {
 		t.Errorf("status: %s", text)
 	}
 	for _, server := range s.Servers {

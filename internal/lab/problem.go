@@ -30,7 +30,7 @@ type Problem struct {
 	Of      string `json:"-"`             // the host or zone, where one alone is refused
 	// Path is the file that is missing or cannot be read, if that is the problem: it is solved once the file can be read. Or it is one that
 	// everybody can fetch and nobody should.
-	Path string `json:"-"`
+	Path string `json:"path,omitempty"`
 	// Secret says that the line at Pos is not shown: it is one of a config document, which may hold passwords.
 	Secret bool   `json:"-"`
 	Source string `json:"source,omitempty"` // the line at Pos, if it is known
@@ -130,6 +130,11 @@ func (ps Problems) Detail() string {
 
 // Problems are all that is wrong, in the order of the file. An empty list is no error: use Err.
 type Problems []*Problem
+
+// Has reports whether a problem that reads like p is among ps.
+func (ps Problems) Has(p *Problem) bool {
+	return slices.ContainsFunc(ps, func(o *Problem) bool { return o.Pos == p.Pos && o.Key == p.Key && o.Message == p.Message })
+}
 
 // Error implements error, one problem a line.
 func (ps Problems) Error() string {

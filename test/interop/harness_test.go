@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -350,7 +351,7 @@ func (d *daemon) status() api.Status {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	s.Warnings = slices.DeleteFunc(s.Warnings, func(w string) bool { return strings.HasPrefix(w, "first start of this lab") })
+	s.Warnings = slices.DeleteFunc(s.Warnings, func(w *lab.Problem) bool { return strings.HasPrefix(w.Message, "first start of this lab") })
 	return s
 }
 

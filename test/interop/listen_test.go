@@ -222,7 +222,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	in("addr", "del", l.addr()+"/24", "dev", "br0")
 	d.servesNot(t, "httpd", "tftpd", "dnsd")
 	reported("address lost", l.addr()+":8080: no interface of this machine has this address")
-	if warnings := strings.Join(d.status().Warnings, "\n"); strings.Count(warnings, l.addr()+",") != 1 || strings.Contains(shown(d), ":7000: no interface") {
+	if warnings := d.status().Warnings.Error(); strings.Count(warnings, l.addr()+",") != 1 || strings.Contains(shown(d), ":7000: no interface") {
 		t.Errorf("one lost address is not one warning:\n%s", shown(d))
 	}
 	d.until("the lost address is logged", func() bool { return missing() > before })
@@ -288,7 +288,7 @@ func (d *daemon) servesNot(t *testing.T, servers ...string) {
 // shown returns what status shows as wrong.
 func shown(d *daemon) (wrong string) {
 	s := d.status()
-	wrong = strings.Join(s.Warnings, "\n")
+	wrong = s.Warnings.Error()
 	for _, server := range s.Servers {
 		if !server.Serving {
 			wrong += server.Err

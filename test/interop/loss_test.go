@@ -76,7 +76,7 @@ func (l *lossLab) wantNoInstall(unknown, why string) {
 	}
 	l.logged("level=ERROR msg=state_lost")
 	l.logged(why)
-	if s := l.status(); !strings.Contains(s.StateLost, why) || !strings.Contains(strings.Join(s.Warnings, "\n"), "No machine with install: once is installed until an admin says so") {
+	if s := l.status(); !strings.Contains(s.StateLost, why) || !strings.Contains(s.Warnings.Error(), "No machine with install: once is installed until an admin says so") {
 		l.t.Errorf("status: %q, warnings %q", s.StateLost, s.Warnings)
 	}
 	if l.metric("bootlab_state_lost") != 1 {
@@ -318,7 +318,7 @@ func (l *lossLab) warnings() string {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return strings.Join(s.Warnings, "\n")
+	return s.Warnings.Error()
 }
 
 func (l *lossLab) host(name string) (found api.Host) {

@@ -156,7 +156,7 @@ func TestImageForRootAlone(t *testing.T) {
 	}
 	d := start(t, l)
 	for _, when := range []string{"at the start", "after a reload"} {
-		if s := d.status(); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "profiles.install.kernel: "+image+": permission denied") {
+		if s := d.status(); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0].Error(), "profiles.install.kernel: "+image+": permission denied") {
 			t.Errorf("%s: warnings %q", when, s.Warnings)
 		}
 		if err := d.reload(); err != nil {

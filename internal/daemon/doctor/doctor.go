@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -89,8 +88,7 @@ func Run(ctx context.Context, m *Machine) (all []Finding) {
 	found := make([][]Finding, len(checks))
 	var wg sync.WaitGroup
 	if m.Unseen != nil {
-		text, fix := advised(m.Unseen)
-		f := warn("daemon", "cannot be asked: "+text, fix)
+		f := warn("daemon", "cannot be asked: "+m.Unseen.Error(), "")
 		f.Check = "daemon"
 		all = append(all, f)
 	}
@@ -130,22 +128,22 @@ func Worst(fs []Finding) Level {
 	return worst
 }
 
-// Failed returns an error whose last part says what to do as a finding: that it was not tried, where only root may.
+// Advised is an error that says what to do, apart from the error that it wraps.
+type Advised interface {
+	error
+	Unwrap() error
+	Fix() string
+}
+
+// Failed returns an error as a finding: that it was not tried, where only root may.
 func Failed(subject string, err error) Finding {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return warn(subject, "was not tried: "+err.Error(), needsRoot)
 	}
-	text, fix := advised(err)
-	return fail(subject, text, fix)
-}
-
-// advised splits an error into what is wrong and what to do.
-func advised(err error) (text, fix string) {
-	text = err.Error()
-	if i := strings.LastIndex(text, ": "); i >= 0 {
-		text, fix = text[:i], text[i+2:]
+	if a := Advised(nil); errors.As(err, &a) {
+		return fail(subject, a.Unwrap().Error(), a.Fix())
 	}
-	return text, fix
+	return fail(subject, err.Error(), "")
 }
 
 func ok(subject, text string) Finding { return Finding{Subject: subject, Level: OK, Text: text} }

@@ -147,7 +147,7 @@ func TestPorts(t *testing.T) {
 	found(t, m, "ports", fmt.Sprintf("udp %s-%d", first, addr.Port()-1), doctor.OK, "free (balancers.b.listen)")
 	m.Unseen = errors.New("permission denied: become root")
 	found(t, m, "ports", "all", doctor.Warn, "the daemon may have them")
-	found(t, m, "daemon", "daemon", doctor.Warn, "cannot be asked: permission denied become root")
+	found(t, m, "daemon", "daemon", doctor.Warn, "cannot be asked: permission denied: become root")
 	m.Unseen, m.Serving = nil, true
 	found(t, m, "ports", "all", doctor.OK, "the daemon has them")
 }
