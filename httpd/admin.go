@@ -3,7 +3,6 @@ package httpd
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -12,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,10 +20,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/host/logins"
 	"github.com/bootlab/bootlab/internal/host/required"
+	"github.com/bootlab/bootlab/internal/host/webserver"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -177,11 +177,11 @@ type AdminDeps struct {
 // Admin serves the dashboard, the admin API, metrics and health.
 type Admin struct {
 	limits   Limits
-	conns    *connlimit.Set // open ones, of all listeners
+	web      *webserver.Server
 	deps     AdminDeps
 	keys     keys
 	logins   *logins.Limiter
-	open     *sessions
+	open     *logins.Sessions[netip.Addr]
 	pages    *template.Template
 	rendered *pageCache // overviews, by query
 	building builder
@@ -209,9 +209,10 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "admin"))
 	limits := cfg.Limits.withDefaults()
+	limits.Drain = time.Second
 	return &Admin{
-		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps,
-		keys: newKeys(cfg.Token), logins: logins.New(deps.Now), open: &sessions{now: deps.Now, open: map[[sha256.Size]byte]*session{}}, pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
+		limits: limits, web: limits.server(m, deps.Log), deps: deps,
+		keys: newKeys(cfg.Token), logins: logins.New(deps.Now), open: logins.NewSessions[netip.Addr](deps.Now, sessionIdle, maxSessions), pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }
@@ -219,17 +220,15 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 // Serve answers on all listeners until ctx ends and returns nil. It closes no listener. The permissions of a Unix socket
 // decide who may use it; TCP needs the token. It may be called once for each listener.
 func (a *Admin) Serve(ctx context.Context, listeners ...net.Listener) error {
-	bindings := make([]binding, len(listeners))
+	bindings := make([]webserver.Binding, len(listeners))
 	for i, l := range listeners {
 		why := byToken
 		if l.Addr().Network() == "unix" {
 			why = bySocket
 		}
-		bindings[i] = binding{listener: l, handler: a.handler(why)}
+		bindings[i] = webserver.Binding{Listener: l, Handler: a.handler(why)}
 	}
-	limits := a.limits
-	limits.Drain = time.Second
-	return runner{limits: limits, conns: a.conns, log: a.deps.Log, evicted: a.metrics.evicted}.run(ctx, ctx, bindings)
+	return a.web.Run(ctx, ctx, bindings...)
 }
 
 // A trust is why a caller may use the admin API.
@@ -283,7 +282,6 @@ func (a *Admin) handler(why trust) http.Handler {
 		w := newReply(rw, r, a.limits.Stall)
 		a.metrics.inFlight.Inc()
 		defer func() {
-			defer w.end()
 			a.metrics.inFlight.Dec()
 			a.metrics.count(int(where), w, since(a.deps.Now, start))
 		}()
@@ -316,6 +314,21 @@ func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, wh
 	}
 }
 
+// fromOtherPage reports whether a request that may change something comes from a page of another site. Browsers say so by Sec-Fetch-Site or
+// Origin, which http.CrossOriginProtection checks; for want of both, by Referer.
+func fromOtherPage(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return false
+	}
+	referer := r.Header.Get("Referer")
+	if referer == "" || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+		return false
+	}
+	u, err := url.Parse(referer)
+	return err != nil || !strings.EqualFold(u.Host, r.Host)
+}
+
 // misdirected refuses a request whose Host header is not ours. A page would show the name to the client that chose it.
 func (a *Admin) misdirected(w http.ResponseWriter, r *http.Request) {
 	e := &api.Error{Status: http.StatusMisdirectedRequest, Message: fmt.Sprintf("%.100q is no name or address of this appliance, or has another port", r.Host),
@@ -328,14 +341,14 @@ func (a *Admin) misdirected(w http.ResponseWriter, r *http.Request) {
 // admitSession passes a request with the cookie of a session on to mux; false: it has none. A read ends with the session; what changes
 // something is completed.
 func (a *Admin) admitSession(w *reply, r *http.Request, mux http.Handler) bool {
-	session := a.open.use(a.keys.session(r))
-	if session == nil {
+	session, ok := a.open.Use(a.keys.session(r))
+	if !ok {
 		return false
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(session.over, cancel)()
+		defer context.AfterFunc(session.Over, cancel)()
 		r = r.WithContext(ctx)
 	}
 	mux.ServeHTTP(w, r)
@@ -408,7 +421,8 @@ func (a *Admin) routes(why trust) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", get(a.healthz))
 	mux.Handle("/readyz", get(func(w http.ResponseWriter, r *http.Request) {
-		a.readyz(w, r, why == bySocket || a.open.known(a.keys.session(r)))
+		_, known := a.open.Use(a.keys.session(r))
+		a.readyz(w, r, known || why == bySocket)
 	}))
 	mux.Handle("/metrics", get(promhttp.HandlerFor(a.deps.Gatherer, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(a.deps.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,

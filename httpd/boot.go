@@ -21,8 +21,8 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/content/mirror"
-	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/required"
+	"github.com/bootlab/bootlab/internal/host/webserver"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -96,7 +96,7 @@ type Boot struct {
 	limits  Limits
 	deps    BootDeps
 	metrics *metrics
-	conns   *connlimit.Set // open ones, of all listeners
+	web     *webserver.Server
 }
 
 // NewBoot returns a server. The error is that its metrics are registered already.
@@ -109,18 +109,18 @@ func NewBoot(cfg BootConfig, deps BootDeps) (*Boot, error) {
 	deps.Log = deps.Log.With("server", "httpd", "listener", "http")
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "httpd"))
 	limits := cfg.Limits.withDefaults()
-	return &Boot{limits: limits, deps: deps, metrics: m, conns: connlimit.New(connlimit.Config{Max: limits.Connections})}, nil
+	return &Boot{limits: limits, deps: deps, metrics: m, web: limits.server(m, deps.Log)}, nil
 }
 
 // Serve answers on all listeners until ctx ends, then lets transfers finish for Limits.Drain, and returns nil. It closes no
 // listener, and may be called once for each.
 func (b *Boot) Serve(ctx context.Context, listeners ...net.Listener) error {
-	bindings := make([]binding, len(listeners))
+	bindings := make([]webserver.Binding, len(listeners))
 	for i, l := range listeners {
-		bindings[i] = binding{listener: l, handler: b}
+		bindings[i] = webserver.Binding{Listener: l, Handler: b}
 	}
 	// A transfer may outlive ctx, and so may what the boot service records for it.
-	return runner{limits: b.limits, conns: b.conns, log: b.deps.Log, evicted: b.metrics.evicted}.run(ctx, context.WithoutCancel(ctx), bindings)
+	return b.web.Run(ctx, context.WithoutCancel(ctx), bindings...)
 }
 
 // A request is one request of a machine while it is answered.
@@ -142,7 +142,6 @@ func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply := newReply(w, r, b.limits.Stall)
 	b.metrics.inFlight.Inc()
 	defer func() {
-		defer reply.end()
 		took := b.took(q)
 		b.metrics.inFlight.Dec()
 		b.metrics.count(int(q.target.route), reply, took)
@@ -278,7 +277,7 @@ func (b *Boot) serve(w *reply, q *request, doc *boot.Document) {
 	if !b.whole(w, q, len(doc.Body)) || !b.send(w, q, doc) || q.Method == http.MethodHead {
 		return
 	}
-	if !acknowledged(q.Request) {
+	if !webserver.Of(q.Request).Acknowledged() {
 		b.aborted(w, q, errNotAcknowledged)
 		return
 	}

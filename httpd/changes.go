@@ -236,7 +236,7 @@ func refusedReload(err error) error {
 
 // postRevoke ends all sessions of the dashboard. The token stays valid.
 func (a *Admin) postRevoke(r *http.Request, _ params) (any, error) {
-	n := a.open.revoke()
+	n := a.open.End(everySession)
 	a.deps.Log.Info("all sessions revoked", keyAddr, peer(r), "sessions", n)
 	return api.Revoked{Sessions: n}, nil
 }

@@ -68,7 +68,7 @@ func (a *Admin) questions(why trust) map[string]question {
 		"timeline/{host}":  {answer: a.getTimeline, known: []string{"follow"}},
 		"lab":              {answer: a.getLab, known: []string{"host", "secrets"}},
 		"backup":           {answer: a.getBackup},
-		"sessions":         ask(func(*http.Request) (any, error) { return a.open.list(), nil }),
+		"sessions":         ask(func(*http.Request) (any, error) { return a.sessions(), nil }),
 		"state":            ask(func(r *http.Request) (any, error) { return a.deps.Backend.State(r.Context()), nil }),
 		"token":            ask(func(*http.Request) (any, error) { return a.getToken(why) }),
 		"dns/resolve":      {answer: a.json(a.getResolve), known: []string{"name", "type", "as", "do"}},
@@ -211,7 +211,7 @@ func stream[T any](a *Admin, w http.ResponseWriter, r *http.Request, lines <-cha
 		case <-r.Context().Done():
 			return
 		case <-alive.C:
-			a.open.known(a.keys.session(r)) // a session with an open stream is in use
+			a.open.Use(a.keys.session(r)) // a session with an open stream is in use
 			_, err = io.WriteString(w, "\n")
 		case line, ok := <-lines:
 			if !ok || r.Context().Err() != nil {

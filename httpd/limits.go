@@ -2,7 +2,11 @@ package httpd
 
 import (
 	"cmp"
+	"log/slog"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/webserver"
 )
 
 // Limits bound what one connection may cost. The zero value means the defaults.
@@ -15,10 +19,7 @@ type Limits struct {
 	Connections int // open at one time; default 4096
 }
 
-const (
-	maxHeader = 16 << 10 // Anaconda sends one header a NIC; no client sends 16 KiB
-	maxBody   = 1 << 20  // of what an installer reports
-)
+const maxBody = 1 << 20 // of what an installer reports
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
@@ -29,4 +30,9 @@ func (l Limits) withDefaults() Limits {
 
 		Connections: cmp.Or(l.Connections, 4096),
 	}
+}
+
+// server returns the server with these limits.
+func (l Limits) server(m *metrics, log *slog.Logger) *webserver.Server {
+	return &webserver.Server{Conns: connlimit.New(connlimit.Config{Max: l.Connections}), Header: l.Header, Idle: l.Idle, Drain: l.Drain, Evicted: m.evicted.Inc, Log: log}
 }

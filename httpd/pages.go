@@ -91,16 +91,19 @@ func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
 		a.loginPage(w, http.StatusTooManyRequests, "That is not the token, and too many wrong ones came from your address. The right one is accepted at once.")
 		return
 	}
-	a.keys.setCookie(w, a.open.start(peer(r)))
+	cookie, _, _ := a.open.Start(peer(r), nil)
+	http.SetCookie(w, &http.Cookie{Name: a.keys.cookie, Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 func (a *Admin) logout(w http.ResponseWriter, r *http.Request) {
 	if r.PostFormValue("all") == "1" {
-		a.deps.Log.Info("all sessions revoked", keyAddr, peer(r), "sessions", a.open.revoke())
+		a.deps.Log.Info("all sessions revoked", keyAddr, peer(r), "sessions", a.open.End(everySession))
 	}
-	a.open.end(a.keys.session(r))
-	a.keys.clearCookie(w)
+	if own, ok := a.open.Use(a.keys.session(r)); ok {
+		a.open.End(func(o session) bool { return o.ID == own.ID })
+	}
+	http.SetCookie(w, &http.Cookie{Name: a.keys.cookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 

@@ -3,13 +3,12 @@ package httpd
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/bootlab/bootlab/internal/host/webserver"
 )
 
 const (
@@ -23,33 +22,23 @@ const (
 type reply struct {
 	http.ResponseWriter
 	stall time.Duration
-	code  int         // 0: the answer has not begun
-	sent  int64       // bytes of the body
-	err   error       // the first that broke the body
-	conn  *connection // nil: a test's recorder
+	code  int             // 0: the answer has not begun
+	sent  int64           // bytes of the body
+	err   error           // the first that broke the body
+	conn  *webserver.Conn // nil: a test's recorder
 }
 
-// newReply begins a request, which the caller ends with end. The body of the request has Limits.Stall to arrive: net/http has
+// newReply begins an answer. The body of the request has Limits.Stall to arrive: net/http has
 // no limit of its own, and waits for the rest of a body even where no handler reads it, so that a connection that never sends
 // it would stay for ever.
 func newReply(w http.ResponseWriter, q *http.Request, stall time.Duration) *reply {
-	r := &reply{ResponseWriter: w, stall: stall, conn: connectionOf(q)}
-	if r.conn != nil {
-		r.conn.limit.Begin()
-	}
-	r.extend()
+	r := &reply{ResponseWriter: w, stall: stall, conn: webserver.Of(q)}
+	r.conn.ExtendWrite(stall)
 	if q.Body != nil && q.Body != http.NoBody {
 		_ = r.control().SetReadDeadline(time.Now().Add(stall))
 		q.Body = &awaited{ReadCloser: q.Body, control: r.control()}
 	}
 	return r
-}
-
-// end ends the request: its connection is idle from now on.
-func (w *reply) end() {
-	if w.conn != nil {
-		w.conn.limit.End()
-	}
 }
 
 // control returns what net/http lets one do with a connection.
@@ -75,7 +64,7 @@ func (w *reply) Write(b []byte) (n int, err error) {
 	}
 	for {
 		piece := b[n:min(n+chunk, len(b))]
-		w.extend()
+		w.conn.ExtendWrite(w.stall)
 		m, err := w.ResponseWriter.Write(piece)
 		n += m
 		w.sent += int64(m)
@@ -161,12 +150,12 @@ func (w *reply) sendFile(to io.ReaderFrom, size int64, content *fileContent) (n 
 	if err := w.control().Flush(); err != nil {
 		return 0, err
 	}
-	defer w.cork()()
+	defer w.conn.Cork()()
 	for {
 		if _, err := content.file.Seek(content.at+n, io.SeekStart); err != nil {
 			return n, err
 		}
-		w.extend()
+		w.conn.ExtendWrite(w.stall)
 		m, err := to.ReadFrom(&io.LimitedReader{R: content.file, N: size - n})
 		n += m
 		if !errors.Is(err, os.ErrDeadlineExceeded) || m == 0 {
@@ -188,22 +177,11 @@ func set(h http.Header, pairs ...string) {
 func (w *reply) finish() error {
 	if w.err == nil {
 		if w.sent > smallFile { // else nothing has left yet, and the deadline is of a moment ago
-			w.extend()
+			w.conn.ExtendWrite(w.stall)
 		}
 		w.fail(w.control().Flush())
 	}
 	return w.err
-}
-
-// extend gives the next write Limits.Stall, or a little less: a deadline that was set just now stands, even if for the
-// request before.
-func (w *reply) extend() {
-	now := time.Now()
-	if w.conn == nil || now.Before(w.conn.again) {
-		return
-	}
-	w.conn.again = now.Add(w.stall / 16)
-	_ = w.control().SetWriteDeadline(now.Add(w.stall))
 }
 
 func (w *reply) fail(err error) error {
@@ -211,26 +189,6 @@ func (w *reply) fail(err error) error {
 		w.err = err
 	}
 	return err
-}
-
-// cork lets the kernel send full segments only (TCP_CORK) until the function that it returns is called: each call of
-// sendfile(2) would push out a small one at its end.
-func (w *reply) cork() (uncork func()) {
-	if w.conn == nil {
-		return func() {}
-	}
-	tcp, ok := w.conn.Conn.(*net.TCPConn)
-	if !ok {
-		return func() {}
-	}
-	set := func(on int) {
-		raw, err := tcp.SyscallConn()
-		if err == nil { // else it goes as it did
-			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, on) })
-		}
-	}
-	set(1)
-	return func() { set(0) }
 }
 
 // statusOf returns the status that an error brings along in a method HTTPStatus() int, 500 without one.

@@ -101,12 +101,3 @@ func (k keys) session(r *http.Request) string {
 	}
 	return c.Value
 }
-
-// setCookie gives the browser the cookie of a session, for as long as it runs.
-func (k keys) setCookie(w http.ResponseWriter, session string) {
-	http.SetCookie(w, &http.Cookie{Name: k.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-}
-
-func (k keys) clearCookie(w http.ResponseWriter) {
-	http.SetCookie(w, &http.Cookie{Name: k.cookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
-}

@@ -33,7 +33,7 @@ var rules = []rule{
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/clientaddr", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/host/required", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
-	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/hostheader", "internal/host/logins", "internal/host/required", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
+	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/hostheader", "internal/host/logins", "internal/host/required", "internal/host/webserver", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
 	{"lbproxy", []string{"internal/host/clientaddr", "internal/host/connlimit", "internal/host/datagram", "internal/host/dnsprobe", "internal/host/freebind", "internal/host/freshfile", "internal/host/links", "internal/host/pause", "internal/host/regular", "internal/host/required", "internal/host/sockaddr", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
 	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/host/required", "internal/lab", "internal/observe/event", "internal/observe/panics", "internal/store"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init; of the store only that its disk hangs"},
@@ -113,6 +113,7 @@ var rules = []rule{
 	{"internal/host/rtnetlink", nil, "asks the operating system alone"},
 	{"internal/host/sockaddr", nil, "the layout of addresses in system calls"},
 	{"internal/host/vip", []string{"internal/host/arp", "internal/host/links", "internal/host/nd", "internal/host/packet", "internal/host/privilege", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
+	{"internal/host/webserver", []string{"internal/host/connlimit"}, "connections of HTTP; knows no path and no answer"},
 
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
 	{"internal/lab/importer", []string{"internal/host/regular", "internal/lab"}, "reads other servers' files; the loader that it is given is the judge of the result"},
@@ -128,7 +129,7 @@ var rules = []rule{
 	{"internal/observe/repeats", []string{"internal/host/clientaddr"}, "counts what is alike; knows no event"},
 	{"internal/observe/timeline", []string{"internal/host/required", "internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
 
-	{"internal/api/redfish", []string{"internal/host/connlimit", "internal/host/hostheader", "internal/host/logins", "internal/host/regular", "internal/host/required", "internal/lab", "internal/observe/panics"}, "asks for machines through an interface of its own; knows no hypervisor and no other server"},
+	{"internal/api/redfish", []string{"internal/host/connlimit", "internal/host/hostheader", "internal/host/logins", "internal/host/regular", "internal/host/required", "internal/host/webserver", "internal/lab", "internal/observe/panics"}, "asks for machines through an interface of its own; knows no hypervisor and no other server"},
 
 	{"internal/store", nil, "knows none of what it stores"},
 	{"internal/store/backup", []string{"internal/store"}, "a file format; interprets no value"},

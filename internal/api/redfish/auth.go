@@ -37,8 +37,8 @@ func (s *Service) authenticate(a *answer, r *http.Request) error {
 
 // resume returns the account of a session. One whose account was removed, or has another password now, is none any more.
 func (s *Service) resume(key string) (*lab.RedfishAccount, error) {
-	session, ok := s.sessions.use(key)
-	account := s.account(session.user)
+	session, ok := s.sessions.Use(key)
+	account := s.account(session.Of.user)
 	if !ok || account == nil {
 		return nil, &Error{Status: http.StatusUnauthorized, ID: "NoValidSession"}
 	}
@@ -47,8 +47,8 @@ func (s *Service) resume(key string) (*lab.RedfishAccount, error) {
 	case err != nil:
 		return nil, &Error{Status: http.StatusServiceUnavailable, ID: "ServiceTemporarilyUnavailable", Args: []string{"5"}, RetryAfter: retryAfter,
 			Message: "the password of the account cannot be read"}
-	case password != session.password:
-		s.sessions.end(session.id)
+	case password != session.Of.password:
+		s.end(session.ID)
 		return nil, &Error{Status: http.StatusUnauthorized, ID: "NoValidSession", Message: "the password was changed since the login"}
 	}
 	return account, nil

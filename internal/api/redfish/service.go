@@ -3,9 +3,7 @@ package redfish
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -21,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/host/logins"
 	"github.com/bootlab/bootlab/internal/host/required"
+	"github.com/bootlab/bootlab/internal/host/webserver"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )
@@ -49,7 +48,6 @@ const (
 	headerWait = 10 * time.Second
 	idleWait   = 60 * time.Second
 	drainWait  = 5 * time.Second
-	maxHeader  = 16 << 10
 	maxBody    = 64 << 10
 )
 
@@ -64,7 +62,7 @@ type Service struct {
 	deps     Deps
 	conns    *connlimit.Set
 	logins   *logins.Limiter
-	sessions *sessions
+	sessions *logins.Sessions[login]
 	mux      *http.ServeMux
 	requests *prometheus.CounterVec
 	results  *prometheus.CounterVec
@@ -76,7 +74,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	required.Fields(deps, "Panics")
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "redfish"))
 	s := &Service{
-		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: &sessions{now: deps.Now, open: map[[sha256.Size]byte]*session{}},
+		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: logins.NewSessions[login](deps.Now, sessionIdle, maxSessions),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricRequests, Help: "Requests to the Redfish service, by method and class of the status."}, []string{"method", "status"}),
 		results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricLogins, Help: "Logins to the Redfish service: right, wrong, or limited: not looked at."}, []string{"result"}),
 	}
@@ -92,70 +90,22 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	return s, nil
 }
 
-// Serve answers on a listener until ctx ends, lets requests in progress finish for a few seconds, and returns nil. It may be called
-// once for each listener, and closes it.
-func (s *Service) Serve(ctx context.Context, l net.Listener) error {
+// Serve answers on all listeners until ctx ends, lets requests in progress finish for a few seconds, and returns nil. It closes no
+// listener, and may be called once for each.
+func (s *Service) Serve(ctx context.Context, listeners ...net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer s.later.Wait()
 	defer cancel()
-	server := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(&answer{ResponseWriter: w, after: base}, r) }),
-		ReadHeaderTimeout: headerWait, ReadTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHeader,
-		ErrorLog:    slog.NewLogLogger(s.deps.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return base },
-	}
-	var open net.Listener = &limited{Listener: l, set: s.conns}
+	web := webserver.Server{Conns: s.conns, Header: headerWait, Request: headerWait, Idle: idleWait, Drain: drainWait, Log: s.deps.Log}
 	if s.deps.Lab().Redfish.TLS {
-		open = tls.NewListener(open, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.deps.Certificate, NextProtos: []string{"http/1.1"}})
+		web.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.deps.Certificate, NextProtos: []string{"http/1.1"}}
 	}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		ending, end := context.WithTimeout(base, drainWait)
-		defer end()
-		if server.Shutdown(ending) != nil {
-			_ = server.Close()
-		}
-	})
-	if err := server.Serve(open); !errors.Is(err, http.ErrServerClosed) {
-		stop()
-		return fmt.Errorf("serve Redfish on %s: %w", l.Addr(), err)
+	bindings := make([]webserver.Binding, len(listeners))
+	for i, l := range listeners {
+		h := func(w http.ResponseWriter, r *http.Request) { s.serve(&answer{ResponseWriter: w, after: base}, r) }
+		bindings[i] = webserver.Binding{Listener: l, Handler: http.HandlerFunc(h)}
 	}
-	<-stopped
-	cancel()
-	s.later.Wait()
-	return nil
-}
-
-// limited accepts as many connections as its set has room for.
-type limited struct {
-	net.Listener
-	set *connlimit.Set
-}
-
-// Accept implements net.Listener.
-func (l *limited) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if slot := l.set.Add(connlimit.Client(conn), func() { _ = conn.Close() }); slot != nil {
-			return &counted{Conn: conn, slot: slot}, nil
-		}
-		_ = conn.Close()
-	}
-}
-
-// A counted connection gives its slot back when it is closed.
-type counted struct {
-	net.Conn
-	slot *connlimit.Conn
-}
-
-// Close implements net.Conn.
-func (c *counted) Close() error {
-	c.slot.Remove()
-	return c.Conn.Close()
+	return web.Run(ctx, base, bindings...)
 }
 
 // ServeHTTP implements http.Handler.

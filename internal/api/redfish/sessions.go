@@ -2,14 +2,12 @@ package redfish
 
 import (
 	"cmp"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/logins"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -21,86 +19,23 @@ const (
 	sessionIdle     = 30 * time.Minute
 )
 
-// sessions are the open sessions. They are in memory: a restart ends them. Keys are kept as their hashes.
-type sessions struct {
-	now func() time.Time
-
-	mu   sync.Mutex
-	open map[[sha256.Size]byte]*session
+// A login is what a session is of.
+type login struct {
+	user     string
+	password [sha256.Size]byte // its hash: that of the login
+	from     string
 }
 
-// A session is one login.
-type session struct {
-	id, user  string
-	password  [sha256.Size]byte // its hash: that of the login
-	from      string
-	made, use time.Time
-}
+type session = logins.Session[login]
 
-// start begins a session of a user with that password and returns its key. It is an error if there are too many.
-func (s *sessions) start(user, password, from string) (key string, _ session, _ error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expireLocked()
-	own := 0
-	for _, o := range s.open {
-		if o.user == user {
-			own++
+// admit returns an error if a user may not have one more session.
+func admit(user string) func(open []session) error {
+	return func(open []session) error {
+		others := slices.DeleteFunc(slices.Clone(open), func(o session) bool { return o.Of.user == user })
+		if len(open) >= maxSessions || len(open)-len(others) >= maxUserSessions {
+			return &Error{Status: http.StatusServiceUnavailable, ID: "SessionLimitExceeded", RetryAfter: retryAfter}
 		}
-	}
-	if len(s.open) >= maxSessions || own >= maxUserSessions {
-		return "", session{}, &Error{Status: http.StatusServiceUnavailable, ID: "SessionLimitExceeded", RetryAfter: retryAfter}
-	}
-	var b [40]byte
-	_, _ = rand.Read(b[:]) // never fails
-	key = hex.EncodeToString(b[:32])
-	now := s.now()
-	o := &session{id: hex.EncodeToString(b[32:]), user: user, password: sha256.Sum256([]byte(password)), from: from, made: now, use: now}
-	s.open[sha256.Sum256([]byte(key))] = o
-	return key, *o, nil
-}
-
-func (s *sessions) expireLocked() {
-	for key, o := range s.open {
-		if s.now().Sub(o.use) > sessionIdle {
-			delete(s.open, key)
-		}
-	}
-}
-
-// use returns the session whose key this is, and notes that it is used. It reports false if there is none.
-func (s *sessions) use(key string) (_ session, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expireLocked()
-	o := s.open[sha256.Sum256([]byte(key))]
-	if o == nil {
-		return session{}, false
-	}
-	o.use = s.now()
-	return *o, true
-}
-
-// list returns the sessions, the oldest first.
-func (s *sessions) list() (all []session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expireLocked()
-	for _, o := range s.open {
-		all = append(all, *o)
-	}
-	slices.SortFunc(all, func(a, b session) int { return cmp.Or(a.made.Compare(b.made), cmp.Compare(a.id, b.id)) })
-	return all
-}
-
-// end ends a session, by its ID.
-func (s *sessions) end(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, o := range s.open {
-		if o.id == id {
-			delete(s.open, key)
-		}
+		return nil
 	}
 }
 
@@ -121,8 +56,10 @@ func sessionServiceObject(*http.Request) (object, error) {
 // listSessions is the collection of sessions.
 func (s *Service) listSessions(*http.Request) (object, error) {
 	var members []string
-	for _, o := range s.sessions.list() {
-		members = append(members, sessionsPath+"/"+o.id)
+	open := s.sessions.List()
+	slices.SortFunc(open, func(a, b session) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
+	for _, o := range open {
+		members = append(members, sessionsPath+"/"+o.ID)
 	}
 	return collection(sessionsPath, "Session", "Sessions", members), nil
 }
@@ -142,30 +79,29 @@ func (s *Service) postSession(a *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, session, err := s.sessions.start(account.Name, password, r.RemoteAddr)
+	key, session, err := s.sessions.Start(login{account.Name, sha256.Sum256([]byte(password)), r.RemoteAddr}, admit(account.Name))
 	if err != nil {
 		return err
 	}
 	a.user = account.Name
 	a.Header().Set("X-Auth-Token", key)
-	a.Header().Set("Location", sessionsPath+"/"+session.id)
-	a.created(session.object())
+	a.Header().Set("Location", sessionsPath+"/"+session.ID)
+	a.created(objectOf(session))
 	return nil
 }
 
-func (o session) object() object {
+func objectOf(o session) object {
 	return object{
-		"@odata.id": sessionsPath + "/" + o.id, "@odata.type": "#Session.v1_6_0.Session", "Id": o.id, "Name": "Session of " + o.user,
-		"UserName": o.user, "ClientOriginIPAddress": o.from, "CreatedTime": o.made.UTC().Format(time.RFC3339),
+		"@odata.id": sessionsPath + "/" + o.ID, "@odata.type": "#Session.v1_6_0.Session", "Id": o.ID, "Name": "Session of " + o.Of.user,
+		"UserName": o.Of.user, "ClientOriginIPAddress": o.Of.from, "CreatedTime": o.Since.UTC().Format(time.RFC3339),
 	}
 }
 
 // sessionOf returns the session that a path names.
 func (s *Service) sessionOf(r *http.Request) (session, error) {
-	for _, o := range s.sessions.list() {
-		if o.id == r.PathValue("id") {
-			return o, nil
-		}
+	open := s.sessions.List()
+	if i := slices.IndexFunc(open, func(o session) bool { return o.ID == r.PathValue("id") }); i >= 0 {
+		return open[i], nil
 	}
 	return session{}, errNotFound(r.URL.Path)
 }
@@ -175,7 +111,7 @@ func (s *Service) getSession(r *http.Request) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.object(), nil
+	return objectOf(o), nil
 }
 
 // deleteSession logs out. Only an administrator may end the session of another.
@@ -184,10 +120,13 @@ func (s *Service) deleteSession(a *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if o.user != a.user && !a.role.AtLeast(lab.RedfishAdministrator) {
+	if o.Of.user != a.user && !a.role.AtLeast(lab.RedfishAdministrator) {
 		return &Error{Status: http.StatusForbidden, ID: "InsufficientPrivilege"}
 	}
-	s.sessions.end(o.id)
+	s.end(o.ID)
 	a.WriteHeader(http.StatusNoContent)
 	return nil
 }
+
+// end ends a session, by its ID.
+func (s *Service) end(id string) { s.sessions.End(func(o session) bool { return o.ID == id }) }
