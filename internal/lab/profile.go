@@ -2,6 +2,8 @@ package lab
 
 import (
 	"fmt"
+	"strings"
+	"text/template/parse"
 	"time"
 )
 
@@ -46,6 +48,30 @@ type ProfilePath struct {
 	Key  string // in the lab file, for PosOf: "kernel", "initrd[1]"
 	Text string // not empty; it may hold template actions
 	Sent bool   // machines fetch it unchanged; else it is rendered for one machine, and only that machine gets it
+}
+
+// ForRole returns the path as it is for the hosts of a role, as written; false: it depends on more than that. Who renders the whole template
+// finds the same path, and asks whether it is one for each role.
+func (p ProfilePath) ForRole(role string) (path string, ok bool) {
+	if !strings.Contains(p.Text, "{{") {
+		return p.Text, true
+	}
+	t := parse.New(p.Key)
+	t.Mode = parse.SkipFuncCheck
+	if _, err := t.Parse(p.Text, "", "", map[string]*parse.Tree{}); err != nil {
+		return "", false
+	}
+	for _, n := range t.Root.Nodes {
+		switch text, plain := n.(*parse.TextNode); {
+		case plain:
+			path += string(text.Text)
+		case n.String() == "{{.Host.Role}}":
+			path += role
+		default:
+			return "", false
+		}
+	}
+	return path, true
 }
 
 // Paths returns all paths that p names but its tree, which is a folder.

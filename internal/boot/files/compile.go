@@ -100,8 +100,11 @@ const mostExpected = 1000
 
 // expect notes a file that machines need. The loader has noted those whose path has no template, or that of the role alone.
 func (c *compiler) expect(p *lab.Profile, f recipe.Path, rendered string) {
+	if len(c.files.ifMissing) >= mostExpected {
+		return
+	}
 	name := filepath.Join(c.lab.Appliance.Files, filepath.FromSlash(rendered))
-	if f.RoleOnly() || len(c.files.ifMissing) >= mostExpected || c.expected[name] {
+	if _, roleOnly := f.ForRole(""); roleOnly || c.expected[name] {
 		return
 	}
 	c.expected[name] = true
@@ -156,7 +159,8 @@ func (c *compiler) pattern(f recipe.Path) {
 
 // render adds the path that f renders to for every machine that boots p, with each of its NICs.
 func (c *compiler) render(p *lab.Profile, r *recipe.Recipe, f recipe.Path) {
-	roleOnly, roles := f.RoleOnly(), map[string]bool{}
+	_, roleOnly := f.ForRole("")
+	roles := map[string]bool{}
 	for _, h := range c.users[p] {
 		if roleOnly && roles[h.WrittenRole()] { // thousands of workers share one document
 			continue

@@ -163,16 +163,6 @@ func (p Path) Literals() []string {
 	return literals
 }
 
-// RoleOnly reports whether the path is the same for all hosts of one role.
-func (p Path) RoleOnly() bool {
-	for _, n := range p.nodes() {
-		if _, text := n.(*parse.TextNode); !text && n.String() != "{{.Host.Role}}" {
-			return false
-		}
-	}
-	return true
-}
-
 func (p Path) nodes() []parse.Node {
 	switch {
 	case p.line == nil:

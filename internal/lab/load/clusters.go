@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -258,9 +257,9 @@ func (r *resolver) bootsInPlace(c *lab.Cluster) bool {
 	if members != 1 || node.Profile == nil || node.Profile.Config == "" {
 		return false
 	}
-	name := strings.NewReplacer("{{.Host.Role}}", node.WrittenRole(), "{{ .Host.Role }}", node.WrittenRole()).Replace(node.Profile.Config)
-	document, err := regular.Read(filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(name)), regular.Small)
-	if err != nil {
+	name, ok := lab.ProfilePath{Text: node.Profile.Config}.ForRole(node.WrittenRole())
+	document, err := regular.Read(r.inFiles(name), regular.Small)
+	if !ok || err != nil {
 		return r.hostByIP[c.Address] == node
 	}
 	return !bytes.Contains(document, fmt.Appendf(nil, ":%d/", portMachineConfig))

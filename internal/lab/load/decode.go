@@ -53,7 +53,8 @@ type decoder struct {
 	stopped  bool // a limit was reached: the rest is skipped
 	broken   bool // a file is not YAML: missing keys are not reported
 
-	unread map[lineOf]bool // lines with an error of YAML's grammar
+	unread map[lineOf]*lab.Problem    // lines with an error of YAML's grammar
+	named  map[*lab.Problem][]lab.Pos // places that the messages of problems name, where there is such a line
 
 	aliases map[spot]bool // places of aliases, at which the problems of what they repeat are reported
 	retries []retry       // values that are not valid
@@ -69,7 +70,7 @@ type step struct {
 }
 
 func newDecoder() *decoder {
-	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}, unread: map[lineOf]bool{}, aliases: map[spot]bool{}}
+	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}, unread: map[lineOf]*lab.Problem{}, named: map[*lab.Problem][]lab.Pos{}, aliases: map[spot]bool{}}
 }
 
 // A plan is how a struct type is decoded: its fields by key.
@@ -325,79 +326,6 @@ func (d *decoder) firstKey(n *yaml.Node, key string) lab.Pos {
 	return lab.Pos{}
 }
 
-// unknown reports a key that n cannot have. It returns the key that was probably meant and its value, so that nothing is reported
-// that follows from the same mistake; empty: not known.
-func (d *decoder) unknown(n, k, v *yaml.Node, known []string) (meant string, value *yaml.Node) {
-	word := strings.TrimPrefix(k.Value, "-")
-	if rest, ok := d.withoutColon(k, v); ok {
-		word, _, _ = strings.Cut(k.Value, " ")
-		v = rest
-	} else if before, _, _ := strings.Cut(k.Value, " "); strings.Contains(before, ":") && d.almostKey(k, known) {
-		d.incomplete[d.key()] = true
-		return "", nil
-	}
-	dash, there := word != k.Value && v != nil && k.Value[0] == '-', slices.Contains(known, word)
-	switch {
-	case there && dash:
-		d.problem(k, "unknown key %q: want %[2]s without -, or a space between them", k.Value, word)
-	case there:
-		d.colonMissing(k, word)
-	default:
-		if word = d.suggest(k, known); word == "" {
-			d.incomplete[d.key()] = true
-			return "", nil
-		}
-	}
-	if hasKey(n, word) {
-		return "", nil
-	}
-	return word, v
-}
-
-// suggest reports an unknown key, with the one that was probably meant, which it returns.
-func (d *decoder) suggest(k *yaml.Node, known []string) (meant string) {
-	if meant = nearestKey(k.Value, known); meant == "" {
-		d.problem(k, "unknown key %q: want %s", k.Value, orList(slices.Sorted(slices.Values(known))))
-		return ""
-	}
-	d.problem(k, "unknown key %q: did you mean %s?", k.Value, meant)
-	return meant
-}
-
-// withoutColon returns the value of a key that reads "key value", or "key {a" with the value "b}", because a colon is missing.
-func (d *decoder) withoutColon(k, v *yaml.Node) (value *yaml.Node, ok bool) {
-	word, rest, cut := strings.Cut(k.Value, " ")
-	rest = strings.TrimLeft(rest, " ")
-	if !cut || k.Style != 0 || rest == "" || !lab.IsName(word) {
-		return nil, false
-	}
-	if !isNull(v) {
-		if v.Kind != yaml.ScalarNode || !strings.ContainsRune("{[", rune(rest[0])) {
-			return nil, false
-		}
-		rest += ": " + v.Value
-	}
-	doc, err := oneDocument([]byte(rest))
-	if err != nil || len(doc.Content) == 0 {
-		return nil, false
-	}
-	moveTo(doc.Content[0], k.Line, k.Column+len(k.Value)-len(rest))
-	return doc.Content[0], true
-}
-
-// moveTo gives a node of a line that was parsed alone its place.
-func moveTo(n *yaml.Node, line, column int) {
-	n.Line, n.Column = line, max(n.Column+column-1, 1)
-	for _, c := range n.Content {
-		moveTo(c, line, column)
-	}
-}
-
-func (d *decoder) colonMissing(k *yaml.Node, word string) {
-	_, rest, _ := strings.Cut(k.Value, " ")
-	d.problem(after(k, word), "a colon is missing after %s: want %[1]s: %s", word, lab.Shortened(rest, maxShown))
-}
-
 // hasKey reports whether a mapping has a key.
 func hasKey(n *yaml.Node, key string) bool {
 	for i := 0; i < len(n.Content); i += 2 {
@@ -451,7 +379,18 @@ func (d *decoder) problem(n *yaml.Node, format string, args ...any) {
 		return
 	}
 	d.reported[n] = true
-	d.problems.Addf(d.pos(d.spot(n)), d.key(), format, args...)
+	d.failAt(d.pos(d.spot(n)), d.key(), format, args...)
+}
+
+// failAt adds a problem.
+func (d *decoder) failAt(pos lab.Pos, key, format string, args ...any) {
+	d.problems.Addf(pos, key, format, args...)
+	p := d.problems[len(d.problems)-1]
+	for _, a := range args {
+		if pos, ok := a.(lab.Pos); ok && len(d.unread) > 0 {
+			d.named[p] = append(d.named[p], pos)
+		}
+	}
 }
 
 // problemKey reports the value below key k.

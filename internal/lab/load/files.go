@@ -63,8 +63,8 @@ func (r *resolver) template(v *scalar[text], key string) {
 
 // checkFiles warns of missing files of profiles, balancers and secrets. Who reads the files of dns warns of those.
 func (r *resolver) checkFiles() {
-	for i, e := range r.raw.Profiles.Entries {
-		r.profileFiles(e, r.lab.Profiles[i])
+	for _, p := range r.lab.Profiles {
+		r.profileFiles(p)
 	}
 	for _, e := range r.raw.Balancers.Entries {
 		if tls := e.V.TLS.V; tls != nil && tls.ACME.V != nil {
@@ -117,39 +117,23 @@ func (r *resolver) checkSecrets() {
 	}
 }
 
-func (r *resolver) profileFiles(e *entry[rawProfile], p *lab.Profile) {
-	raw, key := &e.V, "profiles."+e.Name
-	for _, f := range []struct {
-		name string
-		v    *scalar[text]
-	}{
-		{"tree", &raw.Tree}, {"kernel", &raw.Kernel}, {"rootfs", &raw.Rootfs}, {"image", &raw.Image}, {"ipxe", &raw.IPXE}, {"config", &raw.Config},
-	} {
-		r.profileFile(f.v, key+"."+f.name, p)
-	}
-	for i := range raw.Initrd.Items {
-		r.profileFile(&raw.Initrd.Items[i], fmt.Sprintf("%s.initrd[%d]", key, i), p)
-	}
-	for i := range raw.Documents.Items {
-		r.profileFile(&raw.Documents.Items[i], fmt.Sprintf("%s.documents[%d]", key, i), p)
-	}
-}
-
-// profileFile checks the files of one path: one, or one for each role if the role is its only template. Those of other templates are known
-// once they are rendered (package boot/files).
-func (r *resolver) profileFile(v *scalar[text], key string, p *lab.Profile) {
-	if !v.ok() {
-		return
-	}
-	plain := strings.NewReplacer("{{.Host.Role}}", "{{.Host.Role}}", "{{ .Host.Role }}", "{{.Host.Role}}").Replace(string(v.V))
-	roles := []string{""}
-	if strings.Contains(plain, "{{.Host.Role}}") {
-		roles = r.rolesOf(p)
-	}
-	for _, role := range roles {
-		if name := strings.ReplaceAll(plain, "{{.Host.Role}}", role); !strings.Contains(name, "{{") {
-			missing := r.checkNamed(lab.FileAt{Pos: r.pos(v.spot), Key: key, Path: r.inFiles(name)})
-			missing.Message += r.synonymFile(plain, role)
+// profileFiles checks the files that a profile names: one for a path, or one for each role if the role is its only template. Those of other
+// templates are known once they are rendered (package boot/files).
+func (r *resolver) profileFiles(p *lab.Profile) {
+	for _, f := range append([]lab.ProfilePath{{Key: "tree", Text: p.Tree}}, p.Paths()...) {
+		pos, written := p.Keys[f.Key]
+		if f.Text == "" || !written { // what follows from the tree is checked with it
+			continue
+		}
+		roles := []string{""}
+		if strings.Contains(f.Text, "{{") {
+			roles = r.rolesOf(p)
+		}
+		for _, role := range roles {
+			if name, ok := f.ForRole(role); ok {
+				missing := r.checkNamed(lab.FileAt{Pos: pos, Key: "profiles." + p.Name + "." + f.Key, Path: r.inFiles(name)})
+				missing.Message += r.synonymFile(f, role)
+			}
 		}
 	}
 }
@@ -159,12 +143,12 @@ func (r *resolver) inFiles(name string) string {
 }
 
 // synonymFile names a file that is there for another word of a role; empty: the file of the role itself is there, or none is.
-func (r *resolver) synonymFile(path, role string) string {
-	if role == "" || r.exists(r.inFiles(strings.ReplaceAll(path, "{{.Host.Role}}", role))) {
+func (r *resolver) synonymFile(f lab.ProfilePath, role string) string {
+	if own, _ := f.ForRole(role); role == "" || r.exists(r.inFiles(own)) {
 		return ""
 	}
 	for _, word := range slices.Sorted(maps.Keys(roleSynonyms)) {
-		name := strings.ReplaceAll(path, "{{.Host.Role}}", word)
+		name, _ := f.ForRole(word)
 		if word != role && roleSynonyms[word] == canonicalRole(role) && r.exists(r.inFiles(name)) {
 			return fmt.Sprintf("; %s is there: a template sees the role as the host has it, so write role: %s, or rename the file", name, word)
 		}

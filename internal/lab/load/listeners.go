@@ -215,7 +215,6 @@ func hasAddress(c *lab.Cluster, a netip.Addr) bool {
 // conflict reports that two balancers cannot both listen: a on at, b on on.
 func (r *resolver) conflict(a, b *lab.Balancer, at, on lab.Bind) (reported bool) {
 	shared := lab.Bind{Addr: on.Addr, First: max(at.First, on.First), Last: min(at.Last, on.Last)}
-	where := placeOf{a}
 	fail := func(key, format string, args ...any) bool {
 		r.failAt(b.Pos, balancerKey(b, key), format, args...)
 		return true
@@ -224,27 +223,21 @@ func (r *resolver) conflict(a, b *lab.Balancer, at, on lab.Bind) (reported bool)
 	case a.Cluster != b.Cluster && hasAddress(a.Cluster, on.Addr) && hasAddress(b.Cluster, on.Addr) && !(a.Cluster.SNI && b.Cluster.SNI):
 		return true // sharedAddresses reports it
 	case at.Addr != on.Addr:
-		return fail("listen", "%s and %s of %s cannot both be bound: want one address for both, or two that do not overlap", on, at, where)
+		return fail("listen", "%s and %s of balancer %s (%s) cannot both be bound: want one address for both, or two that do not overlap", on, at, a.Name, a.Pos)
 	case a.Mode != b.Mode:
-		return fail("listen", "%s is shared with %s, which has mode %s: want one mode on one address", shared, where, a.Mode)
+		return fail("listen", "%s is shared with balancer %s (%s), which has mode %s: want one mode on one address", shared, a.Name, a.Pos, a.Mode)
 	case a.EndsTLS() != b.EndsTLS():
-		return fail("listen", "%s is shared with %s, and only one of the two has tls: want tls in both or none", shared, where)
+		return fail("listen", "%s is shared with balancer %s (%s), and only one of the two has tls: want tls in both or none", shared, a.Name, a.Pos)
 	case a.Mode == lab.ModeUDP:
-		return fail("listen", "%s is taken by %s: want another address", shared, where)
+		return fail("listen", "%s is taken by balancer %s (%s): want another address", shared, a.Name, a.Pos)
 	case empty(a.Match) && empty(b.Match):
-		return fail("listen", "%s is taken by %s: want another address, or match to distinguish them", shared, where)
+		return fail("listen", "%s is taken by balancer %s (%s): want another address, or match to distinguish them", shared, a.Name, a.Pos)
 	}
 	if p := common(a.Match, b.Match); p != "" {
-		return fail("match", "%s on %s is also matched by %s: want different patterns", p, shared, where)
+		return fail("match", "%s on %s is also matched by balancer %s (%s): want different patterns", p, shared, a.Name, a.Pos)
 	}
 	return false
 }
-
-// placeOf writes where a balancer is. Pairs of balancers are many, and few of them are in conflict.
-type placeOf struct{ *lab.Balancer }
-
-// String implements fmt.Stringer.
-func (p placeOf) String() string { return fmt.Sprintf("balancer %s (%s)", p.Name, p.Pos) }
 
 func empty(m lab.Match) bool { return len(m.SNI) == 0 && len(m.Host) == 0 && len(m.Path) == 0 }
 

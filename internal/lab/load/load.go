@@ -218,7 +218,7 @@ func (d *decoder) syntax(data []byte, err error) *yaml.Node {
 	for range maxSyntax {
 		line, column, reason := yamlReason(err)
 		at := &yaml.Node{Line: max(line, 1), Column: max(column, 1)}
-		if d.unread[lineOf{d.file, at.Line}] {
+		if d.unread[lineOf{d.file, at.Line}] != nil {
 			break // no better for what was tried
 		}
 		var m mistake
@@ -229,7 +229,7 @@ func (d *decoder) syntax(data []byte, err error) *yaml.Node {
 			at.Line, at.Column, reason = m.line, m.column, m.reason
 		}
 		d.problem(at, notYAML+"%s", plainly(reason))
-		d.unread[lineOf{d.file, at.Line}] = true
+		d.unread[lineOf{d.file, at.Line}] = d.problems[len(d.problems)-1]
 		var whole bool
 		if data, whole = readable(data, at.Line, m.repaired); !whole {
 			d.broken = true // what refers to the missing entry cannot be checked
@@ -314,12 +314,9 @@ func (d *decoder) onceEach(err error) error {
 		return err
 	}
 	return slices.DeleteFunc(problems, func(p *lab.Problem) bool {
-		if strings.HasPrefix(p.Message, notYAML) {
-			return false
-		}
-		for at := range d.unread {
-			place := fmt.Sprintf("%s:%d:", d.files[at.file], at.line)
-			if strings.HasPrefix(p.Pos.String(), place) || strings.Contains(p.Message, "("+place) {
+		for at, own := range d.unread {
+			there := func(o lab.Pos) bool { return o.File == d.files[at.file] && o.Line == at.line }
+			if p != own && (there(p.Pos) || slices.ContainsFunc(d.named[p], there)) {
 				return true
 			}
 		}

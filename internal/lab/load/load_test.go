@@ -102,7 +102,7 @@ func TestFilesNotFound(t *testing.T) {
 	dir := folder(t, map[string]string{"lab.yaml": head + `
 networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1, pools: {p: {range: 10.1.2.50-10.1.2.90}}}}
 profiles:
-  p: {kernel: k, initrd: [there, gone], config: "{{.Host.Role}}.ign", args: ["{{.Host.Name}}"]}
+  p: {kernel: k, initrd: [there, gone], config: "{{.Host.Role }}.ign", args: ["{{.Host.Name}}"]}
   q: {kernel: "k-{{.Host.Name}}"}
 hosts:
   a: {mac: 52:54:00:00:00:01, role: worker, profile: p}

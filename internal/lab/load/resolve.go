@@ -144,11 +144,7 @@ func (r *resolver) fail(s spot, key, format string, args ...any) {
 	if !s.set() {
 		pos = r.top()
 	}
-	r.problems.Addf(pos, key, format, args...)
-}
-
-func (r *resolver) failAt(pos lab.Pos, key, format string, args ...any) {
-	r.problems.Addf(pos, key, format, args...)
+	r.failAt(pos, key, format, args...)
 }
 
 // missing adds a problem if a required value is not set. It returns whether the value is set and valid.

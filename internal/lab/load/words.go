@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v4"
+
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -280,4 +282,77 @@ func orList(names []string) string {
 	}
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// unknown reports a key that n cannot have. It returns the key that was probably meant and its value, so that nothing is reported
+// that follows from the same mistake; empty: not known.
+func (d *decoder) unknown(n, k, v *yaml.Node, known []string) (meant string, value *yaml.Node) {
+	word := strings.TrimPrefix(k.Value, "-")
+	if rest, ok := d.withoutColon(k, v); ok {
+		word, _, _ = strings.Cut(k.Value, " ")
+		v = rest
+	} else if before, _, _ := strings.Cut(k.Value, " "); strings.Contains(before, ":") && d.almostKey(k, known) {
+		d.incomplete[d.key()] = true
+		return "", nil
+	}
+	dash, there := word != k.Value && v != nil && k.Value[0] == '-', slices.Contains(known, word)
+	switch {
+	case there && dash:
+		d.problem(k, "unknown key %q: want %[2]s without -, or a space between them", k.Value, word)
+	case there:
+		d.colonMissing(k, word)
+	default:
+		if word = d.suggest(k, known); word == "" {
+			d.incomplete[d.key()] = true
+			return "", nil
+		}
+	}
+	if hasKey(n, word) {
+		return "", nil
+	}
+	return word, v
+}
+
+// suggest reports an unknown key, with the one that was probably meant, which it returns.
+func (d *decoder) suggest(k *yaml.Node, known []string) (meant string) {
+	if meant = nearestKey(k.Value, known); meant == "" {
+		d.problem(k, "unknown key %q: want %s", k.Value, orList(slices.Sorted(slices.Values(known))))
+		return ""
+	}
+	d.problem(k, "unknown key %q: did you mean %s?", k.Value, meant)
+	return meant
+}
+
+// withoutColon returns the value of a key that reads "key value", or "key {a" with the value "b}", because a colon is missing.
+func (d *decoder) withoutColon(k, v *yaml.Node) (value *yaml.Node, ok bool) {
+	word, rest, cut := strings.Cut(k.Value, " ")
+	rest = strings.TrimLeft(rest, " ")
+	if !cut || k.Style != 0 || rest == "" || !lab.IsName(word) {
+		return nil, false
+	}
+	if !isNull(v) {
+		if v.Kind != yaml.ScalarNode || !strings.ContainsRune("{[", rune(rest[0])) {
+			return nil, false
+		}
+		rest += ": " + v.Value
+	}
+	doc, err := oneDocument([]byte(rest))
+	if err != nil || len(doc.Content) == 0 {
+		return nil, false
+	}
+	moveTo(doc.Content[0], k.Line, k.Column+len(k.Value)-len(rest))
+	return doc.Content[0], true
+}
+
+// moveTo gives a node of a line that was parsed alone its place.
+func moveTo(n *yaml.Node, line, column int) {
+	n.Line, n.Column = line, max(n.Column+column-1, 1)
+	for _, c := range n.Content {
+		moveTo(c, line, column)
+	}
+}
+
+func (d *decoder) colonMissing(k *yaml.Node, word string) {
+	_, rest, _ := strings.Cut(k.Value, " ")
+	d.problem(after(k, word), "a colon is missing after %s: want %[1]s: %s", word, lab.Shortened(rest, maxShown))
 }
