@@ -211,6 +211,6 @@ func (b *Boot) noMirror(w *reply, q *request, err error) {
 	if code == http.StatusForbidden {
 		b.record(q, event.Event{Kind: event.FileMissing, Err: "not to be served", Reason: event.NotServed})
 	}
-	b.deps.Log.Debug("mirror", keyPath, q.target.String(), keyStatus, code, keyErr, err)
+	b.deps.Log.Debug("file of a mirror not served", keyPath, q.target.String(), keyStatus, code, keyErr, err)
 	refuse(w, code)
 }

@@ -271,7 +271,7 @@ func countStates(hosts []api.Host) (counts []count) {
 type hostPage struct {
 	page
 	Host  api.Host
-	Known bool       // in the lab, or a guest
+	Known bool       // in the lab, or a machine of a pool
 	Boots []api.Boot // the newest first
 	Why   api.Diagnosis
 	VM    *api.VM

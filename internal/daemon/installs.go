@@ -76,7 +76,7 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 
 // notChanged is the answer where an install state could not be changed: its disk takes no writes, or the host's state forbids it.
 func (c *adminBackend) notChanged(err error) error {
-	health := c.file.Health()
+	health := c.file.DiskStatus()
 	if health.Err == nil || !errors.Is(err, health.Err) {
 		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
 	}

@@ -87,6 +87,8 @@ const (
 	RoleBootstrap    = "bootstrap"
 	RoleControlPlane = "control-plane"
 	RoleWorker       = "worker"
+
+	RolePool = "pool" // of machines that the lab does not list, in a pool with a profile
 )
 
 // A Host is one machine. Fields that the lab file leaves out are zero.

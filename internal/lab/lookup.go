@@ -132,7 +132,7 @@ func (l *Lab) PoolHost(p *Pool, m MAC, a netip.Addr) *Host {
 	name := m.Hyphens()
 	return &Host{
 		Pos: p.Pos, Name: name, FQDN: name + "." + l.Domain, Domain: l.Domain, MACs: []MAC{m}, IP: a, Network: p.Network,
-		Role: "guest", Profile: p.Profile, Lease: p.Lease, Routes: p.Routes, Options: p.Options, Pool: p, Vars: map[string]any{},
+		Role: RolePool, Profile: p.Profile, Lease: p.Lease, Routes: p.Routes, Options: p.Options, Pool: p, Vars: map[string]any{},
 		Chain: cmp.Or(p.Profile.Chain, ChainIPXE),
 	}
 }

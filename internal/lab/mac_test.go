@@ -78,7 +78,7 @@ func TestMACPattern(t *testing.T) {
 	}
 }
 
-func TestGuests(t *testing.T) {
+func TestPoolMachines(t *testing.T) {
 	t.Parallel()
 	l := parse(t, `
 networks:

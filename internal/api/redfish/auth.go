@@ -70,7 +70,7 @@ func (s *Service) login(r *http.Request, user, password string) (*lab.RedfishAcc
 		return nil, &Error{Status: http.StatusServiceUnavailable, ID: "ServiceTemporarilyUnavailable", Args: []string{"10"},
 			Message: "too many wrong passwords from this address: try again in 10 seconds", RetryAfter: logins.Every}
 	}
-	s.deps.Log.Warn("redfish: wrong user or password", "addr", from.Addr().String())
+	s.deps.Log.Warn("login failed: wrong user or password", "addr", from.Addr().String())
 	return nil, &Error{Status: http.StatusUnauthorized, ID: "NoValidSession", Message: "wrong user or password"}
 }
 
@@ -97,7 +97,7 @@ func (s *Service) right(account *lab.RedfishAccount, password string) bool {
 func (s *Service) password(account *lab.RedfishAccount) ([sha256.Size]byte, error) {
 	b, err := regular.Read(account.PasswordFile, regular.Small)
 	if err != nil {
-		s.deps.Log.Warn("redfish: the password of an account cannot be read", "user", account.Name, "err", err)
+		s.deps.Log.Warn("cannot read password of account", "user", account.Name, "err", err)
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	return sha256.Sum256([]byte(strings.TrimRight(line, "\r"))), err

@@ -72,6 +72,7 @@ type Service struct {
 // New returns a Service.
 func New(cfg Config, deps Deps) (*Service, error) {
 	required.Fields(deps, "Panics")
+	deps.Log = deps.Log.With("server", "redfish")
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "redfish"))
 	s := &Service{
 		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: logins.NewSessions[login](deps.Now, sessionIdle, maxSessions),
@@ -121,7 +122,7 @@ func (s *Service) serve(a *answer, r *http.Request) {
 		}
 		s.requests.WithLabelValues(methodLabel(r.Method), strconv.Itoa(a.status/100)+"xx").Inc()
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && a.user != "" {
-			s.deps.Log.Info("redfish request", "user", a.user, "method", r.Method, "path", r.URL.Path, "status", a.status)
+			s.deps.Log.Info("request", "user", a.user, "method", r.Method, "path", r.URL.Path, "status", a.status)
 		}
 	}()
 	h := a.Header()

@@ -291,6 +291,6 @@ func (s *Service) reset(a *answer, r *http.Request, m Machine, o object) error {
 func (s *Service) restart(ctx context.Context, name string) {
 	defer s.deps.Panics.Contain()
 	if err := s.deps.Machines.Reset(ctx, name, ResetGracefulRestart); err != nil {
-		s.deps.Log.Warn("redfish: graceful restart", "host", name, "err", err)
+		s.deps.Log.Warn("cannot restart machine", "host", name, "err", err)
 	}
 }

@@ -365,7 +365,7 @@ func TestCompileProblems(t *testing.T) {
 	}
 }
 
-func TestGuestsShareATemplatedPath(t *testing.T) {
+func TestPoolMachinesShareATemplatedPath(t *testing.T) {
 	t.Parallel()
 	p := &lab.Profile{Name: "p", Kernel: "k/{{.Network.Name}}/{{.Host.Role}}"}
 	l := labWith(t, t.TempDir(), p)
@@ -376,8 +376,8 @@ func TestGuestsShareATemplatedPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !files.Allowed("k/lan/guest") {
-		t.Error("k/lan/guest is not allowed")
+	if !files.Allowed("k/lan/pool") {
+		t.Error("k/lan/pool is not allowed")
 	}
 }
 

@@ -135,7 +135,7 @@ func Pull(ctx context.Context, cfg Config, items []Item, p *Progress, done func(
 	}
 	_ = group.Wait()
 	if failed > 0 {
-		return fmt.Errorf("%d of %d files could not be fetched; what came of them stays, and the next pull goes on there", failed, len(items))
+		return fmt.Errorf("%d of %d files could not be fetched; partial downloads are kept, and the next pull resumes them", failed, len(items))
 	}
 	return nil
 }

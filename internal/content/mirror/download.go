@@ -146,17 +146,17 @@ func (d *download) run(ctx context.Context, q *request) {
 			s.removeLocked(e)
 		}
 		s.mu.Unlock()
-		d.land(gone, refusal{http.StatusNotFound, fmt.Errorf("%s: upstream does not have it", d.path)})
+		d.land(gone, statusError{http.StatusNotFound, fmt.Errorf("%s: upstream does not have it", d.path)})
 	}
 }
 
 // unavailable returns the error for a client while no upstream answers: 503 unless err has a status.
 func unavailable(err error) error {
-	var r refusal
+	var r statusError
 	if errors.As(err, &r) {
 		return r
 	}
-	return refusal{http.StatusServiceUnavailable, err}
+	return statusError{http.StatusServiceUnavailable, err}
 }
 
 // land ends a download without a body.

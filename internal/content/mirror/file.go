@@ -56,7 +56,7 @@ func (c *Cache) follow(ctx context.Context, q *request, fl *download, how Result
 		n, err := fl.whole(ctx)
 		if err != nil {
 			fl.release()
-			return nil, refusal{http.StatusServiceUnavailable, err}
+			return nil, statusError{http.StatusServiceUnavailable, err}
 		}
 		h.Size = n
 	}

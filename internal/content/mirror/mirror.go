@@ -101,7 +101,7 @@ func (c *Cache) disk(m *lab.Mirror) *diskCache {
 		c.disks[m.Name] = s
 		c.work.Go(func() {
 			if err := s.load(); err != nil {
-				c.deps.Log.Warn("mirror cache", "err", err)
+				c.deps.Log.Warn("cannot read cache of mirror", "mirror", m.Name, "err", err)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func (q *request) conditions(base string) http.Header {
 }
 
 // errStopping is the error of Open once Run has ended.
-var errStopping = refusal{http.StatusServiceUnavailable, errors.New("the daemon is stopping")}
+var errStopping = statusError{http.StatusServiceUnavailable, errors.New("the daemon is stopping")}
 
 // Open returns the file at path (slash-separated, valid by fs.ValidPath) of a mirror, which the caller closes. Its
 // download may still be in progress: then reads of its Content wait for bytes, until ctx ends. method is GET or HEAD; HEAD
@@ -167,7 +167,7 @@ func (c *Cache) Open(ctx context.Context, m *lab.Mirror, path, method string) (*
 }
 
 func resultOf(err error) Result {
-	var r refusal
+	var r statusError
 	switch {
 	case !errors.As(err, &r):
 		return Failed
@@ -181,7 +181,7 @@ func resultOf(err error) Result {
 
 func (c *Cache) open(ctx context.Context, s *diskCache, q *request) (*File, error) {
 	if !q.mirror.Allows(q.path) {
-		return nil, refusal{http.StatusForbidden, fmt.Errorf("%s is not in mirrors.%s.allow", q.path, q.mirror.Name)}
+		return nil, statusError{http.StatusForbidden, fmt.Errorf("%s is not in mirrors.%s.allow", q.path, q.mirror.Name)}
 	}
 	f, fl, joined := c.find(ctx, s, q)
 	switch {
@@ -275,7 +275,7 @@ func (c *Cache) answer(ctx context.Context, s *diskCache, q *request, fl *downlo
 		return c.revalidated(s, q, Stale, fl)
 	case passing:
 		if fl.head.Size < 0 {
-			return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s: %w, and upstream does not send its size", q.path, errBypass)}
+			return nil, statusError{http.StatusServiceUnavailable, fmt.Errorf("%s: %w, and upstream does not send its size", q.path, errBypass)}
 		}
 		return c.pass(ctx, q, fl.base, fl.head), nil
 	}
@@ -294,7 +294,7 @@ func (c *Cache) revalidated(s *diskCache, q *request, how Result, fl *download) 
 	if fl.err != nil {
 		return nil, fl.err
 	}
-	return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s was evicted during revalidation", q.path)}
+	return nil, statusError{http.StatusServiceUnavailable, fmt.Errorf("%s was evicted during revalidation", q.path)}
 }
 
 // headOnly answers HEAD of a file that is not cached.
@@ -309,11 +309,11 @@ func (c *Cache) headOnly(ctx context.Context, s *diskCache, q *request) (*File, 
 	defer resp.Body.Close()
 	c.reachable(s)
 	if absent(resp.StatusCode) {
-		return nil, refusal{http.StatusNotFound, fmt.Errorf("%s: upstream does not have it", q.path)}
+		return nil, statusError{http.StatusNotFound, fmt.Errorf("%s: upstream does not have it", q.path)}
 	}
 	h := headOf(resp)
 	if h.Size < 0 {
-		return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s: upstream does not send its size", q.path)}
+		return nil, statusError{http.StatusServiceUnavailable, fmt.Errorf("%s: upstream does not send its size", q.path)}
 	}
 	return c.pass(ctx, q, base, h), nil
 }

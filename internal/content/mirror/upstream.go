@@ -56,7 +56,7 @@ func (u *upstreams) do(ctx context.Context, m *lab.Mirror, q query) (resp *http.
 		resp, err := u.one(ctx, base, q)
 		switch {
 		case errors.Is(err, errListing):
-			err = refusal{http.StatusNotFound, err}
+			err = statusError{http.StatusNotFound, err}
 			return nil, base, err
 		case err != nil:
 			errs = append(errs, err)
@@ -185,17 +185,17 @@ func (w *watched) Close() error {
 	return err
 }
 
-// A refusal is an error with the status to answer.
-type refusal struct {
+// A statusError is an error with the status to answer.
+type statusError struct {
 	status int
 	reason error
 }
 
 // Error implements error.
-func (r refusal) Error() string { return r.reason.Error() }
+func (e statusError) Error() string { return e.reason.Error() }
 
 // Unwrap is for errors.Is.
-func (r refusal) Unwrap() error { return r.reason }
+func (e statusError) Unwrap() error { return e.reason }
 
 // HTTPStatus is what to answer. 503 means "try again": for installers every status below 500 is final.
-func (r refusal) HTTPStatus() int { return r.status }
+func (e statusError) HTTPStatus() int { return e.status }

@@ -33,7 +33,7 @@ func addresses(ctx context.Context, m *Machine) (all []Finding) {
 }
 
 // address says what a state means for a lab; without a text: another check does.
-func address(l *lab.Lab, s vip.State) Finding {
+func address(l *lab.Lab, s vip.Address) Finding {
 	who := "another machine"
 	if !s.MAC.IsZero() {
 		who = "the machine with MAC " + s.MAC.String()

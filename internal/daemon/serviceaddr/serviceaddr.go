@@ -74,7 +74,7 @@ func (a *Addresses) Follow() {
 }
 
 // report records that an address came, went, or is another machine's too.
-func (a *Addresses) report(s vip.State) {
+func (a *Addresses) report(s vip.Address) {
 	e := event.Event{Kind: event.ServiceAddressUp, Addr: s.Addr, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
 	switch s.Phase {
 	case vip.Held:
@@ -89,7 +89,7 @@ func (a *Addresses) report(s vip.State) {
 }
 
 // problem says why clients do not reach this machine at an address, and what to do; empty: they do.
-func (a *Addresses) problem(s vip.State) string {
+func (a *Addresses) problem(s vip.Address) string {
 	who := "another machine"
 	if !s.MAC.IsZero() {
 		who = "the machine with MAC " + s.MAC.String()

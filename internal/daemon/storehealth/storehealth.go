@@ -164,7 +164,7 @@ func refusesWrites(path string) bool {
 
 // problems returns why the store is degraded; nothing while it is not.
 func (w *Watch) problems() (ps []problem) {
-	now, h := time.Now(), w.store.Health()
+	now, h := time.Now(), w.store.DiskStatus()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	looks := time.Duration(0)
@@ -266,7 +266,7 @@ func (p problem) same(o problem) bool {
 
 // Status returns the state of the store for people.
 func (w *Watch) Status() api.Store {
-	h := w.store.Health()
+	h := w.store.DiskStatus()
 	w.mu.Lock()
 	s := api.Store{Folder: w.dir, Synced: h.Synced, Took: h.Took, FreeBytes: w.disk.Bytes, FreeInodes: w.disk.Inodes}
 	w.mu.Unlock()

@@ -110,7 +110,7 @@ func (c *Cache[K, V]) refresh(key K, last *result[V]) *result[V] {
 		if v, next.err = c.read(key); next.err == nil {
 			next.v, next.known = v, true
 		} else if next.known && changed {
-			c.log.Warn("file cannot be read any more: what was read before is used", "file", strings.Join(files, ", "), "err", next.err)
+			c.log.Warn("cannot read file again: using its previous content", "file", strings.Join(files, ", "), "err", next.err)
 		}
 	}
 	next.checked = time.Now()

@@ -13,8 +13,8 @@ func Leave(a netip.Addr, name string) error {
 
 // ParseND, Probe and Announcement are the frames, for fuzzing.
 var (
-	Probe        = probe
-	Announcement = announcement
+	Probe         = probe
+	GratuitousARP = gratuitousARP
 )
 
 // ParseND is parseND.

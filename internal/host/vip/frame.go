@@ -46,9 +46,9 @@ func probe(mac lab.MAC, a netip.Addr) []byte {
 	return nd.Solicitation(mac, netip.Addr{}, nd.Multicast(a), a)
 }
 
-// announcement returns the frame that makes all machines of a segment send to this MAC what is for a: an ARP announcement (RFC 5227
+// gratuitousARP returns the frame that makes all machines of a segment send to this MAC what is for a: an ARP announcement (RFC 5227
 // section 3), or an unsolicited neighbour advertisement that overrides what they know (RFC 4861 section 7.2.6).
-func announcement(mac lab.MAC, a netip.Addr) []byte {
+func gratuitousARP(mac lab.MAC, a netip.Addr) []byte {
 	if a.Is4() {
 		f := arp.Request(mac, a, arp.Broadcast, a)
 		return f[:]

@@ -15,9 +15,9 @@ func FuzzFrames(f *testing.F) {
 	for _, a := range []string{"192.168.16.10", "fd00:16::10", "fe80::1"} {
 		addr := netip.MustParseAddr(a)
 		f.Add(vip.Probe(mac, addr))
-		f.Add(vip.Announcement(mac, addr))
+		f.Add(vip.GratuitousARP(mac, addr))
 		for _, isProbe := range []bool{true, false} {
-			frame, parse := vip.Announcement(mac, addr), vip.ParseND
+			frame, parse := vip.GratuitousARP(mac, addr), vip.ParseND
 			if isProbe {
 				frame = vip.Probe(mac, addr)
 			}
@@ -47,7 +47,7 @@ func FuzzFrames(f *testing.F) {
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	mac, addr := lab.MAC{2, 0, 0, 0, 0, 1}, netip.MustParseAddr("fd00:16::10")
-	for kind, good := range map[string][]byte{"solicitation": vip.Probe(mac, addr), "advertisement": vip.Announcement(mac, addr)} {
+	for kind, good := range map[string][]byte{"solicitation": vip.Probe(mac, addr), "advertisement": vip.GratuitousARP(mac, addr)} {
 		for name, change := range map[string]func(frame []byte) []byte{
 			"a wrong checksum":         func(f []byte) []byte { f[14+40+2] ^= 1; return f },
 			"a changed address":        func(f []byte) []byte { f[14+40+8+15] ^= 1; return f },

@@ -46,8 +46,8 @@ const (
 // Phases returns all phases.
 func Phases() []Phase { return []Phase{Looking, Held, Present, Taken, Conflict, Leased, Missing} }
 
-// A State is what is known of a wanted address.
-type State struct {
+// An Address is what is known of a wanted address.
+type Address struct {
 	Wanted
 	Phase Phase
 	On    string    // the interface that has it; empty: none
@@ -58,11 +58,11 @@ type State struct {
 }
 
 // OK reports whether clients reach this machine at the address.
-func (s State) OK() bool { return s.Phase == Held || s.Phase == Present }
+func (s Address) OK() bool { return s.Phase == Held || s.Phase == Present }
 
 // Command returns what an admin runs so that clients reach the address: it adds it, or sets its interface up; empty: nothing would, or the
 // interface is not known.
-func (s State) Command() string {
+func (s Address) Command() string {
 	switch on := cmp.Or(s.On, s.Interface); {
 	case s.Phase != Missing || on == "":
 		return ""
@@ -112,7 +112,7 @@ type Deps struct {
 	Records Records
 	Log     *slog.Logger
 	Lease   func(netip.Addr) (lab.MAC, bool) // returns the machine that DHCP has given an address to; nil: none
-	Report  func(State)                      // called for each change of a phase or of the other machine; nil: none
+	Report  func(Address)                    // called for each change of a phase or of the other machine; nil: none
 }
 
 // A Holder holds addresses. Want and States are safe for concurrent use.
@@ -128,11 +128,11 @@ type Holder struct {
 
 	mu     sync.Mutex
 	wanted []Wanted
-	states []State
+	states []Address
 
 	// of Run
 	recorded map[netip.Addr]bool
-	addrs    map[netip.Addr]*address
+	addrs    map[netip.Addr]*tracked
 	machine  machine
 }
 
@@ -144,9 +144,9 @@ type machine struct {
 	marks bool // the kernel keeps marks
 }
 
-// An address is a wanted address and where its steps are.
-type address struct {
-	State
+// A tracked address is a wanted one and where its steps are.
+type tracked struct {
+	Address
 	added     bool      // by this process or its predecessor
 	probed    int       // probes sent since it was looked for
 	announced int       // announcements that are due
@@ -171,7 +171,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Holder, error) {
 	cfg.Retry = cmp.Or(cfg.Retry, 20*time.Second)
 	cfg.Check = cmp.Or(cfg.Check, 30*time.Second)
 	cfg.Defend = cmp.Or(cfg.Defend, 10*time.Second)
-	h := &Holder{cfg: cfg, deps: deps, boot: bootID(), kick: make(chan struct{}, 1), claims: make(chan claim, 64), recorded: map[netip.Addr]bool{}, addrs: map[netip.Addr]*address{}}
+	h := &Holder{cfg: cfg, deps: deps, boot: bootID(), kick: make(chan struct{}, 1), claims: make(chan claim, 64), recorded: map[netip.Addr]bool{}, addrs: map[netip.Addr]*tracked{}}
 	records, err := deps.Records.Load(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read which addresses were added: %w", err)
@@ -223,13 +223,13 @@ func (h *Holder) wake() {
 }
 
 // States returns what is known of each wanted address, in the order of Want.
-func (h *Holder) States() []State {
+func (h *Holder) States() []Address {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]State, len(h.wanted))
+	out := make([]Address, len(h.wanted))
 	for i, w := range h.wanted {
-		out[i] = State{Wanted: w, Phase: Looking}
-		if at := slices.IndexFunc(h.states, func(s State) bool { return s.Wanted == w }); at >= 0 {
+		out[i] = Address{Wanted: w, Phase: Looking}
+		if at := slices.IndexFunc(h.states, func(s Address) bool { return s.Wanted == w }); at >= 0 {
 			out[i] = h.states[at]
 		}
 	}
@@ -314,11 +314,11 @@ func (h *Holder) heard(f packet.Frame, parse func([]byte) (claim, bool)) {
 
 // publish makes States return what is known now, and reports what is new.
 func (h *Holder) publish() {
-	states := make([]State, 0, len(h.addrs))
+	states := make([]Address, 0, len(h.addrs))
 	for _, a := range h.addrs {
-		states = append(states, a.State)
+		states = append(states, a.Address)
 	}
-	slices.SortFunc(states, func(a, b State) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(states, func(a, b Address) int { return a.Addr.Compare(b.Addr) })
 	h.mu.Lock()
 	before := h.states
 	h.states = states
@@ -327,7 +327,9 @@ func (h *Holder) publish() {
 		return
 	}
 	for _, s := range states {
-		same := func(o State) bool { return o.Addr == s.Addr && o.Phase == s.Phase && o.MAC == s.MAC && o.Err == s.Err }
+		same := func(o Address) bool {
+			return o.Addr == s.Addr && o.Phase == s.Phase && o.MAC == s.MAC && o.Err == s.Err
+		}
 		if s.Phase != Looking && !slices.ContainsFunc(before, same) {
 			h.deps.Report(s)
 		}
@@ -347,7 +349,7 @@ func (h *Holder) pass(ctx context.Context, now time.Time) (next time.Time) {
 	for _, w := range wanted {
 		a := h.addrs[w.Addr]
 		if a == nil {
-			a = &address{State: State{Phase: Looking, Since: now}}
+			a = &tracked{Address: Address{Phase: Looking, Since: now}}
 			h.addrs[w.Addr] = a
 		}
 		if a.Interface != w.Interface {
@@ -403,7 +405,7 @@ func (h *Holder) find(addr netip.Addr) (mine, others []onLink) {
 }
 
 // where returns the name of the interface that has an address: the wanted one if it has it, else the first.
-func (h *Holder) where(a *address, have []onLink) (name string) {
+func (h *Holder) where(a *tracked, have []onLink) (name string) {
 	for _, o := range have {
 		for n, l := range h.machine.links {
 			if l.index == o.link && (name == "" || n == a.Interface) {

@@ -9,10 +9,10 @@ import (
 
 // Look returns what a Holder would find of addresses, and changes nothing: it asks other machines for three seconds whether they use those
 // that no interface has. One that nobody uses is Missing without Err. Without the privilege to ask the error is fs.ErrPermission.
-func Look(ctx context.Context, wanted []Wanted) ([]State, error) {
-	known := make(chan State)
+func Look(ctx context.Context, wanted []Wanted) ([]Address, error) {
+	known := make(chan Address)
 	ctx, cancel := context.WithCancel(ctx)
-	h, err := Open(ctx, Config{}, Deps{Records: noRecords{}, Log: slog.New(slog.DiscardHandler), Report: func(s State) {
+	h, err := Open(ctx, Config{}, Deps{Records: noRecords{}, Log: slog.New(slog.DiscardHandler), Report: func(s Address) {
 		select {
 		case known <- s:
 		case <-ctx.Done():
@@ -29,7 +29,7 @@ func Look(ctx context.Context, wanted []Wanted) ([]State, error) {
 	h.Want(wanted)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
-	found := map[netip.Addr]State{}
+	found := map[netip.Addr]Address{}
 	for len(found) < len(wanted) && ctx.Err() == nil && err == nil {
 		select {
 		case s := <-known:
@@ -43,7 +43,7 @@ func Look(ctx context.Context, wanted []Wanted) ([]State, error) {
 	}
 	cancel()
 	<-ended
-	var states []State
+	var states []Address
 	for _, w := range wanted {
 		s := found[w.Addr]
 		if s.Err == errOff {

@@ -15,10 +15,10 @@ import (
 )
 
 // restart looks for an address from the beginning.
-func (a *address) restart(now time.Time) { a.probed, a.next = 0, now }
+func (a *tracked) restart(now time.Time) { a.probed, a.next = 0, now }
 
 // enter sets the phase.
-func (a *address) enter(p Phase, mac lab.MAC, reason string, now time.Time) {
+func (a *tracked) enter(p Phase, mac lab.MAC, reason string, now time.Time) {
 	if a.Phase != p || a.MAC != mac {
 		a.Since = now
 	}
@@ -26,12 +26,12 @@ func (a *address) enter(p Phase, mac lab.MAC, reason string, now time.Time) {
 }
 
 // here reports whether an interface of this machine has the address.
-func (a *address) here() bool {
+func (a *tracked) here() bool {
 	return a.Phase == Held || a.Phase == Present || a.Phase == Conflict || a.Phase == Leased
 }
 
 // step does what is due for one address, and returns when it is to be called again at the latest.
-func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time {
+func (h *Holder) step(ctx context.Context, a *tracked, now time.Time) time.Time {
 	on, exists := h.machine.links[a.Interface]
 	mine, others := h.find(a.Addr)
 	a.added, a.On, a.Down = false, "", false
@@ -86,14 +86,14 @@ func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time 
 }
 
 // block notes why an address cannot be reached until the interfaces change.
-func (h *Holder) block(a *address, reason string, now time.Time) time.Time {
+func (h *Holder) block(a *tracked, reason string, now time.Time) time.Time {
 	a.blocked = true
 	a.enter(Missing, lab.MAC{}, reason, now)
 	return now.Add(h.cfg.Check)
 }
 
 // seek asks whether another machine uses an address, and adds it if none does.
-func (h *Holder) seek(ctx context.Context, a *address, on link, now time.Time) time.Time {
+func (h *Holder) seek(ctx context.Context, a *tracked, on link, now time.Time) time.Time {
 	if now.Before(a.next) {
 		return a.next
 	}
@@ -120,21 +120,21 @@ func (h *Holder) seek(ctx context.Context, a *address, on link, now time.Time) t
 }
 
 // taken notes that another machine uses an address, which is tried again later. Two that wait for each other do not try at the same time.
-func (h *Holder) taken(a *address, mac lab.MAC, now time.Time) time.Time {
+func (h *Holder) taken(a *tracked, mac lab.MAC, now time.Time) time.Time {
 	a.enter(Taken, mac, "", now)
 	a.restart(now.Add(h.cfg.Retry + rand.N(h.cfg.Retry/4)))
 	return a.next
 }
 
 // missing notes why an address was not added, which is tried again later.
-func (h *Holder) missing(a *address, reason string, now time.Time) time.Time {
+func (h *Holder) missing(a *tracked, reason string, now time.Time) time.Time {
 	a.enter(Missing, lab.MAC{}, reason, now)
 	a.restart(now.Add(h.cfg.Retry))
 	return a.next
 }
 
 // add adds an address. The record is written first: what a crash leaves is known then.
-func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) time.Time {
+func (h *Holder) add(ctx context.Context, a *tracked, on link, now time.Time) time.Time {
 	if !h.recorded[a.Addr] {
 		if err := h.deps.Records.Put(ctx, Record{a.Addr, h.boot}); err != nil {
 			h.deps.Log.Warn("address not stored: if the daemon is killed, it stays", "addr", a.Addr, "err", err)
@@ -164,7 +164,7 @@ func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) ti
 }
 
 // keep announces an address that an interface has, in a phase that is Held or Present, and checks whether another machine claims it.
-func (h *Holder) keep(a *address, on link, phase Phase, now time.Time) time.Time {
+func (h *Holder) keep(a *tracked, on link, phase Phase, now time.Time) time.Time {
 	if !a.here() || a.carrier != on.carrier { // neighbours do not know it yet, or may have removed it
 		a.carrier, a.announced, a.announce, a.probed, a.next = on.carrier, announcements, now, 0, now.Add(h.cfg.Interval)
 	}
@@ -195,7 +195,7 @@ func (h *Holder) keep(a *address, on link, phase Phase, now time.Time) time.Time
 	next := a.next
 	if a.announced > 0 && a.added && on.carrier && phase == Held {
 		if !now.Before(a.announce) {
-			h.send(on, a.Addr, announcement(on.mac, a.Addr))
+			h.send(on, a.Addr, gratuitousARP(on.mac, a.Addr))
 			a.announced--
 			a.announce = now.Add(announceInterval)
 		}
@@ -236,7 +236,7 @@ func (h *Holder) claim(c claim, now time.Time) {
 		if a.added && now.Sub(a.defended) >= h.cfg.Defend { // RFC 5227 section 2.4
 			a.defended = now
 			on := h.machine.links[a.Interface]
-			h.send(on, a.Addr, announcement(on.mac, a.Addr))
+			h.send(on, a.Addr, gratuitousARP(on.mac, a.Addr))
 		}
 		h.wake()
 	}

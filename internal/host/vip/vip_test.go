@@ -121,7 +121,7 @@ func (r *rig) want(addrs ...netip.Addr) {
 }
 
 // until waits for the phase of an address.
-func (r *rig) until(a netip.Addr, p vip.Phase) (s vip.State) {
+func (r *rig) until(a netip.Addr, p vip.Phase) (s vip.Address) {
 	r.t.Helper()
 	netns.WaitFor(r.t, fmt.Sprintf("%s to be %s (is %+v)", a, p, r.States()), func() bool {
 		for _, now := range r.States() {
@@ -423,7 +423,7 @@ func TestLook(t *testing.T) {
 	if err != nil || len(states) != len(wanted) {
 		t.Fatalf("%+v, %v", states, err)
 	}
-	for i, want := range []vip.State{{Phase: vip.Taken, MAC: other}, {Phase: vip.Missing}, {Phase: vip.Present, On: r.seg.Bridge}, {Phase: vip.Missing}, {Phase: vip.Missing, Err: "interface none0 does not exist"}} {
+	for i, want := range []vip.Address{{Phase: vip.Taken, MAC: other}, {Phase: vip.Missing}, {Phase: vip.Present, On: r.seg.Bridge}, {Phase: vip.Missing}, {Phase: vip.Missing, Err: "interface none0 does not exist"}} {
 		want.Wanted, want.Since = wanted[i], states[i].Since
 		if states[i] != want {
 			t.Errorf("%+v, want %+v", states[i], want)

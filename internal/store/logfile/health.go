@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Health is what was observed of the store's last writes.
-type Health struct {
+// A DiskStatus is what was observed of the store's last writes.
+type DiskStatus struct {
 	Synced  time.Time     // the last one that is known to be on disk; zero: none yet
 	Took    time.Duration // how long it took
 	Running time.Duration // for how long the one in progress has been running; 0: there is none
@@ -14,8 +14,8 @@ type Health struct {
 	Since   time.Time     // of Err
 }
 
-// Health returns the state of the store's disk. It does not wait for it.
-func (s *Store) Health() Health { return s.health.get() }
+// DiskStatus returns the state of the store's disk. It does not wait for it.
+func (s *Store) DiskStatus() DiskStatus { return s.health.get() }
 
 // ObserveSyncs calls fn after each write that succeeded, with the time that it took. It must be called before the first commit.
 func (s *Store) ObserveSyncs(fn func(took time.Duration)) {
@@ -29,11 +29,11 @@ type health struct {
 	observe func(took time.Duration) // read by the writer
 
 	mu    sync.Mutex
-	last  Health
+	last  DiskStatus
 	began time.Time // the write in progress; zero: none
 }
 
-func (h *health) get() Health {
+func (h *health) get() DiskStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.last
@@ -60,7 +60,7 @@ func (h *health) write(write func() error) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.last, h.began = Health{Synced: time.Now(), Took: took}, time.Time{}
+	h.last, h.began = DiskStatus{Synced: time.Now(), Took: took}, time.Time{}
 	return nil
 }
 
@@ -79,6 +79,6 @@ func (h *health) healed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.last.Err != nil {
-		h.last = Health{Synced: time.Now(), Took: h.last.Took}
+		h.last = DiskStatus{Synced: time.Now(), Took: h.last.Took}
 	}
 }

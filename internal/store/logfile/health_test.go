@@ -32,23 +32,23 @@ func TestHealth(t *testing.T) {
 			observed := 0
 			s.ObserveSyncs(func(time.Duration) { observed++ })
 			put(t, s, "a", "1")
-			if h := s.Health(); h.Err != nil || h.Synced.IsZero() || h.Took <= 0 || h.Running != 0 || observed != 1 {
+			if h := s.DiskStatus(); h.Err != nil || h.Synced.IsZero() || h.Took <= 0 || h.Running != 0 || observed != 1 {
 				t.Errorf("%+v after a commit, %d observed", h, observed)
 			}
 			f.set(func(f *faults) { on(f, true) })
 			if err := s.Commit(t.Context(), store.Put("b", nil)); err == nil {
 				t.Fatal("commit succeeded")
 			}
-			first := s.Health()
+			first := s.DiskStatus()
 			if !errors.Is(first.Err, errDisk) || first.Since.IsZero() || first.Synced.IsZero() {
 				t.Errorf("%+v after a commit that failed", first)
 			}
 			s.tickNow()
-			if h := s.Health(); !errors.Is(h.Err, errDisk) || !h.Since.Equal(first.Since) {
+			if h := s.DiskStatus(); !errors.Is(h.Err, errDisk) || !h.Since.Equal(first.Since) {
 				t.Errorf("%+v, want it to fail since %v", h, first.Since)
 			}
 			f.set(func(f *faults) { on(f, false) })
-			for s.Health().Err != nil { // or the test binary's time is up
+			for s.DiskStatus().Err != nil { // or the test binary's time is up
 				s.tickNow()
 				runtime.Gosched()
 			}
@@ -67,13 +67,13 @@ func TestHealthOfHungDisk(t *testing.T) {
 	outcome := make(chan error)
 	go func() { outcome <- s.Commit(t.Context(), store.Put("a", nil)) }()
 	<-syncing
-	if h := s.Health(); h.Running <= 0 {
+	if h := s.DiskStatus(); h.Running <= 0 {
 		t.Errorf("%+v, want a write in progress", h)
 	}
 	f.set(func(f *faults) { f.during = nil })
 	close(done)
-	if err := <-outcome; err != nil || s.Health().Running != 0 {
-		t.Errorf("%v, %+v", err, s.Health())
+	if err := <-outcome; err != nil || s.DiskStatus().Running != 0 {
+		t.Errorf("%v, %+v", err, s.DiskStatus())
 	}
 }
 
@@ -87,17 +87,17 @@ func TestHealthOfFullDisk(t *testing.T) {
 		t.Fatalf("fill the disk: %v", err)
 	}
 	fillUp(t, s, map[string]string{})
-	if h := s.Health(); !errors.Is(h.Err, syscall.ENOSPC) {
+	if h := s.DiskStatus(); !errors.Is(h.Err, syscall.ENOSPC) {
 		t.Errorf("%+v", h)
 	}
 	s.tickNow()
-	if h := s.Health(); !errors.Is(h.Err, syscall.ENOSPC) {
+	if h := s.DiskStatus(); !errors.Is(h.Err, syscall.ENOSPC) {
 		t.Errorf("%+v, and nothing is free", h)
 	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if s.tickNow(); s.Health().Err != nil {
-		t.Errorf("%+v, and there is space", s.Health())
+	if s.tickNow(); s.DiskStatus().Err != nil {
+		t.Errorf("%+v, and there is space", s.DiskStatus())
 	}
 }

@@ -182,8 +182,8 @@ func TestUndecodableFullDisk(t *testing.T) {
 	if !s.Doubtful("bad") || s.Doubtful("good") || len(s.Losses()) != 1 {
 		t.Errorf("lost %v", s.Losses())
 	}
-	if err := s.Commit(t.Context(), store.Put("bad", nil)); err == nil || s.Health().Err == nil {
-		t.Errorf("a commit succeeds: %v, %+v", err, s.Health())
+	if err := s.Commit(t.Context(), store.Put("bad", nil)); err == nil || s.DiskStatus().Err == nil {
+		t.Errorf("a commit succeeds: %v, %+v", err, s.DiskStatus())
 	}
 	full.Store(false)
 	for s.Commit(t.Context(), store.Put("other", nil)) != nil {
