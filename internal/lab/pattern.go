@@ -38,9 +38,6 @@ func ParsePattern(s string) (Pattern, error) {
 	return Pattern{text: s, glob: strings.Contains(s, "*")}, nil
 }
 
-// Exact reports whether the pattern matches one value only.
-func (p Pattern) Exact() bool { return !p.glob }
-
 // Match reports whether b fits. What was not sent (an empty b) fits no pattern, not even "*".
 func (p Pattern) Match(b []byte) bool {
 	switch {

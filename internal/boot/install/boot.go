@@ -129,7 +129,7 @@ func (m *Machine) Confirm(ctx context.Context, h *lab.Host, token string) error 
 // sameBoot reports whether a script requested now belongs to the boot that is under way: firmware that asks twice, or another NIC of
 // the machine.
 func (m *Machine) sameBoot(s Status, nic lab.MAC, now time.Time) bool {
-	if !s.underWay() || len(s.Tokens) == 0 || now.Sub(s.Minted) >= m.cfg.SameBoot {
+	if !s.underWay() || len(s.Tokens) == 0 || now.Sub(s.Minted) >= sameBoot {
 		return false
 	}
 	return s.Reads == 0 || nic != s.NIC
@@ -159,7 +159,7 @@ func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
 // boot under way is such a request too where the daemon was restarted: it knows only the hash of the boot's token.
 func (m *Machine) request(ctx context.Context, h *lab.Host, s Status, req Request) (Decision, error) {
 	now, plain := m.deps.Now(), m.plainOf(h)
-	if r := s.Requested; r != nil && plain.requested != "" && now.Sub(r.At) < m.cfg.SameBoot {
+	if r := s.Requested; r != nil && plain.requested != "" && now.Sub(r.At) < sameBoot {
 		return Decision{Token: plain.requested, nic: req.NIC}, nil
 	}
 	signals, err := req.prepare()

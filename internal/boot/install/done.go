@@ -30,7 +30,7 @@ func (m *Machine) ended(h *lab.Host, s Status, now time.Time) (why string, by en
 		return "", notEnded
 	case late(s, now):
 		return m.timeoutReason(h, s), byTimeout
-	case s.Signals.Has(NextBoot) && now.Sub(s.Since) >= m.cfg.MinInstall:
+	case s.Signals.Has(NextBoot) && now.Sub(s.Since) >= minInstall:
 		return fmt.Sprintf("the installer cannot call back, but the machine boots again %s after the install began", now.Sub(s.Since).Round(time.Second)), bySignal
 	}
 	return "", notEnded
@@ -67,7 +67,7 @@ func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
 func (m *Machine) SystemUp(ctx context.Context, h *lab.Host) error {
 	return m.transition(ctx, h, func(s Status) error {
 		after := m.deps.Now().Sub(s.Since)
-		if s.State != Installing || !s.Signals.Has(SystemLease) || s.Held || after < m.cfg.MinInstall {
+		if s.State != Installing || !s.Signals.Has(SystemLease) || s.Held || after < minInstall {
 			return nil
 		}
 		why := fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second))
@@ -111,7 +111,7 @@ func (m *Machine) stale(s Status) bool {
 	if s.Requested != nil && s.Requested.At.After(last) {
 		last = s.Requested.At
 	}
-	return s.State == Live && m.deps.Now().Sub(last) > m.cfg.TokenLife
+	return s.State == Live && m.deps.Now().Sub(last) > tokenLife
 }
 
 // forget removes a live system: it is then as one that never booted.

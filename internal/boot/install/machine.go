@@ -23,15 +23,17 @@ const keyPrefix = "install/"
 type Config struct {
 	// Attempts is how many boots may fail to finish an install before the host is held (default 5).
 	Attempts int
-	// SameBoot is how long after its script a machine may request it again within one boot, as iPXE does that tries
-	// autoexec.ipxe first (default 20 s).
-	SameBoot time.Duration
-	// MinInstall is the shortest install: a host whose installer cannot call back counts as installed when it requests its script
-	// again, or its system an address, later than that after it read its config document (default 60 s).
-	MinInstall time.Duration
-	// TokenLife is for how long after its script a boot may read its config document (default 24 h).
-	TokenLife time.Duration
 }
+
+const (
+	// sameBoot is how long after its script a machine may request it again within one boot, as iPXE does that tries autoexec.ipxe first.
+	sameBoot = 20 * time.Second
+	// minInstall is the shortest install: a host whose installer cannot call back counts as installed when it requests its script
+	// again, or its system an address, later than that after it read its config document.
+	minInstall = time.Minute
+	// tokenLife is for how long after its script a boot may read its config document.
+	tokenLife = 24 * time.Hour
+)
 
 // Deps are what a Machine needs. All but Wall and Damage are required.
 type Deps struct {
@@ -75,7 +77,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	if deps.Wall == nil {
 		deps.Wall = func(t time.Time) time.Time { return t }
 	}
-	m := &Machine{cfg: cfg.withDefaults(), deps: deps, damage: deps.Damage, states: map[string]Status{}, byMAC: map[lab.MAC]string{}, plain: map[string]tokens{}, reading: map[sum]int{}}
+	m := &Machine{cfg: Config{Attempts: cmp.Or(cfg.Attempts, 5)}, deps: deps, damage: deps.Damage, states: map[string]Status{}, byMAC: map[lab.MAC]string{}, plain: map[string]tokens{}, reading: map[sum]int{}}
 	var bad store.Undecodable
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)
@@ -98,21 +100,6 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 		return nil, fmt.Errorf("read install states: %w", err)
 	}
 	return m, nil
-}
-
-func (c Config) withDefaults() Config {
-	if c.Attempts == 0 {
-		c.Attempts = 5
-	}
-	for _, d := range []struct {
-		value *time.Duration
-		def   time.Duration
-	}{{&c.SameBoot, 20 * time.Second}, {&c.MinInstall, time.Minute}, {&c.TokenLife, 24 * time.Hour}} {
-		if *d.value == 0 {
-			*d.value = d.def
-		}
-	}
-	return c
 }
 
 // Status returns the status of h, without its tokens, with times of the system clock.

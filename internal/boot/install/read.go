@@ -19,7 +19,7 @@ func (m *Machine) authorize(s Status, token string, reads int) error {
 		return ErrState
 	case !s.knows(token):
 		return ErrToken
-	case m.deps.Now().Sub(s.Minted) > m.cfg.TokenLife:
+	case m.deps.Now().Sub(s.Minted) > tokenLife:
 		return ErrState
 	case reads > 0 && s.Reads >= reads:
 		return ErrReads

@@ -155,7 +155,7 @@ func decode(host string, b []byte) (Status, error) {
 }
 
 // maxTokens bounds the tokens of one boot: each restart of the daemon while a machine requests its script adds one. It also bounds those
-// of a requested boot, where a request later than Config.SameBoot adds one too.
+// of a requested boot, where a request later than sameBoot adds one too.
 const maxTokens = 4
 
 // A sum is the hash of a token. The store holds sums only, so that a backup of it cannot read documents. A token has 128 random bits: a

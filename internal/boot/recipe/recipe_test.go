@@ -171,7 +171,7 @@ func TestParts(t *testing.T) {
 			}
 			golden.Check(t, update, "testdata/"+tt.golden, string(doc.Body))
 			if path.Ext(tt.name) == ".ign" {
-				if broken := syntax.Check(syntax.Ignition, doc.Body); broken != nil {
+				if broken, _ := syntax.Report(syntax.Ignition, doc.Body); broken != nil {
 					t.Error(broken)
 				}
 			}

@@ -23,7 +23,7 @@ func BenchmarkIgnition(b *testing.B) {
 		b.Run(fmt.Sprintf("%dKB", text.Len()/1000), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if e := syntax.Check(syntax.Ignition, []byte(text.String())); e != nil {
+				if e, _ := syntax.Report(syntax.Ignition, []byte(text.String())); e != nil {
 					b.Fatal(e)
 				}
 			}

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/coreos/ignition/v2/config"
 
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
@@ -54,14 +57,8 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Reason }
 
-// Check returns the first error in text, or nil. The reason holds nothing of the document but keys and names of elements: it is logged, and
-// documents hold passwords.
-func Check(f Format, text []byte) *Error {
-	e, _ := Report(f, text)
-	return e
-}
-
-// Report is Check, and returns the warnings of a document without an error too: what Ignition will ignore.
+// Report returns the first error in text, or nil, and the warnings of a document without an error: what Ignition will ignore. A reason holds
+// nothing of the document but keys and names of elements: it is logged, and documents hold passwords.
 func Report(f Format, text []byte) (broken *Error, warnings []*Error) {
 	if f == Ignition {
 		broken, warnings = ignition(text)
@@ -172,4 +169,98 @@ func userData(text []byte) *Error {
 		return nil
 	}
 	return errorAt(1, 1, "not user-data: cloud-init goes by the first line: want #cloud-config, #! or another of its headers")
+}
+
+// debconfTypes are the types of questions (debconf-devel(7)), and seen, which marks one.
+const debconfTypes = "string boolean select multiselect note text password title error seen"
+
+// preseed checks what debconf-set-selections reads: owner, question, type and value, in lines that a backslash continues. It
+// skips a line that it cannot read, and the installer then stops and asks.
+func preseed(text []byte) *Error {
+	types := strings.Fields(debconfTypes)
+	inside, comment := false, false // the line before continues in this one, and is a comment
+	for i, line := range strings.Split(string(text), "\n") {
+		line = strings.TrimRight(line, "\r")
+		fields := strings.Fields(line)
+		remark := strings.HasPrefix(strings.TrimLeft(line, " \t"), "#")
+		switch {
+		case inside && comment && !remark && len(fields) > 0:
+			return errorAt(i+1, 1, "not a preseed: the comment before ends in a backslash and takes this line with it")
+		case inside || remark || len(fields) == 0:
+		case len(fields) < 3:
+			return errorAt(i+1, 1, "not a preseed: want owner, question, type and value, such as d-i debian-installer/locale string en_US")
+		case !slices.Contains(types, fields[2]):
+			return errorAt(i+1, strings.Index(line, fields[2])+1, "not a preseed: the third word is not a question type: want one of %s", debconfTypes)
+		case fields[2] == "boolean" && len(fields) > 3 && fields[3] != "true" && fields[3] != "false":
+			return errorAt(i+1, 1, "not a preseed: the question is boolean: want true or false")
+		}
+		comment = remark || inside && comment
+		inside = strings.HasSuffix(line, "\\")
+	}
+	return nil
+}
+
+// kickstartSections are closed by %end (anaconda's kickstart documentation). %include and %ksappend are lines of their own.
+var kickstartSections = []string{"%packages", "%pre", "%post", "%pre-install", "%onerror", "%traceback", "%addon", "%anaconda", "%certificate"}
+
+// kickstart checks that every section is known and closed: anaconda stops at the first that is not.
+func kickstart(text []byte) *Error {
+	open, at := "", 0
+	for i, line := range strings.Split(string(text), "\n") {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case name == "%end" && open == "":
+			return errorAt(i+1, 1, "not a kickstart: %%end closes no section")
+		case name == "%end":
+			open = ""
+		case open != "" && slices.Contains(kickstartSections, name):
+			return errorAt(at, 1, "not a kickstart: %s is not closed before %s of line %d: want %%end", open, name, i+1)
+		case open != "" || !strings.HasPrefix(name, "%") || name == "%include" || name == "%ksappend":
+		case !slices.Contains(kickstartSections, name):
+			return errorAt(i+1, 1, "not a kickstart: there is no such section: want one of %s", strings.Join(kickstartSections, " "))
+		default:
+			open, at = name, i+1
+		}
+	}
+	if open != "" {
+		return errorAt(at, 1, "not a kickstart: %s is not closed: want %%end", open)
+	}
+	return nil
+}
+
+// ignition validates a document as Ignition does, every version of specification 3. A warning, such as of an unknown key, is no error: a
+// machine boots with it.
+func ignition(text []byte) (broken *Error, warnings []*Error) {
+	if e := jsonText(text); e != nil {
+		return e, nil
+	}
+	if strings.HasPrefix(versionOf(text), "2.") {
+		return nil, nil // of OpenShift before 4.6, which this library does not know
+	}
+	_, report, err := config.Parse(text)
+	for _, entry := range report.Entries {
+		if entry.Kind.IsFatal() {
+			return reported("invalid Ignition: ", entry), nil
+		}
+		warning := reported("Ignition: ", entry)
+		warning.Reason = unusedKey.ReplaceAllString(warning.Reason, "Ignition ignores the unknown key $1")
+		warnings = append(warnings, warning)
+	}
+	if err != nil {
+		return &Error{Reason: "not Ignition: " + err.Error()}, nil
+	}
+	return nil, warnings
+}
+
+// unusedKey matches Ignition's warning of a key that it does not know.
+var unusedKey = regexp.MustCompile(`^Ignition: [Uu]nused key (\S+)`)
+
+func versionOf(text []byte) string {
+	var d struct {
+		Ignition struct{ Version string }
+	}
+	if json.Unmarshal(text, &d) != nil {
+		return ""
+	}
+	return d.Ignition.Version
 }

@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 		t.Run(string(s.format)+"/"+s.name, func(t *testing.T) {
 			t.Parallel()
 			got := ""
-			if e := syntax.Check(s.format, []byte(s.text)); e != nil {
+			if e, _ := syntax.Report(s.format, []byte(s.text)); e != nil {
 				got = fmt.Sprintf("%d:%d: %v", e.Line, e.Column, e)
 			}
 			if !strings.HasPrefix(got, s.want) || (got == "") != (s.want == "") {
@@ -162,7 +162,7 @@ func TestNothingSecret(t *testing.T) {
 			"{\"ignition\": {\"version\": \"3.3.0\"}, \"passwd\": {\"users\": \"" + secret + "\"}}", "{\"ignition\": {\"version\": \"3.3.0\"}, \"storage\": {\"files\": [{\"path\": \"" + secret + "\"}]}}"},
 	} {
 		for _, text := range texts {
-			e := syntax.Check(format, []byte(text))
+			e, _ := syntax.Report(format, []byte(text))
 			if e == nil {
 				t.Errorf("%s: %q is taken", format, text)
 			} else if strings.Contains(e.Error(), secret) {
@@ -200,7 +200,7 @@ func FuzzCheck(f *testing.F) {
 			last += strings.Count(string(text), end)
 		}
 		for _, format := range formats {
-			e := syntax.Check(format, text)
+			e, _ := syntax.Report(format, text)
 			if e == nil {
 				continue
 			}
@@ -213,7 +213,7 @@ func FuzzCheck(f *testing.F) {
 		}
 		windows := bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
 		for _, format := range []syntax.Format{syntax.Preseed, syntax.Kickstart} {
-			if a, b := syntax.Check(format, text), syntax.Check(format, windows); (a == nil) != (b == nil) {
+			if a, b := first(format, text), first(format, windows); (a == nil) != (b == nil) {
 				t.Errorf("%s: %v with \\n, %v with \\r\\n", format, a, b)
 			}
 		}
@@ -254,7 +254,7 @@ func FuzzButane(f *testing.F) {
 			}
 			return
 		}
-		if broken := syntax.Check(syntax.Ignition, ign); broken != nil {
+		if broken, _ := syntax.Report(syntax.Ignition, ign); broken != nil {
 			t.Errorf("%v in %s", broken, ign)
 		}
 	})
@@ -272,4 +272,10 @@ func TestIgnitionWarnings(t *testing.T) {
 	if broken != nil || got != want {
 		t.Errorf("%v\n%swant\n%s", broken, got, want)
 	}
+}
+
+// first returns the first error of a document.
+func first(f syntax.Format, text []byte) *syntax.Error {
+	broken, _ := syntax.Report(f, text)
+	return broken
 }

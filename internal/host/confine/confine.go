@@ -71,11 +71,6 @@ const off = "off: "
 // Off is the confinement of a process that has none, for a reason.
 func Off(reason string) *Confinement { return &Confinement{Files: off + reason, Calls: off + reason} }
 
-// Missing reports whether one of the two limits does not hold.
-func (c *Confinement) Missing() bool {
-	return strings.HasPrefix(c.Files, off) || strings.HasPrefix(c.Calls, off)
-}
-
 // Outside reports whether path exists and cannot be read because of the confinement, whatever its permissions are: it is below
 // no folder that was named to Apply. Symbolic links are followed, as the kernel does.
 func (c *Confinement) Outside(path string) bool {

@@ -54,7 +54,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("removed: %q, %v; want what was read before", got, err)
 		}
 	}
-	if got := strings.Count(log.String(), "file cannot be read any more"); got < 1 {
+	if got := strings.Count(log.String(), "cannot read file again"); got < 1 {
 		t.Errorf("logged %d times:\n%s", got, log.String())
 	}
 }
