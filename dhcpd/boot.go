@@ -73,13 +73,13 @@ func signed(nbp string) string {
 // network before the disk that takes 16 s, against 221 s without a boot file and 219 s with a PXE boot menu whose one item
 // is the local disk, because the firmware then tries IPv6 and HTTP for minutes (test/support/qemu BenchmarkLocalBoot).
 func bootInfoFor(r *wire.Packet, n *lab.Network, host *lab.Host) bootInfo {
-	if r.Stage == wire.StageOS || host == nil || host.Profile == nil || !n.Address.IsValid() {
+	if r.Client == wire.ClientOS || host == nil || host.Profile == nil || !n.Address.IsValid() {
 		return bootInfo{}
 	}
-	switch r.Stage {
-	case wire.StageIPXE:
+	switch r.Client {
+	case wire.ClientIPXE:
 		return bootInfo{file: n.ScriptURL(r.MAC), nextServer: n.Address, ipxe: noPXEDHCP}
-	case wire.StageHTTP:
+	case wire.ClientHTTP:
 		return httpBoot(r, n, host.Chain)
 	default:
 		return pxeBoot(r, n, host.Chain)
@@ -96,7 +96,7 @@ func (s *Server) bootInfo(x *exchange, host *lab.Host) bootInfo {
 	if host.Local == lab.LocalBootNone && s.deps.FromDisk != nil && s.deps.FromDisk(host) {
 		return bootInfo{ipxe: info.ipxe}
 	}
-	if x.req.Stage != wire.StageIPXE {
+	if x.req.Client != wire.ClientIPXE {
 		return info
 	}
 	switch s.deps.Loops.Remedy(x.req.MAC) {
@@ -148,7 +148,7 @@ const raspberryBoot = "\x06\x01\x03" + "\x0a\x04\x00PXE" + "\x09\x17\x00\x00\x14
 // isRaspberry reports whether the client is a Raspberry Pi's own boot loader. UEFI and iPXE on a Pi are as on any machine.
 func isRaspberry(r *wire.Packet) bool {
 	switch kind := lab.ArchName(r.Arch); {
-	case r.Stage != wire.StagePXE:
+	case r.Client != wire.ClientPXE:
 		return false
 	case kind == "rpiboot":
 		return true

@@ -20,17 +20,17 @@ func BootFiles(h *lab.Host) []BootFile {
 	var files []BootFile
 	for _, as := range []struct {
 		firmware string
-		stage    wire.Stage
+		client   wire.ClientKind
 		arch     uint16 // a code of its kind
 	}{
-		{"BIOS", wire.StagePXE, 0},
-		{"UEFI x64", wire.StagePXE, 7},
-		{"UEFI x64 HTTP", wire.StageHTTP, 16},
-		{"UEFI arm64", wire.StagePXE, 11},
-		{"UEFI arm64 HTTP", wire.StageHTTP, 19},
-		{"iPXE", wire.StageIPXE, 0},
+		{"BIOS", wire.ClientPXE, 0},
+		{"UEFI x64", wire.ClientPXE, 7},
+		{"UEFI x64 HTTP", wire.ClientHTTP, 16},
+		{"UEFI arm64", wire.ClientPXE, 11},
+		{"UEFI arm64 HTTP", wire.ClientHTTP, 19},
+		{"iPXE", wire.ClientIPXE, 0},
 	} {
-		boot := bootInfoFor(&wire.Packet{MAC: h.MACs[0], Stage: as.stage, Arch: as.arch, HasArch: true}, h.Network, h)
+		boot := bootInfoFor(&wire.Packet{MAC: h.MACs[0], Client: as.client, Arch: as.arch, HasArch: true}, h.Network, h)
 		switch {
 		case boot.file != "":
 			files = append(files, BootFile{Firmware: as.firmware, File: boot.file})

@@ -154,7 +154,7 @@ func TestLastHolderIsNotFree(t *testing.T) {
 	}
 	l.prober.Forget(ip("10.77.0.202"))
 	l.prober.Probe(segment.Path{Interface: seg.Bridge}, ip("10.77.0.202"), lab.MAC{}, func(segment.Result) {})
-	netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip("10.77.0.202")).State == segment.InUse })
+	netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip("10.77.0.202")).Use == segment.InUse })
 	l.nextAddresses(l.deps.Table())
 	late := seg.NewClient(t, "02:00:00:00:00:08")
 	ask := func() {
@@ -189,7 +189,7 @@ func TestMovedMachineIsNoConflict(t *testing.T) {
 		client.Run(t, "ip", "addr", "add", old+"/24", "dev", "eth0")
 		l.prober.Forget(ip(old)) // it was free
 		l.prober.Probe(segment.Path{Interface: seg.Bridge}, ip(old), lab.MAC{}, func(segment.Result) {})
-		netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip(old)).State == segment.InUse })
+		netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip(old)).Use == segment.InUse })
 		client.Run(t, "ip", "addr", "flush", "dev", "eth0")
 	}
 	conflict := func() bool {

@@ -221,7 +221,7 @@ func awaitInUse(t *testing.T, s *Server, path segment.Path, addr string) {
 		result := make(chan segment.Result, 1)
 		s.prober.Forget(ip(addr))
 		s.prober.Probe(path, ip(addr), lab.MAC{}, func(r segment.Result) { result <- r })
-		return (<-result).State == segment.InUse
+		return (<-result).Use == segment.InUse
 	})
 }
 

@@ -10,16 +10,16 @@ import (
 // TestEventClient checks that DHCP events name the client by the values that the recorders compare with.
 func TestEventClient(t *testing.T) {
 	t.Parallel()
-	for stage, want := range map[wire.Stage]event.Client{
-		wire.StagePXE: event.ClientPXE, wire.StageHTTP: event.ClientHTTP, wire.StageIPXE: event.ClientIPXE, wire.StageOS: event.ClientOS,
+	for kind, want := range map[wire.ClientKind]event.Client{
+		wire.ClientPXE: event.ClientPXE, wire.ClientHTTP: event.ClientHTTP, wire.ClientIPXE: event.ClientIPXE, wire.ClientOS: event.ClientOS,
 	} {
 		var got event.Event
 		x := &exchange{}
-		x.req.Stage = stage
+		x.req.Client = kind
 		s := &Server{deps: Deps{Events: recorderFunc(func(e event.Event) { got = e })}}
 		s.record(x, event.Event{Kind: event.DHCPDiscover, Detail: "os"})
 		if got.Client != want {
-			t.Errorf("client of stage %q is %q, want %q", stage, got.Client, want)
+			t.Errorf("client of kind %q is %q, want %q", kind, got.Client, want)
 		}
 	}
 }

@@ -161,7 +161,7 @@ func (s *Server) endDeclined(f fullPool) {
 		s.deps.Book.EndDeclined(a)
 	}
 	for _, a := range declined {
-		if r := s.prober.Known(a); r.State == segment.InUse {
+		if r := s.prober.Known(a); r.Use == segment.InUse {
 			s.addressConflict(f.pool, r)
 		}
 	}
@@ -217,7 +217,7 @@ func (s *Server) silent(path segment.Path, addrs []netip.Addr) (silent []netip.A
 			s.probeAgain(path, a, func(r segment.Result) { results <- r })
 		}
 		for range batch {
-			if r := <-results; r.State == segment.Free {
+			if r := <-results; r.Use == segment.Free {
 				silent = append(silent, r.Addr)
 			}
 		}

@@ -77,7 +77,7 @@ func (s *Server) declineUnlessUsed(x *exchange) dropReason {
 	s.prober.Probe(x.path(), addr, x.req.MAC, func(r segment.Result) {
 		defer s.contain()
 		defer out.Flush()
-		if r.State == segment.InUse && r.MAC == x.req.MAC {
+		if r.Use == segment.InUse && r.MAC == x.req.MAC {
 			s.dropped(s.dropForged(x, "the machine answers ARP there"))
 			return
 		}

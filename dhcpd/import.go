@@ -16,23 +16,23 @@ import (
 type Import struct {
 	// Lease is Active, by this server's clock until Expiry; a zero Expiry is never: the machine does not renew.
 	leases.Lease
-	Refused Refusal // empty: imported
-	Why     string  // it is refused
-	Ended   bool    // the import ended another lease, of this address or this machine
+	Skipped SkipReason // empty: imported
+	Why     string     // it is skipped
+	Ended   bool       // the import ended another lease, of this address or this machine
 }
 
-// A Refusal is why a lease is not imported.
-type Refusal string
+// A SkipReason is why a lease is not imported.
+type SkipReason string
 
-// The reasons to refuse a lease.
+// The reasons to skip a lease.
 const (
-	RefusedExpired  Refusal = "expired"
-	RefusedOutside  Refusal = "outside"  // of all networks in which this server gives addresses
-	RefusedNoPool   Refusal = "no pool"  // of the machine has the address, and no reservation
-	RefusedReserved Refusal = "reserved" // the address for another, or another address for the machine
-	RefusedDouble   Refusal = "double"   // another lease of the import has the address or the machine, and ends later
-	RefusedLeased   Refusal = "leased"   // already, to this machine or another
-	RefusedFailed   Refusal = "failed"   // the store did not take it
+	SkipExpired  SkipReason = "expired"
+	SkipOutside  SkipReason = "outside"  // of all networks in which this server gives addresses
+	SkipNoPool   SkipReason = "no pool"  // of the machine has the address, and no reservation
+	SkipReserved SkipReason = "reserved" // the address for another, or another address for the machine
+	SkipDouble   SkipReason = "double"   // another lease of the import has the address or the machine, and ends later
+	SkipLeased   SkipReason = "leased"   // already, to this machine or another
+	SkipFailed   SkipReason = "failed"   // the store did not take it
 )
 
 // ImportMode says what an import may do.
@@ -41,7 +41,7 @@ type ImportMode struct {
 	Check   bool // decide only
 }
 
-// Import takes over leases of another server, durably, and sets the outcome of each. A lease is refused that this server would
+// Import takes over leases of another server, durably, and sets the outcome of each. A lease is skipped that this server would
 // not renew: the table of pools and reservations decides, as for a DHCPREQUEST.
 func (s *Server) Import(ctx context.Context, all []*Import, mode ImportMode) {
 	im := importer{t: s.deps.Table(), book: s.deps.Book, now: s.deps.Now(), mode: mode}
@@ -55,7 +55,7 @@ func (s *Server) Import(ctx context.Context, all []*Import, mode ImportMode) {
 	var changed []*Import
 	for _, l := range byEnd {
 		c := im.decide(l)
-		if l.Refused == "" && !mode.Check {
+		if l.Skipped == "" && !mode.Check {
 			changes, changed = append(changes, c), append(changed, l)
 		}
 	}
@@ -64,7 +64,7 @@ func (s *Server) Import(ctx context.Context, all []*Import, mode ImportMode) {
 		s.deps.Book.Commit(ctx, changes[:n])
 		for i, c := range changes[:n] {
 			if c.Err != nil {
-				changed[i].Refused, changed[i].Why = RefusedFailed, c.Err.Error()
+				changed[i].Skipped, changed[i].Why = SkipFailed, c.Err.Error()
 				continue
 			}
 			s.prober.Forget(c.Addr)
@@ -122,34 +122,34 @@ func (im *importer) normalize(l *Import) {
 	}
 }
 
-// decide returns the change that imports a lease, or sets why it is refused.
+// decide returns the change that imports a lease, or sets why it is skipped.
 func (im *importer) decide(l *Import) *leases.Change {
-	refuse := func(r Refusal, format string, args ...any) *leases.Change {
-		l.Refused, l.Why = r, fmt.Sprintf(format, args...)
+	skip := func(r SkipReason, format string, args ...any) *leases.Change {
+		l.Skipped, l.Why = r, fmt.Sprintf(format, args...)
 		return nil
 	}
 	sc := scopeOf(im.t.scopes, l.Addr)
 	switch {
 	case !im.now.Before(l.Expiry):
-		return refuse(RefusedExpired, "it ended %s", l.Expiry.UTC().Format(time.RFC3339))
+		return skip(SkipExpired, "it ended %s", l.Expiry.UTC().Format(time.RFC3339))
 	case sc == nil:
-		return refuse(RefusedOutside, "the address is in no network of the lab")
+		return skip(SkipOutside, "the address is in no network of the lab")
 	case !sc.serves():
-		return refuse(RefusedOutside, "bootlab gives no addresses in network %s", sc.network.Name)
+		return skip(SkipOutside, "bootlab gives no addresses in network %s", sc.network.Name)
 	}
 	if r, why := im.against(l, sc); r != "" {
-		return refuse(r, "%s", why)
+		return skip(r, "%s", why)
 	}
 	if other, ok := im.taken[l.Addr]; ok {
-		return refuse(RefusedDouble, "the file has a lease of this address for %s that ends later", other)
+		return skip(SkipDouble, "the file has a lease of this address for %s that ends later", other)
 	}
 	if other, ok := im.machines[machineIn{l.MAC, sc}]; ok {
-		return refuse(RefusedDouble, "the file has a lease of %s for this machine that ends later", other)
+		return skip(SkipDouble, "the file has a lease of %s for this machine that ends later", other)
 	}
 	if why := im.inTheWay(l, sc); why != "" {
 		if l.Ended = true; !im.mode.Replace {
 			l.Ended = false
-			return refuse(RefusedLeased, "%s", why)
+			return skip(SkipLeased, "%s", why)
 		}
 	}
 	im.taken[l.Addr], im.machines[machineIn{l.MAC, sc}] = l.MAC, l.Addr
@@ -159,26 +159,26 @@ func (im *importer) decide(l *Import) *leases.Change {
 }
 
 // against returns why this server would not renew a lease, by the lab.
-func (im *importer) against(l *Import, sc *scope) (Refusal, string) {
+func (im *importer) against(l *Import, sc *scope) (SkipReason, string) {
 	own, other := im.t.hosts[l.MAC], im.reserved[l.Addr]
 	switch {
 	case own != nil && own.Ignored:
-		return RefusedReserved, "dhcp is off for " + own.Name
+		return SkipReserved, "dhcp is off for " + own.Name
 	case own.reserved() && own.IP == l.Addr:
 		return "", ""
 	case own.reserved() && own.scope == sc:
-		return RefusedReserved, fmt.Sprintf("%s is reserved for this machine, %s", own.IP, own.Name)
+		return SkipReserved, fmt.Sprintf("%s is reserved for this machine, %s", own.IP, own.Name)
 	case other != nil:
-		return RefusedReserved, "the address is reserved for " + other.Name
+		return SkipReserved, "the address is reserved for " + other.Name
 	case !im.t.poolMayGive(l.Addr):
-		return RefusedReserved, "the address is that of a router, a server or the appliance"
+		return SkipReserved, "the address is that of a router, a server or the appliance"
 	}
 	p := sc.poolHolding(l.Addr)
 	switch {
 	case p == nil:
-		return RefusedNoPool, "no pool of network " + sc.network.Name + " has the address"
+		return SkipNoPool, "no pool of network " + sc.network.Name + " has the address"
 	case !p.Admits(l.MAC):
-		return RefusedNoPool, "pool " + p.Name + " is not for this MAC"
+		return SkipNoPool, "pool " + p.Name + " is not for this MAC"
 	}
 	return "", ""
 }

@@ -59,7 +59,7 @@ func TestImport(t *testing.T) {
 	check := func(mode ImportMode) {
 		t.Helper()
 		for i, l := range all {
-			got := l.Addr.String() + " " + l.MAC.String() + ": " + strings.TrimSpace(string(l.Refused)+" "+l.Why)
+			got := l.Addr.String() + " " + l.MAC.String() + ": " + strings.TrimSpace(string(l.Skipped)+" "+l.Why)
 			if !strings.HasPrefix(got, want[i]) || strings.HasSuffix(want[i], ": ") && got != want[i] {
 				t.Errorf("%+v: %s, want %s", mode, got, want[i])
 			}
@@ -72,7 +72,7 @@ func TestImport(t *testing.T) {
 		t.Errorf("a check changed the book: %s", diff)
 	}
 	for i := range all {
-		all[i].Refused, all[i].Why = "", ""
+		all[i].Skipped, all[i].Why = "", ""
 	}
 	b.Import(t.Context(), all, ImportMode{})
 	check(ImportMode{})
@@ -106,12 +106,12 @@ func TestImportReplace(t *testing.T) {
 	}
 	kept := in()
 	b.Import(t.Context(), kept, ImportMode{})
-	if kept[0].Refused != RefusedLeased || kept[0].Ended {
+	if kept[0].Skipped != SkipLeased || kept[0].Ended {
 		t.Errorf("%+v", kept[0])
 	}
 	replaced := in()
 	b.Import(t.Context(), replaced, ImportMode{Replace: true})
-	if replaced[0].Refused != "" || !replaced[0].Ended {
+	if replaced[0].Skipped != "" || !replaced[0].Ended {
 		t.Errorf("%+v", replaced[0])
 	}
 	if l, ok := b.deps.Book.ByAddr(ip(here)); !ok || l.MAC != mac(t, third) {
@@ -166,7 +166,7 @@ func FuzzImport(f *testing.F) {
 			}
 		}
 		for _, l := range all {
-			if got, ok := b.deps.Book.ByAddr(l.Addr); l.Refused == "" && (!ok || got.MAC != l.MAC) {
+			if got, ok := b.deps.Book.ByAddr(l.Addr); l.Skipped == "" && (!ok || got.MAC != l.MAC) {
 				t.Fatalf("%+v was imported, the book has %+v", l, got)
 			}
 		}

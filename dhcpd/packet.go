@@ -185,13 +185,13 @@ func (x *exchange) noAddress() (event.Reason, string) {
 // clientDetail is the client and its architecture, if it sends one: "pxe arch 7".
 func (x *exchange) clientDetail() string {
 	if x.req.HasArch {
-		return fmt.Sprintf("%s arch %d", x.req.Stage, x.req.Arch)
+		return fmt.Sprintf("%s arch %d", x.req.Client, x.req.Arch)
 	}
-	return string(x.req.Stage)
+	return string(x.req.Client)
 }
 
 func (s *Server) record(x *exchange, e event.Event) {
-	e.MAC, e.Client = x.req.MAC, event.Client(x.req.Stage)
+	e.MAC, e.Client = x.req.MAC, event.Client(x.req.Client)
 	if x.host != nil {
 		e.Host = x.host.Name
 	}

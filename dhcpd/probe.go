@@ -35,7 +35,7 @@ const (
 
 // needsProbe reports whether nothing is known of an address that should be probed before it is offered.
 func (s *Server) needsProbe(x *exchange, addr netip.Addr) bool {
-	return x.sock != nil && x.scope.network.Probe && s.prober.Known(addr).State == segment.Unknown
+	return x.sock != nil && x.scope.network.Probe && s.prober.Known(addr).Use == segment.Unknown
 }
 
 // probeThenOffer probes an address and then offers it, or another one if it is in use. The exchange goes on with the
@@ -91,7 +91,7 @@ func (s *Server) probeDeclinedThenOffer(x *exchange) bool {
 	s.probeAgain(x.path(), declined[0], func(r segment.Result) {
 		defer s.contain()
 		defer out.Flush()
-		switch r.State {
+		switch r.Use {
 		case segment.Free:
 			s.deps.Book.EndDeclined(r.Addr)
 		case segment.InUse:
@@ -106,7 +106,7 @@ func (s *Server) probeDeclinedThenOffer(x *exchange) bool {
 
 // probeAgain probes an address that may have been found free before it was given.
 func (s *Server) probeAgain(path segment.Path, a netip.Addr, done func(segment.Result)) {
-	if s.prober.Known(a).State != segment.InUse {
+	if s.prober.Known(a).Use != segment.InUse {
 		s.prober.Forget(a)
 	}
 	s.prober.Probe(path, a, lab.MAC{}, done)
@@ -226,7 +226,7 @@ func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 func (s *Server) recordConflicts(p *pool, free []netip.Addr) {
 	for _, a := range free {
 		r := s.prober.Known(a)
-		if r.State != segment.InUse {
+		if r.Use != segment.InUse {
 			continue
 		}
 		if last, ok := s.deps.Book.Bound(r.MAC, p.Network.Subnet); ok && last.Addr == a {

@@ -13,7 +13,7 @@ func (s *Server) proxy(x *exchange) dropReason {
 		return dropNotBoot
 	}
 	if why := s.sendBootInfo(x, wire.Offer); why != dropNone {
-		if x.req.Stage == wire.StageOS {
+		if x.req.Client == wire.ClientOS {
 			s.deps.Loops.Release(x.req.MAC)
 		}
 		return why
@@ -33,11 +33,11 @@ func (s *Server) pxeBootServer(x *exchange) dropReason {
 
 func (s *Server) sendBootInfo(x *exchange, kind wire.MessageType) dropReason {
 	info := s.bootInfo(x, x.proxyMachine())
-	held := x.req.Stage == wire.StageIPXE && info.file == "" && s.deps.Loops.Remedy(x.req.MAC) != bootloop.None
+	held := x.req.Client == wire.ClientIPXE && info.file == "" && s.deps.Loops.Remedy(x.req.MAC) != bootloop.None
 	if info == (bootInfo{}) || held {
 		return dropNotBoot
 	}
-	if x.req.Stage == wire.StageIPXE { // which takes a proxy's boot file only from a PXE server
+	if x.req.Client == wire.ClientIPXE { // which takes a proxy's boot file only from a PXE server
 		info.vendorClass, info.vendorInfo, info.ipxe = vendorPXE, useBootFile, info.ipxe+firstIPXE
 	}
 	a := &x.reply

@@ -134,7 +134,7 @@ func (x *exchange) destination(a *wire.Reply) segment.Dest {
 func (x *exchange) replyDetail(a *wire.Reply) string {
 	file := a.File()
 	if file == "" {
-		return string(x.req.Stage)
+		return string(x.req.Client)
 	}
-	return string(x.req.Stage) + " " + file
+	return string(x.req.Client) + " " + file
 }

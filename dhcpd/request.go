@@ -121,9 +121,9 @@ func (s *Server) ack(x *exchange, a *wire.Reply, frame []byte) {
 // watchBootLoop finds machines that never get further than iPXE. The first packet of an operating system ends a loop.
 func (s *Server) watchBootLoop(x *exchange, a *wire.Reply) {
 	switch {
-	case x.req.Stage == wire.StageOS:
+	case x.req.Client == wire.ClientOS:
 		s.deps.Loops.Release(x.req.MAC)
-	case x.req.Stage == wire.StageIPXE && a.BootFile != "":
+	case x.req.Client == wire.ClientIPXE && a.BootFile != "":
 		gets := map[bootloop.Remedy]string{
 			bootloop.Program: "it gets the boot program for %s, by TFTP: this iPXE may lack HTTP",
 			bootloop.NoFile:  "no boot file for %s: check that it reaches the appliance by HTTP",

@@ -72,7 +72,7 @@ func (r *request) begin(onSegment func(netip.Addr) bool) {
 		r.w.limit -= cookieOptionLen
 	}
 	if r.sig != nil {
-		r.w.limit -= r.sig.room()
+		r.w.limit -= r.sig.size()
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
 	r.update = nil

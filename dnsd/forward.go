@@ -40,9 +40,9 @@ type forwarder struct {
 
 	refreshes chan upstreamQuery // what is asked again before its answer expires
 
-	servers serverTable
-	tls     *tlsPool
-	probes  loopProbes
+	servers   serverTable
+	tls       *tlsPool
+	loopTests loopTests
 }
 
 func newForwarder(cfg Config, now func() time.Time, m *metrics) *forwarder {

@@ -97,15 +97,15 @@ func isSilence(err error) bool {
 	return err != nil && (ofNetwork || isTimeout(err))
 }
 
-// probeDue returns after how long a server is asked again whether it answers.
-func (s *serverState) probeDue(now time.Time) time.Duration {
+// loopTestDue returns after how long a server is asked again whether it answers.
+func (s *serverState) loopTestDue(now time.Time) time.Duration {
 	switch {
 	case s.misses > 0:
 		return silentAgain
 	case !s.heard.IsZero() && now.Sub(s.heard) > heardWithin:
 		return heardWithin
 	}
-	return probeAgain
+	return loopTestAgain
 }
 
 // reportForwards logs when no server of a rule answers any more, and when one does again. silent are the domains of those that were logged.

@@ -11,45 +11,45 @@ import (
 )
 
 const (
-	loopDomain  = "\x0cbootlab-loop\x00" // of the names that look for loops: it exists nowhere
-	probeAgain  = 10 * time.Minute       // what a server forwards to may change
-	probeWithin = 5 * time.Second
-	maxProbes   = 256
+	loopDomain     = "\x0cbootlab-loop\x00" // of the names that look for loops: it exists nowhere
+	loopTestAgain  = 10 * time.Minute       // what a server forwards to may change
+	loopTestWithin = 5 * time.Second
+	maxLoopTests   = 256
 )
 
-// loopProbes find servers that forward back to us, however many others are between: each is asked for a random name of its own, and
+// loopTests find servers that forward back to us, however many others are between: each is asked for a random name of its own, and
 // the server whose name comes in as a query is asked no more. It is safe for concurrent use.
-type loopProbes struct {
+type loopTests struct {
 	mu    sync.Mutex
 	names map[string]upstream // that were sent, by label
 	asked map[upstream]time.Time
 }
 
 // label returns the label of a new name for a server; "": it was asked within that time.
-func (p *loopProbes) label(server upstream, now time.Time, again time.Duration) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if last, ok := p.asked[server]; ok && now.Sub(last) < again {
+func (t *loopTests) label(server upstream, now time.Time, again time.Duration) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if last, ok := t.asked[server]; ok && now.Sub(last) < again {
 		return ""
 	}
-	if p.names == nil || len(p.names) >= maxProbes {
-		p.names, p.asked = map[string]upstream{}, map[upstream]time.Time{}
+	if t.names == nil || len(t.names) >= maxLoopTests {
+		t.names, t.asked = map[string]upstream{}, map[upstream]time.Time{}
 	}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	label := hex.EncodeToString(random[:])
-	p.names[label], p.asked[server] = server, now
+	t.names[label], t.asked[server] = server, now
 	return label
 }
 
 // serverOf returns the server that a name was sent to.
-func (p *loopProbes) serverOf(n *name) (upstream, bool) {
+func (t *loopTests) serverOf(n *name) (upstream, bool) {
 	if n.labels != 2 || string(n.suffix(1)) != loopDomain {
 		return upstream{}, false
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	server, ok := p.names[string(n.wire[1:1+n.wire[0]])]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	server, ok := t.names[string(n.wire[1:1+n.wire[0]])]
 	return server, ok
 }
 
@@ -70,7 +70,7 @@ func (f *forwarder) findLoops(ctx context.Context, t *Table) {
 	for _, rule := range t.forwards {
 		for _, server := range rule.servers {
 			state := f.servers.get(server)
-			label := f.probes.label(server, f.now(), state.probeDue(f.now()))
+			label := f.loopTests.label(server, f.now(), state.loopTestDue(f.now()))
 			if label == "" {
 				continue
 			}
@@ -79,7 +79,7 @@ func (f *forwarder) findLoops(ctx context.Context, t *Table) {
 				continue
 			}
 			wg.Go(func() {
-				within, cancel := context.WithTimeout(ctx, probeWithin)
+				within, cancel := context.WithTimeout(ctx, loopTestWithin)
 				defer cancel()
 				q := upstreamQuery{table: t, name: &n, qtype: typeTXT}
 				err := f.panics.Run(func() error {
@@ -96,7 +96,7 @@ func (f *forwarder) findLoops(ctx context.Context, t *Table) {
 
 // isLoop reports whether a query is one of ours that has come back, and notes through whom.
 func (s *Server) isLoop(r *request) bool {
-	server, ok := s.forward.probes.serverOf(r.cur)
+	server, ok := s.forward.loopTests.serverOf(r.cur)
 	if !ok {
 		return false
 	}
@@ -104,7 +104,7 @@ func (s *Server) isLoop(r *request) bool {
 		if !now.Before(state.loops) {
 			s.log.Warn("a server of dns.forward or dns.forward_zones forwards to this appliance: it is not asked", keyAddr, server)
 		}
-		state.loops = now.Add(2 * probeAgain)
+		state.loops = now.Add(2 * loopTestAgain)
 	})
 	return true
 }

@@ -31,9 +31,9 @@ func TestLoop(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Wait() })
 	waitTCP(t, around.String())
-	s.forward.probes.mu.Lock()
-	clear(s.forward.probes.asked) // dnsmasq may have come too late
-	s.forward.probes.mu.Unlock()
+	s.forward.loopTests.mu.Lock()
+	clear(s.forward.loopTests.asked) // dnsmasq may have come too late
+	s.forward.loopTests.mu.Unlock()
 	netns.WaitFor(t, "the loop to be found", func() bool {
 		return !s.forward.servers.get(upstream{addr: around}).loops.IsZero()
 	})

@@ -230,8 +230,8 @@ func appendTime(b []byte, at uint64) []byte {
 	return append(b, byte(at>>40), byte(at>>32), byte(at>>24), byte(at>>16), byte(at>>8), byte(at))
 }
 
-// room is how many octets the TSIG record of a reply takes.
-func (s *signature) room() int {
+// size is how many octets the TSIG record of a reply takes.
+func (s *signature) size() int {
 	n := len(s.record) + 2 + len(s.alg) + tsigFixed + 6
 	if s.key != nil {
 		n += s.key.hash().Size()

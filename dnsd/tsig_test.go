@@ -248,7 +248,7 @@ func FuzzTSIG(f *testing.F) {
 		if code == noError || s.by() != "" {
 			t.Fatalf("%x is authentic", b)
 		}
-		if s != nil && len(s.sign(make([]byte, headerLen), time.Now())) > headerLen+s.room() {
+		if s != nil && len(s.sign(make([]byte, headerLen), time.Now())) > headerLen+s.size() {
 			t.Fatalf("%x: the reply's record is longer than the room for it", b)
 		}
 	})

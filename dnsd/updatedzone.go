@@ -39,24 +39,24 @@ func (t *Table) updateSize() (all updateSize) {
 	return all
 }
 
-// An UpdateRoom is how much dynamic updates may still make. It is for what was stored by others, as in a backup: an update itself is refused
-// if there is no room for it.
-type UpdateRoom struct {
+// An UpdateQuota is how many records dynamic updates may still add. It is for what was stored by others, as in a backup: an update itself is refused
+// if it is above the quota.
+type UpdateQuota struct {
 	all   updateSize
 	zones map[string]updateSize
 }
 
-// NewUpdateRoom returns all the room that there is.
-func NewUpdateRoom() *UpdateRoom { return &UpdateRoom{zones: map[string]updateSize{}} }
+// NewUpdateQuota returns the whole quota.
+func NewUpdateQuota() *UpdateQuota { return &UpdateQuota{zones: map[string]updateSize{}} }
 
-// Take reports whether there is room for an RRset, and takes it.
-func (r *UpdateRoom) Take(s *RRSet) bool {
+// Take reports whether an RRset is within the quota, and takes it from that.
+func (q *UpdateQuota) Take(s *RRSet) bool {
 	one := updateSize{1, length(s.Data)}
-	zone, all := r.zones[s.Zone].plus(one), r.all.plus(one)
+	zone, all := q.zones[s.Zone].plus(one), q.all.plus(one)
 	if s.tooLarge() || zone.sets > maxZoneUpdates || zone.octets > maxZoneOctets || all.sets > maxUpdates || all.octets > maxUpdateOctets {
 		return false
 	}
-	r.zones[s.Zone], r.all = zone, all
+	q.zones[s.Zone], q.all = zone, all
 	return true
 }
 

@@ -119,10 +119,10 @@ func TestUpdatesOfAllZonesAreBounded(t *testing.T) {
 			all = append(all, set)
 		}
 	}
-	room := NewUpdateRoom()
+	quota := NewUpdateQuota()
 	var kept []RRSet
 	for _, s := range all {
-		if room.Take(&s) {
+		if quota.Take(&s) {
 			kept = append(kept, s)
 		}
 	}

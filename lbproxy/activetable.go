@@ -192,12 +192,12 @@ func (s *Server) frontendLocked(f *Frontend) *frontend {
 	return out
 }
 
-func (s *Server) backendStateLocked(f *Frontend, b *Backend, health *Health) *backendState {
+func (s *Server) backendStateLocked(f *Frontend, b *Backend, health *checkedHealth) *backendState {
 	k := backendKey{f.Name, b.Addr}
 	state := s.backendStates[k]
 	if state == nil {
 		state = &backendState{key: k, queue: &s.frontendStates[f.Name].queue}
-		state.announced, _, _ = (&backend{Backend: b, state: state, health: health}).condition()
+		state.announced, _, _ = (&backend{Backend: b, state: state, health: health}).currentHealth()
 		state.wasUp = state.announced == Up
 		state.drained.Store(s.drained[k])
 		s.backendStates[k] = state
@@ -213,7 +213,7 @@ func (s *Server) backendStateLocked(f *Frontend, b *Backend, health *Health) *ba
 	return state
 }
 
-func (s *Server) healthLocked(f *Frontend, b *Backend) *Health {
+func (s *Server) healthLocked(f *Frontend, b *Backend) *checkedHealth {
 	k := healthKey{addr: b.Addr, check: f.Check}
 	if f.Check.Port == 0 {
 		k.proxy = f.SendProxy // the port that is checked expects a header
@@ -235,7 +235,7 @@ func (s *Server) healthLocked(f *Frontend, b *Backend) *Health {
 // forgetLocked drops what was learned of balancers, backends and checks that next does not have, and sets the gauges.
 func (s *Server) forgetLocked(next *activeTable) {
 	frontends := make(map[string]*frontendState)
-	backends, healths := make(map[backendKey]*backendState), make(map[healthKey]*Health)
+	backends, healths := make(map[backendKey]*backendState), make(map[healthKey]*checkedHealth)
 	s.metrics.up.Reset()
 	labels := make(map[[2]string]bool)
 	for _, f := range next.frontends {

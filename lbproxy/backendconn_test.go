@@ -131,7 +131,7 @@ func TestBackendTLSFails(t *testing.T) {
 	writeCertificate(t, good, "web.lab", false)
 	back, _ := serveTLS(t, good, respond("ok"))
 	for _, kind := range []lab.CheckKind{lab.CheckTCP, lab.CheckTLS, lab.CheckHTTP, lab.CheckHTTPS, lab.CheckNone} {
-		for name, want := range map[string]Condition{"web.lab": Up, "db.lab": Down} {
+		for name, want := range map[string]Health{"web.lab": Up, "db.lab": Down} {
 			t.Run(string(kind)+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) {
@@ -147,7 +147,7 @@ func TestBackendTLSFails(t *testing.T) {
 						want = Unchecked
 					}
 				}
-				r.waitCondition(t, back, want)
+				r.waitHealth(t, back, want)
 				if reason := r.Status()[0].Backends[0].Reason; want == Down && !strings.Contains(reason, "certificate is valid for web.lab, not db.lab") {
 					t.Errorf("down: %q", reason)
 				}
@@ -194,7 +194,7 @@ func TestCheckHTTP2(t *testing.T) {
 		protocol lab.BackendProtocol
 		path     string
 		own      bool // the check has TLS settings of its own
-		want     Condition
+		want     Health
 	}{
 		{"h2c", lab.CheckHTTP, lab.BackendH2C, "/ready?all", false, Up},
 		{"h2c, another path", lab.CheckHTTP, lab.BackendH2C, "/", false, Down},
@@ -215,7 +215,7 @@ func TestCheckHTTP2(t *testing.T) {
 				}
 			})
 			r := newTestServer(t, Config{}, b)
-			r.waitCondition(t, back, test.want)
+			r.waitHealth(t, back, test.want)
 			if reason := r.Status()[0].Backends[0].Reason; test.want == Down && !strings.Contains(reason, "status 404") {
 				t.Errorf("down: %q", reason)
 			}

@@ -63,7 +63,7 @@ func newRigWith(t *testing.T, mode lab.BalanceMode, net, machines int, check lab
 	r.deps = keptSocket(t, r.ours)
 	r.testServer = newTestServerWith(t, rigConfig, r.deps, r.balancer)
 	for _, m := range r.backends {
-		r.waitCondition(t, m, Up)
+		r.waitHealth(t, m, Up)
 	}
 	startHAProxy(t, r.peers, fmt.Sprintf("listen l\n  mode %s\n  option redispatch\n%s  bind %s\n%s", r.balancer.Mode, options, r.peers, servers))
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
@@ -258,7 +258,7 @@ func chaos(t *testing.T, mode lab.BalanceMode, net int) {
 			t.Errorf("%s: %s; HAProxy: %s", event.name, &ours, &peers)
 		}
 		for _, m := range r.backends {
-			r.waitCondition(t, m, Up)
+			r.waitHealth(t, m, Up)
 		}
 	}
 }

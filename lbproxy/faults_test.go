@@ -69,7 +69,7 @@ func TestFaultsAreOurs(t *testing.T) {
 			if got := of.status().Unreachable; got != nobody {
 				t.Errorf("unreachable: %t", got)
 			}
-			if _, reason, _ := of.condition(); !strings.Contains(reason, test.err.Error()) {
+			if _, reason, _ := of.currentHealth(); !strings.Contains(reason, test.err.Error()) {
 				t.Errorf("the reason %q does not have the error", reason)
 			}
 			if test.want == "" {
@@ -85,8 +85,8 @@ func TestFaultsAreOurs(t *testing.T) {
 				t.Errorf("%v faults are counted", got)
 			}
 			r.checked(of.health, nil, 0)
-			if condition, reason, _ := of.condition(); condition != Up || reason != "" {
-				t.Errorf("after a check that passed it is %s (%s)", condition, reason)
+			if health, reason, _ := of.currentHealth(); health != Up || reason != "" {
+				t.Errorf("after a check that passed it is %s (%s)", health, reason)
 			}
 		})
 	}
@@ -170,14 +170,14 @@ func firstFree(t *testing.T, pid int) uint64 {
 	}
 }
 
-// serveLimited balances until its input ends. For each line it prints the backend's condition, whether it ever was down, and the faults.
+// serveLimited balances until its input ends. For each line it prints the backend's health, whether it ever was down, and the faults.
 func serveLimited(t *testing.T, at string) {
 	front, back, _ := strings.Cut(at, " ")
 	b := balancer("b", netip.MustParseAddrPort(front), netip.MustParseAddrPort(back))
 	b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 20 * time.Millisecond}
 	r := newTestServer(t, Config{}, b)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		state := string(r.Status()[0].Backends[0].Condition) + "/" + strconv.FormatBool(len(r.recorder.of(event.BackendDown)) > 0)
+		state := string(r.Status()[0].Backends[0].Health) + "/" + strconv.FormatBool(len(r.recorder.of(event.BackendDown)) > 0)
 		fmt.Println("state", state, "faults", testutil.ToFloat64(r.metrics.faults.WithLabelValues(string(faultDescriptors))))
 	}
 }
@@ -203,7 +203,7 @@ func TestOwnFirewall(t *testing.T) {
 	denied := r.metrics.faults.WithLabelValues(string(faultDenied))
 	netns.WaitFor(t, "faults", func() bool {
 		sendUDP(t, client, "2", 10*time.Millisecond)
-		if got := r.Status()[0].Backends[0]; got.Condition == Down {
+		if got := r.Status()[0].Backends[0]; got.Health == Down {
 			t.Fatalf("the backend is down: %s", got.Reason)
 		}
 		return testutil.ToFloat64(denied) >= 2*ejectRefused

@@ -143,13 +143,13 @@ func (r *testServer) apply(t testing.TB, bs ...*lab.Balancer) {
 	staged.Commit()
 }
 
-// waitCondition waits until a backend is in that condition.
-func (r *testServer) waitCondition(t testing.TB, backend netip.AddrPort, want Condition) {
+// waitHealth waits until a backend has that health.
+func (r *testServer) waitHealth(t testing.TB, backend netip.AddrPort, want Health) {
 	t.Helper()
 	netns.WaitFor(t, fmt.Sprintf("backend %s %s", backend, want), func() bool {
 		for _, b := range r.Status() {
 			for _, m := range b.Backends {
-				if m.Addr == backend && m.Condition == want {
+				if m.Addr == backend && m.Health == want {
 					return true
 				}
 			}

@@ -21,14 +21,14 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A Condition is the health of a backend.
-type Condition string
+// A Health says whether a backend may get connections.
+type Health string
 
-// The conditions of a backend.
+// The health of a backend.
 const (
-	Unchecked Condition = "unchecked" // no check has finished yet; used as if up
-	Up        Condition = "up"
-	Down      Condition = "down" // gets no new connection
+	Unchecked Health = "unchecked" // no check has finished yet; used as if up
+	Up        Health = "up"
+	Down      Health = "down" // gets no new connection
 )
 
 // A healthKey is an address and how it is checked. Health survives a reload that keeps the pair; balancers with the same
@@ -42,9 +42,9 @@ type healthKey struct {
 	serverName string
 }
 
-// A Health is the health of a backend as its checks show it: rise or fall results in a row change it. What connections
+// A checkedHealth is the health of a backend as its checks show it: rise or fall results in a row change it. What connections
 // show is in passive.
-type Health struct {
+type checkedHealth struct {
 	key     healthKey
 	recheck chan struct{} // holds one value if a check is wanted now
 
@@ -53,22 +53,22 @@ type Health struct {
 
 	unreachable atomic.Bool // nobody answered the last check that has a result
 
-	mu        sync.Mutex
-	condition Condition
-	streak    int // results in a row that contradict condition
-	reason    string
-	fault     string // why the last check has no result; empty: it has one
-	since     time.Time
-	ejected   map[*backendState]struct{} // balancers that have ejected the backend
+	mu      sync.Mutex
+	found   Health
+	streak  int // results in a row that contradict found
+	reason  string
+	fault   string // why the last check has no result; empty: it has one
+	since   time.Time
+	ejected map[*backendState]struct{} // balancers that have ejected the backend
 }
 
-func newHealth(k healthKey, now time.Time) *Health {
-	return &Health{key: k, recheck: make(chan struct{}, 1), condition: Unchecked, since: now, ejected: make(map[*backendState]struct{})}
+func newHealth(k healthKey, now time.Time) *checkedHealth {
+	return &checkedHealth{key: k, recheck: make(chan struct{}, 1), found: Unchecked, since: now, ejected: make(map[*backendState]struct{})}
 }
 
 // checked records the result of a check. The first result counts at once, later ones by rise and fall. It reports
-// whether the condition changed.
-func (h *Health) checked(err error, now time.Time) (changed bool) {
+// whether the health changed.
+func (h *checkedHealth) checked(err error, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fault = ""
@@ -77,28 +77,28 @@ func (h *Health) checked(err error, now time.Time) (changed bool) {
 	if err != nil {
 		result, threshold, reason = Down, h.key.check.Fall, err.Error()
 	}
-	if result == h.condition {
+	if result == h.found {
 		h.streak, h.reason = 0, reason
 		return false
 	}
 	h.streak++
-	if h.condition != Unchecked && h.streak < threshold {
+	if h.found != Unchecked && h.streak < threshold {
 		return false
 	}
-	h.condition, h.reason, h.since, h.streak = result, reason, now, 0
+	h.found, h.reason, h.since, h.streak = result, reason, now, 0
 	h.down.Store(result == Down)
 	return true
 }
 
 // unknown notes why a check has no result.
-func (h *Health) unknown(err error) {
+func (h *checkedHealth) unknown(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fault = fmt.Sprintf("it was not checked, because of this machine: %v", err)
 }
 
 // connected records how long a connect took. One that lost a packet is no measure of the others.
-func (h *Health) connected(took time.Duration) {
+func (h *checkedHealth) connected(took time.Duration) {
 	rtt := h.rtt.Load()
 	if rtt != 0 && int64(took) > rtt {
 		took = time.Duration(rtt + (int64(took)-rtt)/8)
@@ -107,7 +107,7 @@ func (h *Health) connected(took time.Duration) {
 }
 
 // follow makes checks that pass end the ejection of a backend that was ejected while it was checked in another way.
-func (h *Health) follow(state *backendState) {
+func (h *checkedHealth) follow(state *backendState) {
 	if !state.ejected.Load() || state.stalled.Load() {
 		return
 	}
@@ -118,21 +118,21 @@ func (h *Health) follow(state *backendState) {
 }
 
 // isUp reports whether a check has passed and none contradicts that.
-func (h *Health) isUp() bool {
+func (h *checkedHealth) isUp() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.condition == Up && h.streak == 0
+	return h.found == Up && h.streak == 0
 }
 
 // ejections returns the balancers that have ejected the backend.
-func (h *Health) ejections() []*backendState {
+func (h *checkedHealth) ejections() []*backendState {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Collect(maps.Keys(h.ejected))
 }
 
-// interval returns how long to wait for the next check: shorter while the condition may be about to change.
-func (h *Health) interval() time.Duration {
+// interval returns how long to wait for the next check: shorter while the health may be about to change.
+func (h *checkedHealth) interval() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	interval := h.key.check.Interval
@@ -143,7 +143,7 @@ func (h *Health) interval() time.Duration {
 }
 
 // requestCheck wakes checkLoop.
-func (h *Health) requestCheck() {
+func (h *checkedHealth) requestCheck() {
 	select {
 	case h.recheck <- struct{}{}:
 	default:
@@ -151,7 +151,7 @@ func (h *Health) requestCheck() {
 }
 
 // clearRequest undoes requestCheck.
-func (h *Health) clearRequest() {
+func (h *checkedHealth) clearRequest() {
 	select {
 	case <-h.recheck:
 	default:
@@ -160,7 +160,7 @@ func (h *Health) clearRequest() {
 
 // checkLoop checks one backend until ctx ends: at once, then every interval, plus or minus a tenth so that checks spread,
 // and soon after a failed connection.
-func (s *Server) checkLoop(ctx context.Context, h *Health) {
+func (s *Server) checkLoop(ctx context.Context, h *checkedHealth) {
 	if h.key.check.Kind == lab.CheckNone {
 		s.reinstateLoop(ctx, h)
 		return
@@ -189,7 +189,7 @@ func (s *Server) checkLoop(ctx context.Context, h *Health) {
 const minCheckGap = 250 * time.Millisecond
 
 // reinstateLoop ends the ejections of an unchecked backend after Config.Ejection.
-func (s *Server) reinstateLoop(ctx context.Context, h *Health) {
+func (s *Server) reinstateLoop(ctx context.Context, h *checkedHealth) {
 	for {
 		select {
 		case <-h.recheck:
@@ -210,7 +210,7 @@ func (s *Server) reinstateLoop(ctx context.Context, h *Health) {
 }
 
 // checkOnce runs one check and records its result.
-func (s *Server) checkOnce(ctx context.Context, h *Health) {
+func (s *Server) checkOnce(ctx context.Context, h *checkedHealth) {
 	select {
 	case s.checkSlots <- struct{}{}:
 		defer func() { <-s.checkSlots }()
@@ -231,7 +231,7 @@ func (s *Server) checkOnce(ctx context.Context, h *Health) {
 }
 
 // checked records the result of a check. One that passes ends ejections; one that failed because of this machine is no result.
-func (s *Server) checked(h *Health, err error, took time.Duration) {
+func (s *Server) checked(h *checkedHealth, err error, took time.Duration) {
 	if s.countFault(err, h.key.addr) {
 		h.unknown(err)
 		return
@@ -252,7 +252,7 @@ func (s *Server) checked(h *Health, err error, took time.Duration) {
 }
 
 // closeDown closes connections of a backend that checks found down: idle ones to it, and where on_down is close all.
-func (s *Server) closeDown(h *Health) {
+func (s *Server) closeDown(h *checkedHealth) {
 	for _, f := range s.active.Load().frontends {
 		for i := range f.backends {
 			b := &f.backends[i]
@@ -269,7 +269,7 @@ func (s *Server) closeDown(h *Health) {
 	}
 }
 
-// report records the condition of the backends that changed as events and metrics. dur is how long the check took that
+// report records the health of the backends that changed as events and metrics. dur is how long the check took that
 // changed them.
 func (s *Server) report(changed func(*backend) bool, dur time.Duration) {
 	s.announcing.Lock()
@@ -283,15 +283,15 @@ func (s *Server) report(changed func(*backend) bool, dur time.Duration) {
 	}
 }
 
-// announce records the condition of a backend if it is another than the one recorded last.
+// announce records the health of a backend if it is another than the one recorded last.
 func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
-	condition, reason, changed, wasUp := b.announce()
+	health, reason, changed, wasUp := b.announce()
 	if !changed {
 		return
 	}
 	s.gauge(f, b)
 	ev := event.Event{Kind: event.BackendUp, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr), Dur: dur}
-	if condition == Down {
+	if health == Down {
 		b.state.pool.lose(loseIdle)
 		ev.Kind, ev.Err = event.BackendDown, reason
 		if !wasUp && b.health.down.Load() && !s.wasUp(f, b) { // by its checks: one that refuses clients is worth a warning
@@ -324,7 +324,7 @@ const (
 )
 
 // An ejection lasts at least ejectMin; the next within a minute twice as long, up to ejectMax: a backend whose checks pass
-// and whose connections fail does not change its condition at every check.
+// and whose connections fail does not change its health at every check.
 const (
 	ejectMin = 200 * time.Millisecond
 	ejectMax = 10 * time.Second
@@ -343,7 +343,7 @@ type passive struct {
 	reason      string // of the ejection
 	since       time.Time
 	minimum     time.Duration // that the ejection lasts
-	announced   Condition     // that the last event and the gauge tell
+	announced   Health        // that the last event and the gauge tell
 	wasUp       bool          // announced was Up once
 }
 
@@ -417,13 +417,13 @@ func (p *passive) reinstate() {
 	p.ejected.Store(false)
 }
 
-// condition returns whether the backend may get connections, why, and since when. What checks found goes first.
-func (b *backend) condition() (Condition, string, time.Time) {
+// currentHealth returns whether the backend may get connections, why, and since when. What checks found goes first.
+func (b *backend) currentHealth() (Health, string, time.Time) {
 	b.health.mu.Lock()
-	condition, reason, since := b.health.condition, cmp.Or(b.health.fault, b.health.reason), b.health.since
+	health, reason, since := b.health.found, cmp.Or(b.health.fault, b.health.reason), b.health.since
 	b.health.mu.Unlock()
-	if condition == Down || !b.state.ejected.Load() {
-		return condition, reason, since
+	if health == Down || !b.state.ejected.Load() {
+		return health, reason, since
 	}
 	b.state.mu.Lock()
 	defer b.state.mu.Unlock()
@@ -433,25 +433,25 @@ func (b *backend) condition() (Condition, string, time.Time) {
 // wentDown reports whether checks found the backend down since a time, and it was up before.
 func (b *backend) wentDown(since time.Time) bool {
 	b.health.mu.Lock()
-	recent := b.health.condition == Down && b.health.since.After(since)
+	recent := b.health.found == Down && b.health.since.After(since)
 	b.health.mu.Unlock()
 	b.state.mu.Lock()
 	defer b.state.mu.Unlock()
 	return recent && b.state.wasUp
 }
 
-// announce returns the condition of the backend, whether it is another than at the last call, and whether it was Up before.
-func (b *backend) announce() (condition Condition, reason string, changed, wasUp bool) {
-	condition, reason, _ = b.condition()
+// announce returns the health of the backend, whether it is another than at the last call, and whether it was Up before.
+func (b *backend) announce() (health Health, reason string, changed, wasUp bool) {
+	health, reason, _ = b.currentHealth()
 	b.state.mu.Lock()
 	defer b.state.mu.Unlock()
-	changed = b.state.announced != condition && condition != Unchecked
+	changed = b.state.announced != health && health != Unchecked
 	if changed {
-		b.state.announced = condition
+		b.state.announced = health
 	}
 	wasUp = b.state.wasUp
-	b.state.wasUp = wasUp || condition == Up
-	return condition, reason, changed, wasUp
+	b.state.wasUp = wasUp || health == Up
+	return health, reason, changed, wasUp
 }
 
 // dialed records a connection to a backend of f. It ends an ejection, unless a TLS handshake follows.
@@ -506,7 +506,7 @@ func (s *Server) eject(b *backend, reason string) {
 }
 
 // reinstate ends an ejection.
-func (s *Server) reinstate(h *Health, state *backendState) {
+func (s *Server) reinstate(h *checkedHealth, state *backendState) {
 	h.mu.Lock()
 	delete(h.ejected, state)
 	h.mu.Unlock()

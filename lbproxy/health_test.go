@@ -83,14 +83,14 @@ func TestHealthCountsRiseAndFall(t *testing.T) {
 				case '.':
 					now = now.Add(time.Second)
 				}
-				condition, _, _ := e.condition()
-				sign := map[Condition]string{Up: "u", Down: "d", Unchecked: "?"}[condition]
-				if condition == Down && e.allowed() {
+				health, _, _ := e.currentHealth()
+				sign := map[Health]string{Up: "u", Down: "d", Unchecked: "?"}[health]
+				if health == Down && e.allowed() {
 					sign = "e"
 				}
 				got.WriteString(sign)
-				if e.usable() == (condition == Down) {
-					t.Errorf("condition %s, usable %t", condition, e.usable())
+				if e.usable() == (health == Down) {
+					t.Errorf("health %s, usable %t", health, e.usable())
 				}
 			}
 			if got.String() != test.want {
@@ -124,8 +124,8 @@ func TestEjectionIsOfOneBalancer(t *testing.T) {
 	for range ejectRefused {
 		r.connectFailed(&r.active.Load().frontends[0].backends[0], syscall.ECONNREFUSED)
 	}
-	if one, other := r.Status()[0].Backends[0], r.Status()[1].Backends[0]; one.Condition != Down || other.Condition != Unchecked {
-		t.Errorf("conditions %s and %s, want down and unchecked", one.Condition, other.Condition)
+	if one, other := r.Status()[0].Backends[0], r.Status()[1].Backends[0]; one.Health != Down || other.Health != Unchecked {
+		t.Errorf("health %s and %s, want down and unchecked", one.Health, other.Health)
 	}
 }
 
@@ -215,11 +215,11 @@ func TestWaitingClient(t *testing.T) {
 			b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 50 * time.Millisecond, Timeout: 50 * time.Millisecond, Rise: 1, Fall: 1}
 		})
 		r := newTestServerWith(t, Config{}, Deps{Dial: dialer}, b)
-		r.waitCondition(t, back, Up)
+		r.waitHealth(t, back, Up)
 		cut.Store(true)
 		c := dial(t, b.Listen)
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		r.waitCondition(t, back, Down)
+		r.waitHealth(t, back, Down)
 		time.Sleep(time.Second) // something must not happen
 		cut.Store(false)
 		if got, err := io.ReadAll(c); !strings.HasSuffix(string(got), "served") {
@@ -277,17 +277,17 @@ func TestCheckIntervals(t *testing.T) {
 		r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
 		began := time.Now()
 		synctest.Wait()
-		if got := r.Status()[0].Backends[0].Condition; got != Up {
-			t.Fatalf("condition %s right after the start, want up", got)
+		if got := r.Status()[0].Backends[0].Health; got != Up {
+			t.Fatalf("health %s right after the start, want up", got)
 		}
 		d.set(true, nil)
 		time.Sleep(15 * time.Second)
-		if got := r.Status()[0].Backends[0]; got.Condition != Up {
+		if got := r.Status()[0].Backends[0]; got.Health != Up {
 			t.Fatalf("down after one or two failed checks: %+v", got)
 		}
 		time.Sleep(30 * time.Second)
 		got := r.Status()[0].Backends[0]
-		if got.Condition != Down || !strings.HasPrefix(got.Reason, "no answer within 2s") {
+		if got.Health != Down || !strings.HasPrefix(got.Reason, "no answer within 2s") {
 			t.Fatalf("state %+v, want down because there was no answer", got)
 		}
 		d.set(false, nil)
@@ -422,13 +422,13 @@ func TestCheckPort(t *testing.T) {
 		b.Check = lab.Check{Kind: lab.CheckTCP, Port: 1936, Interval: 20 * time.Millisecond, Rise: 1, Fall: 1}
 	})
 	r := newTestServer(t, Config{}, b)
-	r.waitCondition(t, at, Up)
+	r.waitHealth(t, at, Up)
 	gauge := r.metrics.up.WithLabelValues("web", at.String())
 	if got := testutil.ToFloat64(gauge); got != 1 {
 		t.Errorf("backend_up = %v, want 1", got)
 	}
 	stop()
-	r.waitCondition(t, at, Down)
+	r.waitHealth(t, at, Down)
 	netns.WaitFor(t, "backend_up 0", func() bool { return testutil.ToFloat64(gauge) == 0 })
 	r.apply(t)
 	if got := testutil.CollectAndCount(r.metrics.up); got != 0 {

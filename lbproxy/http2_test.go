@@ -517,12 +517,12 @@ func TestHTTP2BackendDown(t *testing.T) {
 		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Fall: 1}
 	})
 	r := newTestServer(t, Config{}, b)
-	r.waitCondition(t, first, Up)
+	r.waitHealth(t, first, Up)
 	waiting := make(chan string, 1)
 	go func() { waiting <- ask(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") }()
 	<-hung
 	_ = l.Close() // its connections stay open
-	r.waitCondition(t, first, Down)
+	r.waitHealth(t, first, Down)
 	if got := <-waiting; !strings.Contains(got, "alive") {
 		t.Errorf("the waiting request got %q, want the answer of the other backend", got)
 	}

@@ -302,8 +302,8 @@ func loseHTTPBackend(t *testing.T, onDown lab.OnDown) {
 		b.OnDown = onDown
 	})
 	r := newTestServer(t, Config{}, b)
-	r.waitCondition(t, first, Up)
-	r.waitCondition(t, alive, Up)
+	r.waitHealth(t, first, Up)
+	r.waitHealth(t, alive, Up)
 	stream := dial(t, b.Listen)
 	_, _ = io.WriteString(stream, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
 	if got := readLine(t, stream); got != "HTTP/1.1 200 OK\r" {
@@ -313,7 +313,7 @@ func loseHTTPBackend(t *testing.T, onDown lab.OnDown) {
 	go func() { waiting <- say(t, b.Listen, "GET /hang HTTP/1.1\r\nHost: x\r\n\r\n") }()
 	<-hung
 	_ = l.Close() // its connections stay open, as those of a machine that lost its cable
-	r.waitCondition(t, first, Down)
+	r.waitHealth(t, first, Down)
 	if got := <-waiting; !strings.HasSuffix(got, "alive") {
 		t.Errorf("the waiting request got %q, want the answer of the other backend", got)
 	}

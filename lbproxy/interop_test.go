@@ -123,7 +123,7 @@ func TestSendProxyToNginxAndHAProxy(t *testing.T) {
 						b.Check = lab.Check{Kind: lab.CheckHTTP} // the server refuses checks without a PROXY header
 					})
 					r := newTestServer(t, Config{}, b)
-					r.waitCondition(t, receiver.at, Up)
+					r.waitHealth(t, receiver.at, Up)
 					got := run(t, "curl", "-s", "--interface", "127.99.0.7", "http://"+b.Listen.String()+"/")
 					if got != "127.99.0.7 8000" {
 						t.Errorf("%s saw the client %q, want 127.99.0.7 8000", receiver.name, got)
@@ -173,7 +173,7 @@ func TestOnDown(t *testing.T) {
 	closing := with(balancer("close", addr(t), back), func(b *lab.Balancer) { b.Check, b.OnDown = check, lab.OnDownClose })
 	keeping := with(balancer("keep", addr(t), back), func(b *lab.Balancer) { b.Check = check })
 	r := newTestServer(t, Config{}, closing, keeping)
-	r.waitCondition(t, back, Up)
+	r.waitHealth(t, back, Up)
 	startHAProxy(t, hap, fmt.Sprintf("listen l\n  mode tcp\n  bind %s\n  server s %s check port %d inter 1s fall 2 on-marked-down shutdown-sessions\n", hap, back, status.Port()))
 	open := map[string]*net.TCPConn{"close": dial(t, closing.Listen), "HAProxy": dial(t, hap), "keep": dial(t, keeping.Listen)}
 	for _, c := range open {
@@ -219,7 +219,7 @@ func TestTLSCheck(t *testing.T) {
 		if b.Name == "plain" {
 			want = Down
 		}
-		t.Run(b.Name, func(t *testing.T) { r.waitCondition(t, b.Backends[0].Addr, want) })
+		t.Run(b.Name, func(t *testing.T) { r.waitHealth(t, b.Backends[0].Addr, want) })
 	}
 	hap := addr(t)
 	stats := filepath.Join(dir, "stats")
@@ -255,7 +255,7 @@ func TestClustersShareAnAddress(t *testing.T) {
 	}
 	r := newTestServer(t, Config{}, bs...)
 	for _, b := range bs {
-		r.waitCondition(t, b.Backends[0].Addr, Up)
+		r.waitHealth(t, b.Backends[0].Addr, Up)
 	}
 	for name, cluster := range map[string]string{"api.east.lab": "east", "console.apps.east.lab": "east", "oauth.apps.west.lab": "west"} {
 		resolve := fmt.Sprintf("%s:%d:%s", name, at.Port(), at.Addr())
@@ -355,7 +355,7 @@ func TestFailover(t *testing.T) {
 				netns.WaitFor(t, "all clients answered", func() bool {
 					return answered.Load()+failed.Load() == clients
 				})
-				f.waitCondition(t, lost, Down)
+				f.waitHealth(t, lost, Down)
 				cancel()
 				tasks.Wait()
 			})
@@ -393,7 +393,7 @@ func TestHTTPCutAtConnects(t *testing.T) {
 	r := newTestServer(t, Config{Unacked: time.Hour}, b)
 	const get = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 	for _, m := range f.backends { // a kept-alive connection to each
-		r.waitCondition(t, m, Up)
+		r.waitHealth(t, m, Up)
 		_ = ask(t, b.Listen, get)
 	}
 	netns.Run(t, "ip", "link", "set", f.machines[0].NIC, "down")
@@ -442,8 +442,8 @@ func newFailover(t *testing.T, net int, mode lab.BalanceMode, change ...func(*la
 	})
 	f.testServer = newTestServer(t, Config{Unacked: time.Second}, b)
 	if b.Check.Kind != lab.CheckNone {
-		f.waitCondition(t, f.backends[0], Up)
-		f.waitCondition(t, f.backends[1], Up)
+		f.waitHealth(t, f.backends[0], Up)
+		f.waitHealth(t, f.backends[1], Up)
 	}
 	return f
 }

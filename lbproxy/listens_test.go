@@ -93,7 +93,7 @@ func TestSamePort(t *testing.T) {
 			t.Errorf("the port where nothing listens answers %q", got)
 		}
 	}
-	if s := r.Status()[0].Backends[0]; s.Condition == Down {
+	if s := r.Status()[0].Backends[0]; s.Health == Down {
 		t.Errorf("refused connections to one port ejected the backend: %s", s.Reason)
 	}
 	b.Timeouts.Connect = 0 // the default
@@ -108,7 +108,7 @@ func TestSamePort(t *testing.T) {
 	}
 	b.Check, b.Backends[0].Addr = lab.Check{Kind: lab.CheckTCP, Port: healthy.Port()}, netip.AddrPortFrom(healthy.Addr(), 0)
 	r.apply(t, b)
-	r.waitCondition(t, b.Backends[0].Addr, Up)
+	r.waitHealth(t, b.Backends[0].Addr, Up)
 }
 
 // TestMaxConnectionsOfSeveralListens: the limit holds for all ports together, and what raises it lets clients of every port in.

@@ -89,7 +89,7 @@ type frontend struct {
 type backend struct {
 	*Backend
 	state  *backendState
-	health *Health
+	health *checkedHealth
 }
 
 // full reports whether the balancer has max_connections.

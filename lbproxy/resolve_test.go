@@ -85,7 +85,7 @@ func TestNamedBackend(t *testing.T) {
 	r := newTestServerWith(t, Config{Hedge: time.Minute}, Deps{Addresses: names}, b)
 	netns.WaitFor(t, "the second lookup", func() bool { return names.lookups("registry.example.com") >= 2 })
 	m := r.Status()[0].Backends[0]
-	if m.Condition != Unchecked || m.Addr.IsValid() || !strings.Contains(m.Reason, "look up registry.example.com: the name server answers SERVFAIL") {
+	if m.Health != Unchecked || m.Addr.IsValid() || !strings.Contains(m.Reason, "look up registry.example.com: the name server answers SERVFAIL") {
 		t.Errorf("a backend without an answer is %+v", m)
 	}
 	if got, err := readAll(b.Listen); err == nil {

@@ -101,7 +101,7 @@ func TestRuntimeBackends(t *testing.T) {
 	if err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b, Name: "b", Weight: 3}); err != nil {
 		t.Fatal(err)
 	}
-	r.waitCondition(t, b, Up) // it is checked
+	r.waitHealth(t, b, Up) // it is checked
 	if got := names(t, listen, 40); got["b"] < 25 || got["a"] < 5 {
 		t.Errorf("weights 1 and 3: %v", got)
 	}
@@ -121,7 +121,7 @@ func TestRuntimeBackends(t *testing.T) {
 	// A restart and a reload keep all of it.
 	r.stop()
 	r = newTestServerWith(t, Config{}, Deps{RuntimeBackends: stored}, inLab(a))
-	r.waitCondition(t, b, Up)
+	r.waitHealth(t, b, Up)
 	r.apply(t, inLab(a, c))
 	if got := names(t, listen, 50); got["a"] < 25 || got["b"] < 5 || got["c"] < 5 {
 		t.Errorf("weights 3, 1 and 1: %v", got)

@@ -121,7 +121,7 @@ type Server struct {
 	workers        *workers
 
 	changing   sync.Mutex // one change by an admin at a time, so that the store has what is in force
-	announcing sync.Mutex // conditions are recorded in the order in which they change
+	announcing sync.Mutex // changes of health are recorded in their order
 
 	mu             sync.Mutex
 	staged         bool // a Staged is neither committed nor discarded
@@ -131,7 +131,7 @@ type Server struct {
 	drained        map[backendKey]bool
 	runtime        map[string]map[netip.AddrPort]RuntimeBackend // by balancer
 	superseded     []RuntimeBackend                             // by the lab file; to be deleted from the store
-	healths        map[healthKey]*Health
+	healths        map[healthKey]*checkedHealth
 	found          map[source]*found // addresses of backends that the lab file gives none
 }
 
@@ -177,7 +177,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		backendStates:  make(map[backendKey]*backendState),
 		drained:        make(map[backendKey]bool),
 		runtime:        make(map[string]map[netip.AddrPort]RuntimeBackend),
-		healths:        make(map[healthKey]*Health),
+		healths:        make(map[healthKey]*checkedHealth),
 	}
 	// A client with more than half of all connections loses one to a new connection; other clients lose none.
 	s.limit = connlimit.New(connlimit.Config{Max: s.cfg.Connections, MinShare: s.cfg.Connections / 2})
@@ -280,11 +280,11 @@ type running struct {
 	tasks    *sync.WaitGroup
 	handling context.Context // of the connections
 	accept   map[*listenSocket]bool
-	checks   map[*Health]context.CancelFunc
+	checks   map[*checkedHealth]context.CancelFunc
 }
 
 func newRunning(s *Server, tasks *sync.WaitGroup, handling context.Context) *running {
-	return &running{s: s, tasks: tasks, handling: handling, accept: make(map[*listenSocket]bool), checks: make(map[*Health]context.CancelFunc)}
+	return &running{s: s, tasks: tasks, handling: handling, accept: make(map[*listenSocket]bool), checks: make(map[*checkedHealth]context.CancelFunc)}
 }
 
 // reconcile starts the goroutines that the active table needs and stops the others. A socket's ends when it is closed.
@@ -299,7 +299,7 @@ func (r *running) reconcile(ctx context.Context) {
 		}
 	}
 	r.accept = sockets
-	wanted := make(map[*Health]bool, len(r.s.healths))
+	wanted := make(map[*checkedHealth]bool, len(r.s.healths))
 	for _, h := range r.s.healths {
 		wanted[h] = true
 		if r.checks[h] == nil {

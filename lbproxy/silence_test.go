@@ -58,7 +58,7 @@ func TestStopped(t *testing.T) {
 			netns.WaitFor(t, "30 clients answered while the machine is stopped", func() bool { return ours.Load() == 30 })
 			t.Logf("%s: down after %s; then 30 of 30 clients answered, HAProxy: %d of 30", mode, took.Round(10*time.Millisecond), others.Load())
 			resume()
-			r.waitCondition(t, r.backends[0], Up)
+			r.waitHealth(t, r.backends[0], Up)
 			before.tasks.Wait()
 			after.tasks.Wait()
 			peers.tasks.Wait()
@@ -94,7 +94,7 @@ func TestCutOff(t *testing.T) {
 		t.Errorf("event %+v, want one of %s that acknowledges nothing", down, r.backends[1])
 	}
 	netns.Run(t, "ip", "link", "set", r.machines[1].NIC, "up")
-	r.waitCondition(t, r.backends[1], Up)
+	r.waitHealth(t, r.backends[1], Up)
 }
 
 // answerProbes reports whether every backend of the first balancer is known to answer probes.
@@ -151,7 +151,7 @@ func TestSilenceIsNormal(t *testing.T) {
 					r := newTestServer(t, Config{Silence: 100 * time.Millisecond}, b)
 					defer r.stop()
 					if kind != lab.CheckNone {
-						r.waitCondition(t, back, Up)
+						r.waitHealth(t, back, Up)
 					}
 					if test.name == "a slow answer" {
 						c := dial(t, b.Listen)
@@ -214,7 +214,7 @@ func TestSilentButServing(t *testing.T) {
 	again := dial(t, b.Listen)
 	_, _ = io.WriteString(again, "s\n")
 	readLine(t, again)
-	r.waitCondition(t, back, Up) // its answer ends the ejection
+	r.waitHealth(t, back, Up) // its answer ends the ejection
 }
 
 // TestStoppedWithoutProbes has a backend that is not checked and answers no probes. It is ejected once several clients wait
@@ -501,7 +501,7 @@ func TestStoppedLater(t *testing.T) {
 		t.Errorf("a new client got %q", got)
 	}
 	stopped.Store(false)
-	r.waitCondition(t, back, Up)
+	r.waitHealth(t, back, Up)
 }
 
 // TestAwaitsReturn: a request waits for timeouts.queue while the last backend has just gone down, and no longer if it is gone for good.
@@ -524,9 +524,9 @@ func TestAwaitsReturn(t *testing.T) {
 				b.Queue, b.Timeouts.Queue = 10, test.queue
 			})
 			r := newTestServer(t, Config{}, b)
-			r.waitCondition(t, back, Up)
+			r.waitHealth(t, back, Up)
 			broken.Store(true)
-			r.waitCondition(t, back, Down)
+			r.waitHealth(t, back, Down)
 			time.AfterFunc(time.Second, func() { broken.Store(false) })
 			if got := ask(t, b.Listen, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 "+test.want+" ") {
 				t.Errorf("queue %s: %q, want %s", test.queue, got, test.want)
@@ -545,10 +545,10 @@ func TestClientsAwaitRestart(t *testing.T) {
 	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Check, b.Queue = check, 100 })
 	never := with(balancer("never", addr(t), addr(t)), func(b *lab.Balancer) { b.Check, b.Queue = check, 100 })
 	r := newTestServer(t, Config{}, b, never)
-	r.waitCondition(t, back, Up)
-	r.waitCondition(t, never.Backends[0].Addr, Down)
+	r.waitHealth(t, back, Up)
+	r.waitHealth(t, never.Backends[0].Addr, Down)
 	stop()
-	r.waitCondition(t, back, Down)
+	r.waitHealth(t, back, Down)
 	var clients []*net.TCPConn
 	for range 20 {
 		clients = append(clients, dial(t, b.Listen))

@@ -68,7 +68,7 @@ hosts:
 		text, _ := io.ReadAll(res.Body)
 		return string(text)
 	}
-	s.waitCondition(t, netip.MustParseAddrPort("127.79.3.5:22623"), Down)
+	s.waitHealth(t, netip.MustParseAddrPort("127.79.3.5:22623"), Down)
 	netns.WaitFor(t, "the bootstrap's configuration", func() bool { return get() == "bootstrap" })
 	serve("127.79.3.5:22623", "node")
 	netns.WaitFor(t, "the node's configuration", func() bool { return get() == "node" })

@@ -122,12 +122,12 @@ func TestLongPolls(t *testing.T) {
 			}
 		})
 	}
-	r.waitCondition(t, back, Down)
+	r.waitHealth(t, back, Down)
 	for range 3 {
 		if got := ask(t, b.Listen, get); !strings.HasSuffix(got, "ok") {
 			t.Errorf("a client got %q", got)
 		}
-		r.waitCondition(t, back, Up)
+		r.waitHealth(t, back, Up)
 		time.Sleep(silentFor + 3*silenceTick)
 	}
 	close(finish)

@@ -37,11 +37,11 @@ type BackendStatus struct {
 	Added       bool // at run time: it is not in the lab file
 	Limit       int  // of Connections; 0: none
 	Check       lab.CheckKind
-	Condition   Condition
+	Health      Health
 	Drained     bool
-	Reason      string        // of Condition, or the last failure if it is still up
+	Reason      string        // of Health, or the last failure if it is still up
 	Unreachable bool          // nobody answered its last check, which failed: not even to refuse the connection
-	Since       time.Time     // Condition holds
+	Since       time.Time     // Health holds
 	Connections int64         // in HTTP mode: requests
 	Total       int64         // connections, in HTTP mode requests, since the start
 	Errors      int64         // failed connects, and in HTTP mode responses that are 5xx, missing or cut, since the start
@@ -50,7 +50,7 @@ type BackendStatus struct {
 
 // WithoutCheck reports whether nothing checks the backend, and its connections show no fault: it takes connections.
 func (m BackendStatus) WithoutCheck() bool {
-	return m.Condition == Unchecked && m.Check == lab.CheckNone && m.Addr.Addr().IsValid()
+	return m.Health == Unchecked && m.Check == lab.CheckNone && m.Addr.Addr().IsValid()
 }
 
 // Status returns every balancer of the active table, sorted by name, its backends in the order of the lab file.
@@ -67,7 +67,7 @@ func (s *Server) Status() []BalancerStatus {
 		}
 		for _, b := range f.missing {
 			out[i].Backends = append(out[i].Backends, BackendStatus{
-				Name: b.Name, Host: b.Host, Backup: b.Backup, Weight: max(b.Weight, 1), Check: f.Check.Kind, Condition: Unchecked, Reason: s.whyMissing(b.source()),
+				Name: b.Name, Host: b.Host, Backup: b.Backup, Weight: max(b.Weight, 1), Check: f.Check.Kind, Health: Unchecked, Reason: s.whyMissing(b.source()),
 			})
 		}
 	}
@@ -75,7 +75,7 @@ func (s *Server) Status() []BalancerStatus {
 }
 
 func (b *backend) status() BackendStatus {
-	condition, reason, since := b.condition()
+	health, reason, since := b.currentHealth()
 	labWeight := 0
 	p50, p99 := b.state.traffic.quantiles()
 	if set := b.state.weight.Load(); set > 0 && int(set) != b.Weight {
@@ -83,7 +83,7 @@ func (b *backend) status() BackendStatus {
 	}
 	return BackendStatus{
 		LabWeight: labWeight, Added: b.Added,
-		Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Condition: condition,
+		Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Health: health,
 		Drained: b.state.drained.Load(), Unreachable: b.health.unreachable.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
 		Total: b.state.traffic.total.Load(), Errors: b.state.traffic.errors.Load(), P50: p50, P99: p99,
 	}

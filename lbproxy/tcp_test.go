@@ -216,7 +216,7 @@ func TestNoBackendResets(t *testing.T) {
 			t.Parallel()
 			r := newTestServer(t, Config{}, test.b)
 			if test.b.Check.Kind == lab.CheckTCP {
-				r.waitCondition(t, closed, Down)
+				r.waitHealth(t, closed, Down)
 			}
 			if got, err := readAll(test.b.Listen); !errors.Is(err, syscall.ECONNRESET) || len(got) > 0 {
 				t.Errorf("client read %q, %v, want a reset and no bytes", got, err)
@@ -238,7 +238,7 @@ func TestRefusingBackendIsSkipped(t *testing.T) {
 			t.Fatalf("answered by %q", got)
 		}
 	}
-	r.waitCondition(t, gone, Down)
+	r.waitHealth(t, gone, Down)
 	events := r.recorder.of(event.BackendDown)
 	if len(events) != 1 || !strings.Contains(events[0].Err, "refused") || events[0].Detail != "b "+gone.String() {
 		t.Errorf("events = %+v, want one with the error connection refused", events)
@@ -304,7 +304,7 @@ func TestSilentBackendIsHedged(t *testing.T) {
 	}
 	netns.WaitFor(t, "the silent backend ejected", func() bool {
 		readLine(t, dial(t, frontend))
-		return r.Status()[0].Backends[0].Condition == Down
+		return r.Status()[0].Backends[0].Health == Down
 	})
 	if got := r.Status()[0].Backends[0].Connections; got != 0 {
 		t.Errorf("the silent backend has %d connections", got)
@@ -485,8 +485,8 @@ func TestStateSurvivesReload(t *testing.T) {
 		return with(balancer("b", frontend, gone, alive), func(b *lab.Balancer) { b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour} })
 	}
 	r := newTestServer(t, Config{}, newBalancer())
-	r.waitCondition(t, gone, Down)
-	r.waitCondition(t, alive, Up)
+	r.waitHealth(t, gone, Down)
+	r.waitHealth(t, alive, Up)
 	if err := r.Drain(t.Context(), "b", alive.String()); err != nil {
 		t.Fatal(err)
 	}

@@ -223,7 +223,7 @@ func TestTCPAccessLogEnds(t *testing.T) {
 	})
 	var log connLog
 	r := newTestServerWith(t, Config{Sweep: 20 * time.Millisecond}, Deps{Log: log.logger()}, idle, errors, none, down)
-	r.waitCondition(t, fails, Up)
+	r.waitHealth(t, fails, Up)
 	ends := map[string]string{"idle": "idle cD", "errors": "shutdown KD", "down": "backend_down DD"}
 	clients := map[string]*net.TCPConn{}
 	for _, b := range []*lab.Balancer{idle, errors, none, down} {

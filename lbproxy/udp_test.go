@@ -497,10 +497,10 @@ func TestCheckDNS(t *testing.T) {
 		return b
 	}
 	r := newTestServer(t, Config{}, newB("any", server, check("")), newB("silent", mute.at, silent), newB("known", server, check("known.test")), newB("unknown", server, check("other.test")))
-	want := map[string]Condition{"any": Up, "silent": Down, "known": Up, "unknown": Down}
+	want := map[string]Health{"any": Up, "silent": Down, "known": Up, "unknown": Down}
 	netns.WaitFor(t, "the checks", func() bool {
 		for _, b := range r.Status() {
-			if b.Backends[0].Condition != want[b.Name] {
+			if b.Backends[0].Health != want[b.Name] {
 				return false
 			}
 		}

@@ -75,8 +75,8 @@ func TestUDPDNS(t *testing.T) {
 		b.Mode, b.Responses, b.Check = lab.ModeUDP, 1, lab.Check{Kind: lab.CheckDNS, Interval: time.Hour}
 	})
 	r := newTestServer(t, Config{}, b)
-	r.waitCondition(t, one, Up)
-	r.waitCondition(t, two, Up)
+	r.waitHealth(t, one, Up)
+	r.waitHealth(t, two, Up)
 	count := func(at netip.AddrPort) map[string]int {
 		got := map[string]int{}
 		for range 10 {

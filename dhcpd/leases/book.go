@@ -20,14 +20,14 @@ type Book struct {
 	commits   sync.Mutex
 	committer committer
 
-	mu      sync.Mutex
-	entries slab[entry]
-	byAddr  map[uint32]uint32   // all entries
-	byMAC   map[lab.MAC]uint32  // the first entry of a machine: sameMAC leads to those in other subnets
-	byName  map[nameHash]uint32 // the lease that has a DNS name
-	wheel   wheel               // of entries that have not ended
-	states  []*poolState
-	rest    poolState // without a pool
+	mu     sync.Mutex
+	slots  slab[slot]
+	byAddr map[uint32]uint32   // all slots
+	byMAC  map[lab.MAC]uint32  // the first slot of a machine: sameMAC leads to those in other subnets
+	byName map[nameHash]uint32 // the lease that has a DNS name
+	wheel  wheel               // of slots that have not ended
+	states []*poolState
+	rest   poolState // without a pool
 
 	offers      slab[offer]
 	offerByMAC  map[lab.MAC]uint32
@@ -37,8 +37,8 @@ type Book struct {
 	conflictsEnd uint32 // no conflict ends before
 }
 
-// An entry is a lease in memory.
-type entry struct {
+// A slot is a lease in memory.
+type slot struct {
 	links        // on the wheel while its time runs, then on the list of expired leases of a pool
 	addr  uint32 // 0: a free slot
 	mac   lab.MAC
@@ -47,11 +47,11 @@ type entry struct {
 	start uint32 // Unix seconds
 	// expiry decides; the flag hasEnded follows when the timer wheel reaches it.
 	expiry  uint32
-	sameMAC uint32 // the next entry of the machine
+	sameMAC uint32 // the next slot of the machine
 	blob    string // host name, client id and so on, as in the record
 }
 
-// The flags of an entry.
+// The flags of a slot.
 const (
 	hasEnded     uint8 = 1 << iota // its time is over, or it was released; it is off the timer wheel
 	onExpired                      // it is on the list of expired leases of its pool
@@ -61,51 +61,51 @@ const (
 	foundUnused                    // it was declined, but no machine answers there
 )
 
-func (e *entry) stamp() stamp {
+func (e *slot) stamp() stamp {
 	return stamp{mac: e.mac, state: e.state, start: e.start, expiry: e.expiry}
 }
 
-// findLocked returns the entry of an address, 0 if there is none.
+// findLocked returns the slot of an address, 0 if there is none.
 func (b *Book) findLocked(a uint32) uint32 { return b.byAddr[a] }
 
 // findNearLocked is findLocked with a guess, which saves the look-up when it is right.
 func (b *Book) findNearLocked(a, guess uint32) uint32 {
-	if guess != 0 && b.entries.at(guess).addr == a {
+	if guess != 0 && b.slots.at(guess).addr == a {
 		return guess
 	}
 	return b.findLocked(a)
 }
 
-// bindingLocked returns the entry of a machine in a subnet, live or not, 0 for none.
+// bindingLocked returns the slot of a machine in a subnet, live or not, 0 for none.
 func (b *Book) bindingLocked(m lab.MAC, subnet net4) uint32 {
 	i := b.byMAC[m]
-	for i != 0 && !subnet.contains(b.entries.at(i).addr) {
-		i = b.entries.at(i).sameMAC
+	for i != 0 && !subnet.contains(b.slots.at(i).addr) {
+		i = b.slots.at(i).sameMAC
 	}
 	return i
 }
 
-// storeLocked writes a lease to the entry of its address and returns the entry, which is then neither on the timer wheel nor
+// storeLocked writes a lease to the slot of its address and returns the slot, which is then neither on the timer wheel nor
 // on a list.
 func (b *Book) storeLocked(a uint32, s stamp, blob string, now uint32) uint32 {
 	i := b.findLocked(a)
 	if i == 0 {
-		i = b.entries.take()
-		b.entries.at(i).addr = a
+		i = b.slots.take()
+		b.slots.at(i).addr = a
 		b.byAddr[a] = i
 	} else {
 		b.removeFromListsLocked(i)
 		b.unnameLocked(i)
 		b.unbindLocked(i)
 	}
-	b.entries.at(i).write(s, blob)
+	b.slots.at(i).write(s, blob)
 	b.bindLocked(i)
 	b.nameLocked(i, now)
 	return i
 }
 
-// write writes a lease to an entry, which is in no index but that of addresses.
-func (e *entry) write(s stamp, blob string) {
+// write writes a lease to a slot, which is in no index but that of addresses.
+func (e *slot) write(s stamp, blob string) {
 	e.mac, e.state, e.start, e.expiry, e.flags = s.mac, s.state, s.start, s.expiry, 0
 	if e.blob != blob { // else one of the two is garbage at once
 		e.blob = blob
@@ -115,26 +115,26 @@ func (e *entry) write(s stamp, blob string) {
 	}
 }
 
-// bindLocked adds an entry to those of its machine.
+// bindLocked adds a slot to those of its machine.
 func (b *Book) bindLocked(i uint32) {
-	if e := b.entries.at(i); e.hasMachine() {
+	if e := b.slots.at(i); e.hasMachine() {
 		e.sameMAC = b.byMAC[e.mac]
 		b.byMAC[e.mac] = i
 	}
 }
 
-// unbindLocked takes an entry from those of its machine.
+// unbindLocked takes a slot from those of its machine.
 func (b *Book) unbindLocked(i uint32) {
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	if !e.hasMachine() {
 		return
 	}
 	switch at := b.byMAC[e.mac]; {
 	case at != i:
-		for b.entries.at(at).sameMAC != i {
-			at = b.entries.at(at).sameMAC
+		for b.slots.at(at).sameMAC != i {
+			at = b.slots.at(at).sameMAC
 		}
-		b.entries.at(at).sameMAC = e.sameMAC
+		b.slots.at(at).sameMAC = e.sameMAC
 	case e.sameMAC != 0:
 		b.byMAC[e.mac] = e.sameMAC
 	default:
@@ -143,10 +143,10 @@ func (b *Book) unbindLocked(i uint32) {
 	e.sameMAC = 0
 }
 
-// removeFromListsLocked takes an entry off the wheel or its list, before it changes.
+// removeFromListsLocked takes a slot off the wheel or its list, before it changes.
 func (b *Book) removeFromListsLocked(i uint32) {
-	b.uncountPortLocked(b.poolOfLocked(b.entries.at(i).addr), i)
-	switch e := b.entries.at(i); {
+	b.uncountPortLocked(b.poolOfLocked(b.slots.at(i).addr), i)
+	switch e := b.slots.at(i); {
 	case e.flags&onExpired != 0:
 		b.unlistExpiredLocked(b.poolOfLocked(e.addr), i)
 	case e.flags&hasEnded == 0:
@@ -154,15 +154,15 @@ func (b *Book) removeFromListsLocked(i uint32) {
 	}
 }
 
-// nameLocked makes an entry the one that is found by its DNS name. Of two live ones, of one machine in two subnets, that is the younger.
+// nameLocked makes a slot the one that is found by its DNS name. Of two live ones, of one machine in two subnets, that is the younger.
 func (b *Book) nameLocked(i, now uint32) {
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	name, inDNS := nameOf(e.blob)
 	if !inDNS || !e.hasMachine() {
 		return
 	}
 	h := b.hashName(name)
-	if other := b.byName[h]; other == 0 || !b.entries.at(other).live(now) || e.live(now) && b.entries.at(other).start <= e.start {
+	if other := b.byName[h]; other == 0 || !b.slots.at(other).live(now) || e.live(now) && b.slots.at(other).start <= e.start {
 		b.byName[h] = i
 	}
 }
@@ -178,34 +178,34 @@ func (b *Book) hashName(name string) (h nameHash) {
 	return h
 }
 
-// namedLocked returns the entry that has a DNS name, 0 if there is none.
+// namedLocked returns the slot that has a DNS name, 0 if there is none.
 func (b *Book) namedLocked(name string) uint32 {
 	i := b.byName[b.hashName(name)]
 	if i == 0 {
 		return 0
 	}
-	if has, inDNS := nameOf(b.entries.at(i).blob); !inDNS || has != name {
+	if has, inDNS := nameOf(b.slots.at(i).blob); !inDNS || has != name {
 		return 0
 	}
 	return i
 }
 
 func (b *Book) unnameLocked(i uint32) {
-	if name, inDNS := nameOf(b.entries.at(i).blob); inDNS && b.namedLocked(name) == i {
+	if name, inDNS := nameOf(b.slots.at(i).blob); inDNS && b.namedLocked(name) == i {
 		delete(b.byName, b.hashName(name))
 	}
 }
 
-// nameHolderLocked returns the entry of the machine that keeps a DNS name from another one, 0 if there is none.
+// nameHolderLocked returns the slot of the machine that keeps a DNS name from another one, 0 if there is none.
 func (b *Book) nameHolderLocked(name string, m lab.MAC, now uint32) uint32 {
 	i := b.namedLocked(name)
-	if i == 0 || b.entries.at(i).mac == m || !b.entries.at(i).live(now) {
+	if i == 0 || b.slots.at(i).mac == m || !b.slots.at(i).live(now) {
 		return 0
 	}
 	return i
 }
 
 func (b *Book) leaseLocked(i uint32) Lease {
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	return e.stamp().lease(e.addr, e.blob)
 }

@@ -122,8 +122,8 @@ func (b *Book) planLocked(c *Change, now uint32) {
 func (b *Book) decideLocked(k *committer, p *planned) {
 	p.old = 0
 	if p.State != Declined { // which the machine does not have
-		if i := b.bindingLocked(p.MAC, netOf(p.Subnet)); i != 0 && b.entries.at(i).addr != p.addr {
-			p.old = b.entries.at(i).addr
+		if i := b.bindingLocked(p.MAC, netOf(p.Subnet)); i != 0 && b.slots.at(i).addr != p.addr {
+			p.old = b.slots.at(i).addr
 		}
 	}
 	if p.State == Released && p.old != 0 { // the machine has another address now, which is the one to remember
@@ -142,9 +142,9 @@ func (b *Book) decideNameLocked(k *committer, c *Change, now uint32) {
 		return
 	}
 	has := ""
-	if i := b.bindingLocked(c.MAC, netOf(c.Subnet)); i != 0 && b.entries.at(i).live(now) {
+	if i := b.bindingLocked(c.MAC, netOf(c.Subnet)); i != 0 && b.slots.at(i).live(now) {
 		var inDNS bool
-		if has, inDNS = nameOf(b.entries.at(i).blob); c.Hostname == "" {
+		if has, inDNS = nameOf(b.slots.at(i).blob); c.Hostname == "" {
 			c.Hostname, c.Unnamed = has, c.Unnamed || !inDNS
 		}
 	}
@@ -187,7 +187,7 @@ func (b *Book) sameLocked(a uint32, value []byte) bool {
 	if i == 0 || value == nil {
 		return i == 0 && value == nil
 	}
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	s, blob, err := parseRecord("", value)
 	return err == nil && s == e.stamp() && blob == e.blob
 }
@@ -273,7 +273,7 @@ func (b *Book) unchangedLocked(a uint32, key string) store.Cond {
 	if i == 0 {
 		return store.Cond{Key: key, Absent: true}
 	}
-	k, e := &b.committer, b.entries.at(i)
+	k, e := &b.committer, b.slots.at(i)
 	from := len(k.buf)
 	k.buf = append(appendStamp(k.buf, e.stamp()), e.blob...)
 	return store.Cond{Key: key, Value: k.buf[from:len(k.buf):len(k.buf)]}

@@ -50,7 +50,7 @@ func (b *Book) mustSearch(p *Pool, now uint32) bool {
 func (b *Book) declinedIn(p *Pool, now uint32) []uint32 {
 	type declined struct{ start, addr uint32 }
 	var all []declined
-	b.walk(func(i uint32, e *entry) {
+	b.walk(func(i uint32, e *slot) {
 		if p.gives(e.addr) && b.declinedLocked(i, now) {
 			all = append(all, declined{e.start, e.addr})
 		}
@@ -63,9 +63,9 @@ func (b *Book) declinedIn(p *Pool, now uint32) []uint32 {
 	return addrs
 }
 
-// declinedLocked reports whether an entry is a declined address in quarantine, and no probe found a machine there.
+// declinedLocked reports whether a slot is a declined address in quarantine, and no probe found a machine there.
 func (b *Book) declinedLocked(i, now uint32) bool {
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	c, inUse := b.conflicts[e.addr]
 	return e.state == Declined && !e.ended(now) && !(inUse && now < c.until)
 }
@@ -81,7 +81,7 @@ func (b *Book) EndDeclined(addr netip.Addr) bool {
 	if i == 0 || !b.declinedLocked(i, now) {
 		return false
 	}
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	e.flags |= foundUnused
 	if e.flags&hasEnded == 0 {
 		b.expireLocked(i)

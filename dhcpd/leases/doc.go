@@ -26,8 +26,8 @@
 //
 // # Memory
 //
-// A lease costs about 130 bytes: an entry of 48 bytes in a few large blocks, where numbers stand for pointers, its texts in one
-// string, and three entries of Go's maps. No step of growth delays a packet. A timer wheel of one-second slots finds leases that end
+// A lease costs about 130 bytes: a slot of 48 bytes in a few large blocks, where numbers stand for pointers, its texts in one
+// string, and three entries of Go's maps. No step of growth delays a packet. A timer wheel of one-second buckets finds leases that end
 // without a search, and the numbers of [Book.Usage] are kept, not counted.
 //
 // The book never holds more than one lease for each address of the pools and reservations, and leases outside of them

@@ -131,7 +131,7 @@ func (d *testBook) wantUsage(p *Pool, live, offered, free int) {
 func (b *Book) check() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, step := range []func() error{b.checkEntries, b.checkOffers, b.checkPools, b.checkWheel, b.checkIndexes} {
+	for _, step := range []func() error{b.checkSlots, b.checkOffers, b.checkPools, b.checkWheel, b.checkIndexes} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -139,10 +139,10 @@ func (b *Book) check() error {
 	return nil
 }
 
-func (b *Book) checkEntries() error {
+func (b *Book) checkSlots() error {
 	homes := map[string]netip.Addr{}
-	for i := uint32(1); i <= b.entries.last; i++ {
-		e := b.entries.at(i)
+	for i := uint32(1); i <= b.slots.last; i++ {
+		e := b.slots.at(i)
 		if e.addr == 0 {
 			continue
 		}
@@ -229,16 +229,16 @@ func (b *Book) checkPools() error {
 
 func (b *Book) checkWheel() error {
 	on := map[uint32]bool{}
-	for slot, i := range b.wheel.heads {
-		for ; i != 0; i = b.entries.at(i).next {
-			if on[i] || b.entries.at(i).expiry%wheelSize != uint32(slot) {
-				return fmt.Errorf("entry %d is twice on the wheel or in the wrong slot", i)
+	for bucket, i := range b.wheel.heads {
+		for ; i != 0; i = b.slots.at(i).next {
+			if on[i] || b.slots.at(i).expiry%wheelSize != uint32(bucket) {
+				return fmt.Errorf("slot %d is twice on the wheel or in the wrong bucket", i)
 			}
 			on[i] = true
 		}
 	}
-	for i := uint32(1); i <= b.entries.last; i++ {
-		e := b.entries.at(i)
+	for i := uint32(1); i <= b.slots.last; i++ {
+		e := b.slots.at(i)
 		if e.addr != 0 && on[i] == (e.flags&hasEnded != 0) {
 			return fmt.Errorf("%s: on the wheel %v, flags %b", addrOf(e.addr), on[i], e.flags)
 		}
@@ -249,7 +249,7 @@ func (b *Book) checkWheel() error {
 func (b *Book) checkIndexes() error {
 	machines, names := 0, map[string]bool{}
 	for a, i := range b.byAddr {
-		e := b.entries.at(i)
+		e := b.slots.at(i)
 		if e.addr != a {
 			return fmt.Errorf("%s is indexed as %s", addrOf(e.addr), addrOf(a))
 		}
@@ -259,22 +259,22 @@ func (b *Book) checkIndexes() error {
 			names[name] = true
 		}
 	}
-	if len(b.byAddr) != b.entries.len() {
-		return fmt.Errorf("%d entries, %d in the index by address", b.entries.len(), len(b.byAddr))
+	if len(b.byAddr) != b.slots.len() {
+		return fmt.Errorf("%d slots, %d in the index by address", b.slots.len(), len(b.byAddr))
 	}
 	for m, i := range b.byMAC {
-		for ; i != 0; i = b.entries.at(i).sameMAC {
-			if e := b.entries.at(i); e.mac != m || !e.hasMachine() || b.byAddr[e.addr] != i {
+		for ; i != 0; i = b.slots.at(i).sameMAC {
+			if e := b.slots.at(i); e.mac != m || !e.hasMachine() || b.byAddr[e.addr] != i {
 				return fmt.Errorf("%s is indexed under %s", addrOf(e.addr), m)
 			}
 			machines--
 		}
 	}
 	if machines != 0 {
-		return fmt.Errorf("%d entries too few in the index by MAC", machines)
+		return fmt.Errorf("%d slots too few in the index by MAC", machines)
 	}
 	for h, i := range b.byName {
-		e := b.entries.at(i)
+		e := b.slots.at(i)
 		if name, inDNS := nameOf(e.blob); !names[name] || !inDNS || b.hashName(name) != h {
 			return fmt.Errorf("host name %q, in DNS %t, leads to %s", name, inDNS, addrOf(e.addr))
 		}

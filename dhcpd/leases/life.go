@@ -23,7 +23,7 @@ import (
 //
 // addrStateLocked decides which state an address is in, for all callers: the choice of an address, a request, the numbers of a
 // pool. The functions below it are the transitions of leases; those of offers are in offer.go, those of conflicts in conflict.go.
-// Each ends with updateEntryLocked, which files the address under its new state (poolstate.go).
+// Each ends with updateSlotLocked, which files the address under its new state (poolstate.go).
 
 // An addrState is the state of an address of a pool.
 type addrState uint8
@@ -52,19 +52,19 @@ type view struct {
 
 func (v *view) own(m lab.MAC) bool { return !v.counts && v.mac == m }
 
-func (v *view) ended(e *entry) bool {
+func (v *view) ended(e *slot) bool {
 	if v.counts {
 		return e.flags&hasEnded != 0
 	}
 	return e.ended(v.sec)
 }
 
-// addrStateLocked returns the state of an address whose entry is known. What the machine of the view has there does not
+// addrStateLocked returns the state of an address whose slot is known. What the machine of the view has there does not
 // count: its own lease, offer, or conflict.
-func (b *Book) addrStateLocked(a, entry uint32, v *view) addrState {
+func (b *Book) addrStateLocked(a, slot uint32, v *view) addrState {
 	state := free
-	if entry != 0 {
-		switch e := b.entries.at(entry); {
+	if slot != 0 {
+		switch e := b.slots.at(slot); {
 		case v.ended(e):
 			state = expired
 		case e.state != Active:
@@ -86,18 +86,18 @@ func (b *Book) addrStateLocked(a, entry uint32, v *view) addrState {
 }
 
 // freeForLocked reports whether a pool may give an address to the machine of a view.
-func (b *Book) freeForLocked(p *Pool, a, entry uint32, v *view) bool {
-	return p.gives(a) && b.addrStateLocked(a, entry, v) <= expired
+func (b *Book) freeForLocked(p *Pool, a, slot uint32, v *view) bool {
+	return p.gives(a) && b.addrStateLocked(a, slot, v) <= expired
 }
 
 // hasMachine reports whether the machine has or had the address, and is indexed by it.
-func (e *entry) hasMachine() bool { return e.state == Active || e.state == Released }
+func (e *slot) hasMachine() bool { return e.state == Active || e.state == Released }
 
-func (e *entry) ended(now uint32) bool {
+func (e *slot) ended(now uint32) bool {
 	return now >= e.expiry || e.state == Released || e.flags&foundUnused != 0
 }
 
-func (e *entry) live(now uint32) bool { return e.state == Active && now < e.expiry }
+func (e *slot) live(now uint32) bool { return e.state == Active && now < e.expiry }
 
 // takenLocked asks once more whether another machine has a lease of the address, now that all earlier commits are known. A
 // declined address is not its client's any more, but the client may release it.
@@ -106,7 +106,7 @@ func (b *Book) takenLocked(c *Change, a, now uint32) bool {
 	if i == 0 || c.Reserved {
 		return false
 	}
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	own := e.mac == c.MAC && (e.state == Active || c.State != Active)
 	return !own && !e.ended(now)
 }
@@ -118,7 +118,7 @@ func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := b.findLocked(addr)
-	return ok && i != 0 && b.entries.at(i).mac == m && b.entries.at(i).live(now)
+	return ok && i != 0 && b.slots.at(i).mac == m && b.slots.at(i).live(now)
 }
 
 // Holding returns what keeps an address from other clients now: a live lease, an offer, a declined address or a conflict.
@@ -131,15 +131,15 @@ func (b *Book) Holding(addr netip.Addr) (Lease, bool) {
 	sec := seconds(now)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	entry := b.findLocked(a)
-	if entry != 0 && b.entries.at(entry).live(sec) {
-		return b.leaseLocked(entry), true
+	slot := b.findLocked(a)
+	if slot != 0 && b.slots.at(slot).live(sec) {
+		return b.leaseLocked(slot), true
 	}
 	if i := b.offerByAddr[a]; i != 0 && b.offers.at(i).valid(now.UnixMilli()) {
 		return b.offers.at(i).lease(), true
 	}
-	if entry != 0 && !b.entries.at(entry).ended(sec) {
-		return b.leaseLocked(entry), true
+	if slot != 0 && !b.slots.at(slot).ended(sec) {
+		return b.leaseLocked(slot), true
 	}
 	if c, ok := b.conflicts[a]; ok && sec < c.until {
 		return c.lease(a), true
@@ -181,7 +181,7 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
 	if i == 0 {
 		return d
 	}
-	if e := b.entries.at(i); e.mac == m && e.live(v.sec) {
+	if e := b.slots.at(i); e.mac == m && e.live(v.sec) {
 		e.flags &^= askedOnce
 		d.Leased, d.leased = true, time.Duration(e.expiry-e.start)*time.Second
 		d.passed = now.Sub(timeOf(e.start))
@@ -196,8 +196,8 @@ func (b *Book) keepsLocked(p *Pool, a uint32, v *view) (has netip.Addr) {
 	if i := b.offerByMAC[v.mac]; i != 0 && b.offers.at(i).addr == a && b.offers.at(i).valid(v.milli) {
 		return has
 	}
-	for i := b.byMAC[v.mac]; i != 0; i = b.entries.at(i).sameMAC {
-		if e := b.entries.at(i); e.addr != a && e.live(v.sec) && b.freeForLocked(p, e.addr, i, v) {
+	for i := b.byMAC[v.mac]; i != 0; i = b.slots.at(i).sameMAC {
+		if e := b.slots.at(i); e.addr != a && e.live(v.sec) && b.freeForLocked(p, e.addr, i, v) {
 			return addrOf(e.addr)
 		}
 	}
@@ -239,7 +239,7 @@ func (b *Book) applyLocked(p *planned, now uint32) {
 	isNew := p.State == Active && b.byMAC[p.MAC] == 0 && p.old == 0
 	i := b.putLocked(p.addr, s, blob, now)
 	if isNew {
-		b.entries.at(i).flags |= askedOnce
+		b.slots.at(i).flags |= askedOnce
 	}
 	if p.State == Active {
 		b.endConflictLocked(p.addr)
@@ -249,17 +249,17 @@ func (b *Book) applyLocked(p *planned, now uint32) {
 	}
 }
 
-// putLocked replaces the lease of an address and returns its entry.
+// putLocked replaces the lease of an address and returns its slot.
 func (b *Book) putLocked(a uint32, s stamp, blob string, now uint32) uint32 {
 	i := b.storeLocked(a, s, blob, now)
 	b.startLocked(i, now)
-	b.updateEntryLocked(a, i)
+	b.updateSlotLocked(a, i)
 	return i
 }
 
-// startLocked puts an entry on the timer wheel, unless it has ended already.
+// startLocked puts a slot on the timer wheel, unless it has ended already.
 func (b *Book) startLocked(i, now uint32) {
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	if e.state == Released || e.expiry <= now {
 		e.flags |= hasEnded
 		return
@@ -270,18 +270,18 @@ func (b *Book) startLocked(i, now uint32) {
 // expireLocked ends the time of a lease or of a declined address. The timer wheel calls it.
 func (b *Book) expireLocked(i uint32) {
 	b.wheelRemoveLocked(i)
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	e.flags |= hasEnded
-	b.updateEntryLocked(e.addr, i)
+	b.updateSlotLocked(e.addr, i)
 }
 
 // unexpireLocked is for a lease that ended before the clock was set back: its time runs again.
 func (b *Book) unexpireLocked(i uint32) {
 	b.removeFromListsLocked(i)
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	e.flags &^= hasEnded
 	b.wheelPutLocked(i)
-	b.updateEntryLocked(e.addr, i)
+	b.updateSlotLocked(e.addr, i)
 }
 
 // remembered is how long a lease is kept after it ended, so that a machine that returns after a holiday gets its old address.
@@ -309,8 +309,8 @@ func (b *Book) Reclaim(ctx context.Context, limit int) (int, error) {
 
 // endedLocked collects the leases of a pool that ended before a time, until there are limit.
 func (b *Book) endedLocked(s *poolState, addrs []uint32, before uint32, limit int) []uint32 {
-	for i := s.expired.head; i != 0 && len(addrs) < limit; i = b.entries.at(i).next {
-		e := b.entries.at(i)
+	for i := s.expired.head; i != 0 && len(addrs) < limit; i = b.slots.at(i).next {
+		e := b.slots.at(i)
 		if e.expiry > before {
 			break
 		}
@@ -346,7 +346,7 @@ func (b *Book) forget(ctx context.Context, addrs []uint32) error {
 	return b.carryOut(ctx)
 }
 
-// dropLocked removes the entry of an address.
+// dropLocked removes the slot of an address.
 func (b *Book) dropLocked(a uint32) {
 	i := b.findLocked(a)
 	if i == 0 {
@@ -356,6 +356,6 @@ func (b *Book) dropLocked(a uint32) {
 	b.unnameLocked(i)
 	b.unbindLocked(i)
 	delete(b.byAddr, a)
-	b.entries.give(i)
+	b.slots.give(i)
 	b.updateAddrLocked(a)
 }

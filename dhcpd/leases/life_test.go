@@ -191,8 +191,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	if n := len(d.All()); n != 100 {
 		t.Errorf("%d leases for 100 addresses", n)
 	}
-	if d.entries.last > 101 {
-		t.Errorf("%d entries were made", d.entries.last)
+	if d.slots.last > 101 {
+		t.Errorf("%d slots were made", d.slots.last)
 	}
 	if err := d.check(); err != nil {
 		t.Error(err)
@@ -359,7 +359,7 @@ func TestRenewedAsItEnds(t *testing.T) {
 	if next == 0 {
 		t.Fatal("the wheel is done; it should have more to do")
 	}
-	l := d.entries.at(next)
+	l := d.slots.at(next)
 	c := &Change{Subnet: subnet, Lease: Lease{
 		Addr: addrOf(l.addr), MAC: l.mac, State: Active, Start: d.clock.Now(), Expiry: d.clock.Now().Add(time.Hour),
 	}}

@@ -14,9 +14,9 @@ func (b *Book) ByMAC(m lab.MAC) (Lease, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	best := uint32(0)
-	for i := b.byMAC[m]; i != 0; i = b.entries.at(i).sameMAC {
-		e := b.entries.at(i)
-		if e.live(now) && (best == 0 || e.start > b.entries.at(best).start) {
+	for i := b.byMAC[m]; i != 0; i = b.slots.at(i).sameMAC {
+		e := b.slots.at(i)
+		if e.live(now) && (best == 0 || e.start > b.slots.at(best).start) {
 			best = i
 		}
 	}
@@ -33,7 +33,7 @@ func (b *Book) ByAddr(a netip.Addr) (Lease, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := b.findLocked(n)
-	if i == 0 || !b.entries.at(i).live(now) {
+	if i == 0 || !b.slots.at(i).live(now) {
 		return Lease{}, false
 	}
 	return b.leaseLocked(i), true
@@ -45,7 +45,7 @@ func (b *Book) ByHostname(name string) (Lease, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := b.namedLocked(name)
-	if i == 0 || !b.entries.at(i).live(now) {
+	if i == 0 || !b.slots.at(i).live(now) {
 		return Lease{}, false
 	}
 	return b.leaseLocked(i), true
@@ -85,8 +85,8 @@ func (b *Book) Named(a netip.Addr, name string) bool {
 	if i == 0 {
 		return false
 	}
-	has, inDNS := nameOf(b.entries.at(i).blob)
-	return has == name && (inDNS || b.nameHolderLocked(name, b.entries.at(i).mac, now) != 0)
+	has, inDNS := nameOf(b.slots.at(i).blob)
+	return has == name && (inDNS || b.nameHolderLocked(name, b.slots.at(i).mac, now) != 0)
 }
 
 // NameOf returns the host name that is a machine's DNS name once it has a lease in the subnet with the host name that it sends; empty:
@@ -95,8 +95,8 @@ func (b *Book) NameOf(m lab.MAC, subnet netip.Prefix, sent string) string {
 	now := seconds(b.now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i := b.bindingLocked(m, netOf(subnet)); sent == "" && i != 0 && b.entries.at(i).live(now) {
-		if has, inDNS := nameOf(b.entries.at(i).blob); inDNS {
+	if i := b.bindingLocked(m, netOf(subnet)); sent == "" && i != 0 && b.slots.at(i).live(now) {
+		if has, inDNS := nameOf(b.slots.at(i).blob); inDNS {
 			return has
 		}
 	}
@@ -113,7 +113,7 @@ const eachBatch = 256
 // the lease. A lease that changes meanwhile is seen in its old or new state, or, if it changes its address, twice or not at all.
 func (b *Book) Each(fn func(*Lease)) {
 	var batch []Lease
-	b.walk(func(i uint32, _ *entry) { batch = append(batch, b.leaseLocked(i)) }, func() {
+	b.walk(func(i uint32, _ *slot) { batch = append(batch, b.leaseLocked(i)) }, func() {
 		for k := range batch {
 			fn(&batch[k])
 		}
@@ -134,7 +134,7 @@ func (b *Book) Walk(visit func(*Lease)) {
 		}
 		batch = batch[:0]
 	}
-	b.walk(func(_ uint32, e *entry) {
+	b.walk(func(_ uint32, e *slot) {
 		if c, ok := b.conflicts[e.addr]; !ok || sec >= c.until || e.live(sec) {
 			batch = append(batch, e.stamp().brief(e.addr, e.blob))
 		}
@@ -163,20 +163,20 @@ func (b *Book) Walk(visit func(*Lease)) {
 // renewsLocked reports whether an offer is to the client that has the address already.
 func (b *Book) renewsLocked(o *offer, now uint32) bool {
 	i := b.findLocked(o.addr)
-	return i != 0 && b.entries.at(i).live(now) && b.entries.at(i).mac == o.mac
+	return i != 0 && b.slots.at(i).live(now) && b.slots.at(i).mac == o.mac
 }
 
-// walk calls visit with the lock held for every entry, and between without it after every few.
-func (b *Book) walk(visit func(uint32, *entry), between func()) {
+// walk calls visit with the lock held for every slot, and between without it after every few.
+func (b *Book) walk(visit func(uint32, *slot), between func()) {
 	for next, more := uint32(1), true; more; {
 		b.mu.Lock()
-		end := min(next+eachBatch-1, b.entries.last)
+		end := min(next+eachBatch-1, b.slots.last)
 		for i := next; i <= end; i++ {
-			if e := b.entries.at(i); e.addr != 0 {
+			if e := b.slots.at(i); e.addr != 0 {
 				visit(i, e)
 			}
 		}
-		next, more = end+1, end < b.entries.last
+		next, more = end+1, end < b.slots.last
 		b.mu.Unlock()
 		between()
 	}
@@ -186,7 +186,7 @@ func (b *Book) walk(visit func(uint32, *entry), between func()) {
 // ended lease of its address; a live lease is listed beside it.
 func (b *Book) All() []Lease {
 	b.mu.Lock()
-	all := make([]Lease, 0, b.entries.len()+len(b.conflicts))
+	all := make([]Lease, 0, b.slots.len()+len(b.conflicts))
 	b.mu.Unlock()
 	b.Each(func(l *Lease) { all = append(all, *l) })
 	now := b.now()
@@ -212,7 +212,7 @@ func (b *Book) CountLive(subnets ...netip.Prefix) []int {
 		nets[i] = netOf(p)
 	}
 	now := seconds(b.now())
-	b.walk(func(_ uint32, e *entry) {
+	b.walk(func(_ uint32, e *slot) {
 		if e.live(now) {
 			if i := slices.IndexFunc(nets, func(n net4) bool { return n.contains(e.addr) }); i >= 0 {
 				counts[i]++
@@ -226,7 +226,7 @@ func (b *Book) CountLive(subnets ...netip.Prefix) []int {
 func (b *Book) LastEnd() time.Time {
 	now := seconds(b.now())
 	last := now
-	b.walk(func(_ uint32, e *entry) {
+	b.walk(func(_ uint32, e *slot) {
 		if e.live(now) {
 			last = max(last, e.expiry)
 		}

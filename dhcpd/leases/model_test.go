@@ -271,7 +271,7 @@ func (m *model) compare(step int) {
 			m.t.Errorf("step %d: %s of %s is not found", step, a, want.MAC)
 		}
 	}
-	if n := m.entries.len(); n != len(m.leases) {
+	if n := m.slots.len(); n != len(m.leases) {
 		m.t.Errorf("step %d: the book has %d leases, want %d", step, n, len(m.leases))
 	}
 	for _, p := range m.pools {

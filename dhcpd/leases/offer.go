@@ -78,31 +78,31 @@ func (b *Book) tickLocked(now uint32) {
 	}
 }
 
-// knownLocked returns the address that the machine has, had or is offered, and its entry.
-func (b *Book) knownLocked(x *search) (a, entry uint32, ok bool) {
+// knownLocked returns the address that the machine has, had or is offered, and its slot.
+func (b *Book) knownLocked(x *search) (a, slot uint32, ok bool) {
 	if i := b.offerByMAC[x.MAC]; i != 0 {
 		if o := b.offers.at(i); o.valid(x.milli) {
-			if entry = b.findNearLocked(o.addr, o.entry); b.fitsLocked(x, o.addr, entry) {
-				return o.addr, entry, true // a retransmission gets the same answer
+			if slot = b.findNearLocked(o.addr, o.slot); b.fitsLocked(x, o.addr, slot) {
+				return o.addr, slot, true // a retransmission gets the same answer
 			}
 		}
 	}
-	if entry = b.bindingLocked(x.MAC, x.net); entry != 0 {
-		b.entries.at(entry).flags &^= askedOnce
-		if a = b.entries.at(entry).addr; b.fitsLocked(x, a, entry) {
-			return a, entry, true
+	if slot = b.bindingLocked(x.MAC, x.net); slot != 0 {
+		b.slots.at(slot).flags &^= askedOnce
+		if a = b.slots.at(slot).addr; b.fitsLocked(x, a, slot) {
+			return a, slot, true
 		}
 	}
 	return 0, 0, false
 }
 
-// fitsLocked reports whether a, with its entry, may be offered. A machine seen at the address of a live lease is taken for
+// fitsLocked reports whether a, with its slot, may be offered. A machine seen at the address of a live lease is taken for
 // the lease's own.
-func (b *Book) fitsLocked(x *search, a, entry uint32) bool {
-	if !b.freeForLocked(x.state.pool, a, entry, &x.view) {
+func (b *Book) fitsLocked(x *search, a, slot uint32) bool {
+	if !b.freeForLocked(x.state.pool, a, slot, &x.view) {
 		return false
 	}
-	return entry != 0 && b.entries.at(entry).live(x.sec) || !x.seen(a)
+	return slot != 0 && b.slots.at(slot).live(x.sec) || !x.seen(a)
 }
 
 func (x *search) seen(a uint32) bool { return x.InUse != nil && x.InUse(addrOf(a)) }
@@ -147,7 +147,7 @@ func searchStart(m lab.MAC) uint32 {
 func (b *Book) longestExpiredLocked(x *search) (uint32, bool) {
 	i := x.state.expired.head
 	for n := 0; i != 0 && n < maxTries; n++ {
-		e := b.entries.at(i)
+		e := b.slots.at(i)
 		next := e.next
 		if !e.ended(x.sec) { // it ended before the clock was set back
 			b.unexpireLocked(i)
@@ -195,7 +195,7 @@ type offer struct {
 	links     // among the offers of a pool
 	asked     int64
 	addr      uint32 // 0: a free slot
-	entry     uint32 // of the address when it was offered; a guess
+	slot      uint32 // of the address when it was offered; a guess
 	mac       lab.MAC
 	shared    bool // the address was offered to another machine before, which may still request it
 	requested bool // by its machine: a commit may be under way
@@ -230,7 +230,7 @@ func (b *Book) Withdraw(m lab.MAC) {
 }
 
 // setOfferLocked offers an address to a machine and withdraws its earlier offer.
-func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int64) *offer {
+func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, slot uint32, now int64) *offer {
 	if i := b.offerByMAC[m]; i != 0 {
 		if o := b.offers.at(i); o.addr == a {
 			o.asked = now
@@ -248,22 +248,22 @@ func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int6
 	b.trimOffersLocked(s, now)
 	i := b.offers.take()
 	o := b.offers.at(i)
-	o.mac, o.addr, o.entry, o.asked = m, a, entry, now
+	o.mac, o.addr, o.slot, o.asked = m, a, slot, now
 	b.offerByMAC[m] = i
 	b.offerByAddr[a] = i
 	insert(&b.offers, &s.offers, i, 0)
-	b.updateEntryLocked(a, entry)
+	b.updateSlotLocked(a, slot)
 	return o
 }
 
 func (b *Book) forgetOfferLocked(i uint32) {
 	o := b.offers.at(i)
-	a, entry := o.addr, b.findNearLocked(o.addr, o.entry)
+	a, slot := o.addr, b.findNearLocked(o.addr, o.slot)
 	delete(b.offerByMAC, o.mac)
 	delete(b.offerByAddr, a)
 	unlink(&b.offers, &b.poolOfLocked(a).offers, i)
 	b.offers.give(i)
-	b.updateEntryLocked(a, entry)
+	b.updateSlotLocked(a, slot)
 }
 
 // trimOffersLocked forgets some offers of a pool whose time is over, and the oldest one of too many.

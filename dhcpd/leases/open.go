@@ -30,11 +30,11 @@ func Open(ctx context.Context, s store.Store, now func() time.Time, pools ...*Po
 	if err := b.readLocked(ctx); err != nil {
 		return nil, fmt.Errorf("open lease book: %w", err)
 	}
-	b.updateEntriesLocked(b.indexLocked())
+	b.updateSlotsLocked(b.indexLocked())
 	return b, nil
 }
 
-// readLocked makes entries of the leases in the store. They are in no index then.
+// readLocked makes slots of the leases in the store. They are in no index then.
 func (b *Book) readLocked(ctx context.Context) error {
 	var bad store.Undecodable
 	err := b.store.Scan(ctx, KeyPrefix, func(key string, value []byte) error {
@@ -48,7 +48,7 @@ func (b *Book) readLocked(ctx context.Context) error {
 			bad.Add(key, err)
 			return nil
 		}
-		e := b.entries.at(b.entries.take())
+		e := b.slots.at(b.slots.take())
 		e.addr = a
 		e.write(s, blob)
 		return nil
@@ -59,10 +59,10 @@ func (b *Book) readLocked(ctx context.Context) error {
 	return bad.MarkLost(b.store)
 }
 
-// indexLocked builds the indexes of all entries, and returns all. The sizes are known, so no index has to grow; and two processors share
+// indexLocked builds the indexes of all slots, and returns all. The sizes are known, so no index has to grow; and two processors share
 // the work.
 func (b *Book) indexLocked() []uint32 {
-	all := make([]uint32, b.entries.len())
+	all := make([]uint32, b.slots.len())
 	for n := range all {
 		all[n] = uint32(n + 1)
 	}
@@ -74,7 +74,7 @@ func (b *Book) indexLocked() []uint32 {
 		}
 	})
 	for _, i := range all {
-		b.byAddr[b.entries.at(i).addr] = i
+		b.byAddr[b.slots.at(i).addr] = i
 		b.bindLocked(i)
 		b.startLocked(i, b.wheel.swept)
 	}

@@ -9,7 +9,7 @@ type poolState struct {
 	free    bitset
 	addrs   [][]addrState // in chunks; nil: all free or blocked
 	count   [addrStates]int
-	expired list // of entries: the longest ended first
+	expired list // of slots: the longest ended first
 	offers  list // of offers: the one not asked for longest first
 
 	ports map[uint64]int32 // how many live leases there are behind a relay port, by its hash
@@ -102,10 +102,10 @@ func poolContaining(states []*poolState, a uint32) *poolState {
 }
 
 // updateAddrLocked is called after every change of an address. It files the address under its new state.
-func (b *Book) updateAddrLocked(a uint32) { b.updateEntryLocked(a, b.findLocked(a)) }
+func (b *Book) updateAddrLocked(a uint32) { b.updateSlotLocked(a, b.findLocked(a)) }
 
-// updateEntryLocked is updateAddrLocked for an address whose entry is known.
-func (b *Book) updateEntryLocked(a, i uint32) {
+// updateSlotLocked is updateAddrLocked for an address whose slot is known.
+func (b *Book) updateSlotLocked(a, i uint32) {
 	s := b.poolOfLocked(a)
 	c := b.addrStateLocked(a, i, &asCounted)
 	if s.pool != nil {
@@ -119,7 +119,7 @@ func (b *Book) updateEntryLocked(a, i uint32) {
 	} else {
 		b.uncountPortLocked(s, i)
 	}
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	onList := e.flags&hasEnded != 0 && (c == expired || s.pool == nil)
 	switch is := e.flags&onExpired != 0; {
 	case onList && !is:
@@ -133,19 +133,19 @@ func (b *Book) updateEntryLocked(a, i uint32) {
 // was offered in between belongs near the front, and need not be placed exactly.
 func (b *Book) listExpiredLocked(s *poolState, i uint32) {
 	const steps = 16
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	e.flags |= onExpired
 	next := uint32(0)
-	if s.expired.tail != 0 && b.entries.at(s.expired.tail).expiry > e.expiry {
+	if s.expired.tail != 0 && b.slots.at(s.expired.tail).expiry > e.expiry {
 		next = s.expired.head
-		for n := 0; n < steps && b.entries.at(next).expiry <= e.expiry; n++ {
-			next = b.entries.at(next).next
+		for n := 0; n < steps && b.slots.at(next).expiry <= e.expiry; n++ {
+			next = b.slots.at(next).next
 		}
 	}
-	insert(&b.entries, &s.expired, i, next)
+	insert(&b.slots, &s.expired, i, next)
 }
 
 func (b *Book) unlistExpiredLocked(s *poolState, i uint32) {
-	b.entries.at(i).flags &^= onExpired
-	unlink(&b.entries, &s.expired, i)
+	b.slots.at(i).flags &^= onExpired
+	unlink(&b.slots, &s.expired, i)
 }

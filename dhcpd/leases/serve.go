@@ -77,9 +77,9 @@ func (b *Book) updatePoolLocked(s *poolState, p *Pool) {
 	}
 }
 
-// detachLocked takes an entry off the lists and counts of its pool.
+// detachLocked takes a slot off the lists and counts of its pool.
 func (b *Book) detachLocked(i uint32) {
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	s := b.poolOfLocked(e.addr)
 	b.uncountPortLocked(s, i)
 	if e.flags&onExpired != 0 {
@@ -97,8 +97,8 @@ func (b *Book) rebuildLocked(states []*poolState, kept map[*poolState]bool) {
 		return s == nil || !s.pool.gives(a) || kept[s]
 	}
 	var moved, offers []uint32
-	for i := uint32(1); i <= b.entries.last; i++ {
-		if e := b.entries.at(i); e.addr != 0 && !stays(e.addr) {
+	for i := uint32(1); i <= b.slots.last; i++ {
+		if e := b.slots.at(i); e.addr != 0 && !stays(e.addr) {
 			b.detachLocked(i)
 			moved = append(moved, i)
 		}
@@ -116,24 +116,24 @@ func (b *Book) rebuildLocked(states []*poolState, kept map[*poolState]bool) {
 		insert(&b.offers, &b.poolOfLocked(o.addr).offers, i, 0)
 		b.updateAddrLocked(o.addr)
 	}
-	b.updateEntriesLocked(moved)
+	b.updateSlotsLocked(moved)
 	for a := range b.conflicts {
 		b.updateAddrLocked(a)
 	}
 }
 
-// updateEntriesLocked files entries that are on no list; those that ended in the order of their end.
-func (b *Book) updateEntriesLocked(entries []uint32) {
-	ended := entries[:0]
-	for _, i := range entries {
-		if e := b.entries.at(i); e.flags&hasEnded == 0 {
-			b.updateEntryLocked(e.addr, i)
+// updateSlotsLocked files slots that are on no list; those that ended in the order of their end.
+func (b *Book) updateSlotsLocked(slots []uint32) {
+	ended := slots[:0]
+	for _, i := range slots {
+		if e := b.slots.at(i); e.flags&hasEnded == 0 {
+			b.updateSlotLocked(e.addr, i)
 		} else {
 			ended = append(ended, i)
 		}
 	}
-	slices.SortFunc(ended, func(x, y uint32) int { return cmp.Compare(b.entries.at(x).expiry, b.entries.at(y).expiry) })
+	slices.SortFunc(ended, func(x, y uint32) int { return cmp.Compare(b.slots.at(x).expiry, b.slots.at(y).expiry) })
 	for _, i := range ended {
-		b.updateEntryLocked(b.entries.at(i).addr, i)
+		b.updateSlotLocked(b.slots.at(i).addr, i)
 	}
 }

@@ -15,7 +15,7 @@ import (
 func (b *Book) AskedOnce(p *Pool, since time.Time, n int) []netip.Addr {
 	now, before := seconds(b.now()), seconds(since)
 	var found []uint64 // start and address
-	b.walk(func(_ uint32, e *entry) {
+	b.walk(func(_ uint32, e *slot) {
 		if e.flags&askedOnce != 0 && e.live(now) && e.start <= before && p.gives(e.addr) {
 			found = append(found, uint64(e.start)<<32|uint64(e.addr))
 		}
@@ -38,7 +38,7 @@ func (b *Book) EndSilent(ctx context.Context, addrs []netip.Addr) (int, error) {
 	var changes []*Change
 	for _, addr := range addrs {
 		a, _ := addr4(addr)
-		if i := b.findLocked(a); i != 0 && b.entries.at(i).flags&askedOnce != 0 && b.entries.at(i).live(seconds(now)) {
+		if i := b.findLocked(a); i != 0 && b.slots.at(i).flags&askedOnce != 0 && b.slots.at(i).live(seconds(now)) {
 			c := &Change{Lease: b.leaseLocked(i)}
 			c.State, c.Expiry = Released, now
 			changes = append(changes, c)

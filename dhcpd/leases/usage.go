@@ -49,9 +49,9 @@ func (b *Book) LiveOnRelayPort(p *Pool, port string) int {
 	return int(s.ports[maphash.String(b.seed, port[:min(len(port), maxText)])])
 }
 
-// countPortLocked counts an entry behind its relay port, if it has one.
+// countPortLocked counts a slot behind its relay port, if it has one.
 func (b *Book) countPortLocked(s *poolState, i uint32) {
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	if e.flags&(onPortCount|hasRelayPort) != hasRelayPort {
 		return
 	}
@@ -59,9 +59,9 @@ func (b *Book) countPortLocked(s *poolState, i uint32) {
 	s.ports[maphash.String(b.seed, relayPortOf(e.blob))]++
 }
 
-// uncountPortLocked undoes countPortLocked, before the entry changes.
+// uncountPortLocked undoes countPortLocked, before the slot changes.
 func (b *Book) uncountPortLocked(s *poolState, i uint32) {
-	e := b.entries.at(i)
+	e := b.slots.at(i)
 	if e.flags&onPortCount == 0 {
 		return
 	}
@@ -85,8 +85,8 @@ func (b *Book) FreeAddrs(p *Pool, most int) []netip.Addr {
 	for i, ok := s.free.next(0); ok && len(all) < most; i, ok = s.free.next(i + 1) {
 		all = append(all, addrOf(p.first+uint32(i)))
 	}
-	for i := s.expired.head; i != 0 && len(all) < most; i = b.entries.at(i).next {
-		all = append(all, addrOf(b.entries.at(i).addr))
+	for i := s.expired.head; i != 0 && len(all) < most; i = b.slots.at(i).next {
+		all = append(all, addrOf(b.slots.at(i).addr))
 	}
 	return all
 }
@@ -119,10 +119,10 @@ func (b *Book) Holders(p *Pool, n int) []Lease {
 
 // endingFirst looks at all leases, and unlocks the book between batches.
 func (b *Book) endingFirst(p *Pool, n int, now uint32) []Lease {
-	type end struct{ expiry, addr, entry uint32 }
+	type end struct{ expiry, addr, slot uint32 }
 	order := func(x, y end) int { return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.addr, y.addr)) }
 	var ends []end
-	b.walk(func(i uint32, e *entry) {
+	b.walk(func(i uint32, e *slot) {
 		if e.ended(now) || !p.gives(e.addr) {
 			return
 		}
@@ -137,8 +137,8 @@ func (b *Book) endingFirst(p *Pool, n int, now uint32) []Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, x := range ends {
-		if b.entries.at(x.entry).addr == x.addr { // it may have been removed
-			found = append(found, b.leaseLocked(x.entry))
+		if b.slots.at(x.slot).addr == x.addr { // it may have been removed
+			found = append(found, b.leaseLocked(x.slot))
 		}
 	}
 	return found

@@ -17,9 +17,9 @@ type observations struct {
 
 // An observation is small, since a flood of ARP fills the table.
 type observation struct {
-	at    int64 // Unix nanoseconds
-	mac   lab.MAC
-	state State
+	at  int64 // Unix nanoseconds
+	mac lab.MAC
+	use Use
 }
 
 func newObservations(size int) *observations {
@@ -31,13 +31,13 @@ func tableKey(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-func (t *observations) put(a netip.Addr, s State, mac lab.MAC, at time.Time) {
+func (t *observations) put(a netip.Addr, s Use, mac lab.MAC, at time.Time) {
 	k := tableKey(a)
 	if _, ok := t.young[k]; !ok && len(t.young) >= t.half {
 		t.young, t.old = t.old, t.young
 		clear(t.young)
 	}
-	t.young[k] = observation{at: at.UnixNano(), mac: mac, state: s}
+	t.young[k] = observation{at: at.UnixNano(), mac: mac, use: s}
 	delete(t.old, k)
 }
 

@@ -77,5 +77,5 @@ func (p *Prober) freshLocked(addr netip.Addr, now time.Time) bool {
 		return true
 	}
 	r := p.knownLocked(addr, now)
-	return r.State != Unknown && now.Sub(r.At) < p.cfg.FreeFor/2
+	return r.Use != Unknown && now.Sub(r.At) < p.cfg.FreeFor/2
 }

@@ -104,10 +104,10 @@ func (p *Prober) knownLocked(addr netip.Addr, now time.Time) Result {
 	}
 	s, ok := p.observed.get(addr)
 	at := time.Unix(0, s.at)
-	if !ok || s.state == Free && now.Sub(at) >= p.cfg.FreeFor || s.state == InUse && now.Sub(at) >= p.cfg.UsedFor {
+	if !ok || s.use == Free && now.Sub(at) >= p.cfg.FreeFor || s.use == InUse && now.Sub(at) >= p.cfg.UsedFor {
 		return r
 	}
-	r.State, r.MAC, r.At = s.state, s.mac, at
+	r.Use, r.MAC, r.At = s.use, s.mac, at
 	return r
 }
 
@@ -136,7 +136,7 @@ func (p *Prober) start(path Path, addr netip.Addr, w waiter) (r Result, waits bo
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r = p.knownLocked(addr, now)
-	if r.State != Unknown {
+	if r.Use != Unknown {
 		return r, false
 	}
 	if !addr.Is4() || p.stopped {
@@ -191,7 +191,7 @@ func (p *Prober) observe(addr netip.Addr, mac lab.MAC) {
 	}
 	p.mu.Unlock()
 	for _, w := range done {
-		w.done(Result{Addr: addr, State: InUse, MAC: mac, At: now})
+		w.done(Result{Addr: addr, Use: InUse, MAC: mac, At: now})
 	}
 }
 
@@ -374,11 +374,11 @@ func (p *Prober) timeoutLocked(pr *probe, now time.Time) {
 func (pr *probe) result(now time.Time) Result {
 	switch {
 	case pr.answered:
-		return Result{Addr: pr.addr, State: InUse, MAC: pr.mac, At: now}
+		return Result{Addr: pr.addr, Use: InUse, MAC: pr.mac, At: now}
 	case pr.dropped:
 		return Result{Addr: pr.addr}
 	}
-	return Result{Addr: pr.addr, State: Free, At: now}
+	return Result{Addr: pr.addr, Use: Free, At: now}
 }
 
 // framesDropped records that frames may have been lost on a path.

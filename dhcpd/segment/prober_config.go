@@ -8,27 +8,27 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A State is what is known of an address.
-type State uint8
+// A Use is what is known of an address.
+type Use uint8
 
-// The states of an address.
+// The uses of an address.
 const (
-	Unknown State = iota // nothing recent; as the result of a probe: no probe was sent, or frames were dropped in a flood
-	Free                 // probed without a reply
-	InUse                // a machine answered a probe, or sent ARP of its own
+	Unknown Use = iota // nothing recent; as the result of a probe: no probe was sent, or frames were dropped in a flood
+	Free               // probed without a reply
+	InUse              // a machine answered a probe, or sent ARP of its own
 )
 
 // A Result is what is known of an address, and since when.
 type Result struct {
-	Addr  netip.Addr
-	State State
-	MAC   lab.MAC   // of the machine that uses it, if InUse; zero past a relay
-	At    time.Time // of the observation
+	Addr netip.Addr
+	Use  Use
+	MAC  lab.MAC   // of the machine that uses it, if InUse; zero past a relay
+	At   time.Time // of the observation
 }
 
 // Blocks reports whether the address must not be given to that client. Its own reply does not block it: it may still use
 // the address that it requests (RFC 2131 section 3.2). Past a relay the sender of a reply is unknown.
-func (r Result) Blocks(client lab.MAC) bool { return r.State == InUse && r.MAC != client }
+func (r Result) Blocks(client lab.MAC) bool { return r.Use == InUse && r.MAC != client }
 
 // A ProberConfig tunes a prober. The zero value is right for a lab.
 type ProberConfig struct {

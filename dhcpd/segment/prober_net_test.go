@@ -70,11 +70,11 @@ func TestARPProbe(t *testing.T) {
 	if r.Blocks(r.MAC) {
 		t.Error("the machine's own reply blocks it")
 	}
-	if r = probeNow(t, p, path, "10.77.0.51"); r.State != Free {
+	if r = probeNow(t, p, path, "10.77.0.51"); r.Use != Free {
 		t.Errorf("free address: %+v", r)
 	}
 	r = probeNow(t, p, path, "10.77.0.1") // the appliance's own: no other machine has it
-	if r.State != Free {
+	if r.Use != Free {
 		t.Errorf("our own address: %+v", r)
 	}
 	t.Logf("neighbours: %s", host.Run(t, "ip", "neigh"))
@@ -152,7 +152,7 @@ func TestPassiveLearning(t *testing.T) {
 	host.Run(t, "ip", "addr", "add", "10.77.0.51/24", "dev", "eth0")
 	host.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.50", "10.77.0.50")
 	known := func(a string) func() bool {
-		return func() bool { return p.Known(ip(a)).State == InUse }
+		return func() bool { return p.Known(ip(a)).Use == InUse }
 	}
 	netns.WaitFor(t, "the announced address", known("10.77.0.50"))
 	if r := p.Known(ip("10.77.0.50")); r.MAC != mac(t, "02:00:00:00:00:09") {
@@ -192,13 +192,13 @@ func TestPingProbe(t *testing.T) {
 		cancel()
 		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid}).Serve(ended, s) // an earlier one
 		p, path := liveProber(t, ProberConfig{}, s), Path{Interface: iface, Relay: true}
-		if r := probeNow(t, p, path, "10.78.0.9"); r.State != InUse {
+		if r := probeNow(t, p, path, "10.78.0.9"); r.Use != InUse {
 			t.Errorf("on %q: %+v", iface, r)
 		}
-		if r := probeNow(t, p, path, "10.78.0.10"); r.State != Free {
+		if r := probeNow(t, p, path, "10.78.0.10"); r.Use != Free {
 			t.Errorf("on %q: free address: %+v", iface, r)
 		}
-		if r := probeNow(t, p, path, "10.99.0.1"); r.State != Unknown {
+		if r := probeNow(t, p, path, "10.99.0.1"); r.Use != Unknown {
 			t.Errorf("on %q: no route: %+v, want unknown", iface, r)
 		}
 		_ = s.Close() // one for any interface and one for this cannot be at the same time
@@ -217,10 +217,10 @@ func TestARPFlood(t *testing.T) {
 	defer cancel()
 	start, done := time.Now(), make(chan int)
 	go func() { done <- flood(ctx, t, "flood0") }()
-	path, results := Path{Interface: seg.Bridge}, map[State]int{}
+	path, results := Path{Interface: seg.Bridge}, map[Use]int{}
 	for ctx.Err() == nil {
 		r := probeNow(t, p, path, "10.77.99.9")
-		results[r.State]++
+		results[r.Use]++
 		p.Forget(r.Addr)
 	}
 	sent, s := <-done, p.Stats()
@@ -239,7 +239,7 @@ func TestARPFlood(t *testing.T) {
 	}
 	netns.WaitFor(t, "the flood's end", func() bool {
 		r := probeNow(t, p, path, "10.77.99.9")
-		return r.State == InUse
+		return r.Use == InUse
 	})
 }
 

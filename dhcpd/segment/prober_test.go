@@ -77,7 +77,7 @@ type answers struct {
 }
 
 type answer struct {
-	State State
+	Use   Use
 	MAC   lab.MAC
 	After time.Duration
 }
@@ -87,7 +87,7 @@ func newAnswers() *answers { return &answers{start: time.Now()} }
 func (a *answers) done(r Result) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.got = append(a.got, answer{r.State, r.MAC, time.Since(a.start)})
+	a.got = append(a.got, answer{r.Use, r.MAC, time.Since(a.start)})
 }
 
 func (a *answers) want(t *testing.T, want ...answer) {
@@ -129,8 +129,8 @@ func TestProbe(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				a.want(t, tt.want)
-				if r := p.Known(addr); r.Blocks(alice) != tt.blocks || r.State != tt.want.State {
-					t.Errorf("known: %+v, want %v", r, tt.want.State)
+				if r := p.Known(addr); r.Blocks(alice) != tt.blocks || r.Use != tt.want.Use {
+					t.Errorf("known: %+v, want %v", r, tt.want.Use)
 				}
 				if n := len(w.times(addr)); n != 2 && tt.want.After > 100*ms {
 					t.Errorf("asked %d times, want twice", n)
@@ -150,20 +150,20 @@ func TestProbeOfAKnownAddress(t *testing.T) {
 		a := newAnswers()
 		p.Probe(here, ip("10.77.0.9"), alice, a.done)
 		a.want(t, answer{InUse, bob, 0})
-		if r := p.Known(ip("10.99.0.9")); r.State != Unknown {
+		if r := p.Known(ip("10.99.0.9")); r.Use != Unknown {
 			t.Errorf("unwanted address: %+v", r)
 		}
 		p.Forget(ip("10.77.0.9"))
-		if r := p.Known(ip("10.77.0.9")); r.State != Unknown {
+		if r := p.Known(ip("10.77.0.9")); r.Use != Unknown {
 			t.Errorf("forgotten: %+v", r)
 		}
 		p.observe(ip("10.77.0.9"), bob)
 		time.Sleep(10*time.Minute - time.Nanosecond)
-		if r := p.Known(ip("10.77.0.9")); r.State != InUse {
+		if r := p.Known(ip("10.77.0.9")); r.Use != InUse {
 			t.Errorf("after almost ten minutes: %+v", r)
 		}
 		time.Sleep(time.Nanosecond)
-		if r := p.Known(ip("10.77.0.9")); r.State != Unknown {
+		if r := p.Known(ip("10.77.0.9")); r.Use != Unknown {
 			t.Errorf("after ten minutes: %+v", r)
 		}
 		if n := len(w.times(ip("10.77.0.9"))); n != 0 {
@@ -186,7 +186,7 @@ func TestProbesAreBounded(t *testing.T) {
 		p.Probe(here, ip("fd00::1"), alice, b.done)
 		b.want(t, answer{}, answer{})
 		time.Sleep(time.Second)
-		free := answer{State: Free, After: 200 * ms}
+		free := answer{Use: Free, After: 200 * ms}
 		a.want(t, free, free, free)
 		b.want(t, answer{}, answer{}, free)
 		w.err = syscall.ENETDOWN
@@ -226,7 +226,7 @@ func TestNoReplyInAFlood(t *testing.T) {
 		a := newAnswers()
 		p.Probe(here, ip("10.77.0.1"), alice, a.done)
 		time.Sleep(300 * ms)
-		a.want(t, answer{State: Free, After: 200 * ms})
+		a.want(t, answer{Use: Free, After: 200 * ms})
 	})
 }
 
@@ -242,7 +242,7 @@ func TestStalledProcess(t *testing.T) {
 	}{
 		{"before the second question", 10 * ms, 100 * ms, answer{InUse, bob, 100 * ms}},
 		{"after it", 100 * ms, 210 * ms, answer{InUse, bob, 210 * ms}},
-		{"nobody is there", 100 * ms, 0, answer{State: Free, After: 200*ms + 200*ms/resendShare}},
+		{"nobody is there", 100 * ms, 0, answer{Use: Free, After: 200*ms + 200*ms/resendShare}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestProbeAhead(t *testing.T) {
 		for range 3600 {
 			time.Sleep(time.Second)
 			for _, a := range addrs {
-				if p.Known(a).State == Unknown {
+				if p.Known(a).Use == Unknown {
 					t.Fatalf("%s is unknown after %s", a, time.Since(start))
 				}
 			}
@@ -338,7 +338,7 @@ func TestProbeAheadWaitsForASender(t *testing.T) {
 		time.Sleep(time.Second)
 		detach := p.attach(late, w)
 		time.Sleep(time.Second)
-		if r := p.Known(ip("10.77.0.1")); r.State != Free {
+		if r := p.Known(ip("10.77.0.1")); r.Use != Free {
 			t.Errorf("after the interface came: %+v", r)
 		}
 		detach()
@@ -381,7 +381,7 @@ func BenchmarkKnown(b *testing.B) {
 	addr := ip("10.0.1.1")
 	b.ReportAllocs()
 	for b.Loop() {
-		if p.Known(addr).State != InUse {
+		if p.Known(addr).Use != InUse {
 			b.Fatal("forgotten")
 		}
 	}

@@ -46,16 +46,16 @@ func (m MessageType) String() string {
 	return "unknown"
 }
 
-// A Stage is the program that sends a machine's packets. The programs of one boot follow each other and get the same address,
+// A ClientKind is the program that sends a machine's packets. The programs of one boot follow each other and get the same address,
 // but not the same boot file.
-type Stage string
+type ClientKind string
 
-// The stages of a boot.
+// The kinds of clients.
 const (
-	StagePXE  Stage = "pxe"  // firmware that loads by TFTP: option 60 starts with PXEClient, or U-Boot
-	StageHTTP Stage = "http" // firmware that loads by HTTP: option 60 starts with HTTPClient
-	StageIPXE Stage = "ipxe" // iPXE
-	StageOS   Stage = "os"   // an installer or an installed system
+	ClientPXE  ClientKind = "pxe"  // firmware that loads by TFTP: option 60 starts with PXEClient, or U-Boot
+	ClientHTTP ClientKind = "http" // firmware that loads by HTTP: option 60 starts with HTTPClient
+	ClientIPXE ClientKind = "ipxe" // iPXE
+	ClientOS   ClientKind = "os"   // an installer or an installed system
 )
 
 // Option codes (RFC 2132, and as said). Only options that this package or the server uses have a name.

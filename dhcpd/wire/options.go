@@ -8,14 +8,14 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A condition says which clients get an option. The package documentation has the table.
-type condition uint8
+// A sendWhen says which clients get an option. The package documentation has the table.
+type sendWhen uint8
 
 const (
-	sendAlways               condition = iota
-	sendIfRequested                    // who lists it in option 55, or sends no list
-	sendToSystems                      // as onRequest, and to operating systems unasked
-	sendToSystemsIfRequested           // operating systems that list it
+	sendAlways               sendWhen = iota
+	sendIfRequested                   // who lists it in option 55, or sends no list
+	sendToSystems                     // as onRequest, and to operating systems unasked
+	sendToSystemsIfRequested          // operating systems that list it
 )
 
 // Options are the options that all machines of a network, a pool or a host have in common, encoded once by a Builder.
@@ -32,7 +32,7 @@ type Options struct {
 
 type encoded struct {
 	code uint8
-	when condition
+	when sendWhen
 	tlv  []byte // code, length, value; several of them above 255 bytes (RFC 3396)
 }
 
@@ -48,10 +48,10 @@ func (e encoded) appendValue(b []byte) []byte {
 // maxOption leaves room for the other options in a message of 1472 bytes.
 const maxOption = 900
 
-// conditionOf says which clients get an authored option: those that get the server's own under that number. Options that
+// sendWhenOf says which clients get an authored option: those that get the server's own under that number. Options that
 // firmware and boot loaders need are sent always, since most of them do not list these in option 55. A client that gets
 // option 108 without a request may stop using IPv4, so it is never forced (RFC 8925 section 3.3).
-func conditionOf(o lab.Option) condition {
+func sendWhenOf(o lab.Option) sendWhen {
 	switch o.Code {
 	case optV6Only:
 		return sendToSystemsIfRequested
@@ -95,7 +95,7 @@ type Builder struct {
 // Build encodes the options.
 func (b Builder) Build() *Options {
 	var list []encoded
-	add := func(code uint8, when condition, value []byte) {
+	add := func(code uint8, when sendWhen, value []byte) {
 		if len(value) > 0 {
 			list = append(list, encoded{code, when, appendTLV(nil, code, value)})
 		}
@@ -135,7 +135,7 @@ func newOptions(list []encoded, custom []lab.Option) *Options {
 	o := &Options{}
 	for _, c := range custom {
 		list = slices.DeleteFunc(list, func(e encoded) bool { return e.code == c.Code })
-		e := encoded{c.Code, conditionOf(c), appendTLV(nil, c.Code, c.Data)}
+		e := encoded{c.Code, sendWhenOf(c), appendTLV(nil, c.Code, c.Data)}
 		if c.Code == optTFTPName {
 			o.nextServer, _ = netip.ParseAddr(strings.TrimRight(string(c.Data), "\x00"))
 		}

@@ -25,7 +25,7 @@ type Packet struct {
 	ServerIDOverride netip.Addr // what a relay wants as option 54 (RFC 5107)
 	RelayPort        bool       // reply to the relay's source port, not 67 (RFC 8357)
 
-	Stage   Stage
+	Client  ClientKind
 	Arch    uint16 // the first of option 93 (see lab.ArchName), else what option 60 says; see HasArch
 	HasArch bool   // the client sent one: Arch 0 is BIOS
 	MaxSize int    // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
@@ -59,7 +59,7 @@ func (r *Packet) Broadcast() bool { return r.Flags&0x8000 != 0 }
 func (r *Packet) Requests(code uint8) bool { return bytes.IndexByte(r.ParamList, code) >= 0 }
 
 // Booting reports whether the client is firmware or a boot loader, and not an operating system.
-func (r *Packet) Booting() bool { return r.Stage != StageOS }
+func (r *Packet) Booting() bool { return r.Client != ClientOS }
 
 // Hostname returns the first label of the client's name, in lower case: of option 81, else of option 12, since a client that
 // sends both means 81 (RFC 4702 section 3.1). It is empty if that is not a host name (RFC 1123 section 2.1).

@@ -71,7 +71,7 @@ func (r *Packet) Parse(b []byte) error {
 	}
 	r.header(b)
 	r.fields()
-	r.stage()
+	r.findClient()
 	r.relay()
 	return nil
 }
@@ -208,18 +208,18 @@ func (r *Packet) fields() {
 	}
 }
 
-// stage distinguishes firmware, iPXE and systems. iPXE sends PXEClient too, so it is checked first; it writes its user class as
+// findClient distinguishes firmware, iPXE and systems. iPXE sends PXEClient too, so it is checked first; it writes its user class as
 // bare text, against RFC 3004, and Tinkerbell's builds send that name there.
-func (r *Packet) stage() {
+func (r *Packet) findClient() {
 	switch {
 	case r.parts.seen.Has(optIPXE), bytes.Contains(r.UserClass, []byte("iPXE")), bytes.Contains(r.UserClass, []byte("Tinkerbell")):
-		r.Stage = StageIPXE
+		r.Client = ClientIPXE
 	case bytes.HasPrefix(r.VendorClass, []byte("HTTPClient")):
-		r.Stage = StageHTTP
+		r.Client = ClientHTTP
 	case bytes.HasPrefix(r.VendorClass, []byte("PXEClient")), bytes.HasPrefix(r.VendorClass, []byte("U-Boot")):
-		r.Stage = StagePXE
+		r.Client = ClientPXE
 	default:
-		r.Stage = StageOS
+		r.Client = ClientOS
 	}
 	if v := r.parts.arch; len(v) >= 2 { // a list; the first is the client's (RFC 4578 section 2.1)
 		r.Arch, r.HasArch = binary.BigEndian.Uint16(v), true

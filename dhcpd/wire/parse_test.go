@@ -141,18 +141,18 @@ func TestStage(t *testing.T) {
 		name string
 		who  client
 		more dhcpv4.Modifier
-		want Stage
+		want ClientKind
 	}{
-		{"UEFI", ovmf, nil, StagePXE},
-		{"UEFI, HTTP", ovmfHTTP, nil, StageHTTP},
-		{"iPXE, user class raw", ipxe, nil, StageIPXE},
-		{"iPXE, user class by RFC 3004", ovmf, raw(77, "\x04iPXE"), StageIPXE},
-		{"iPXE by option 175 alone", ovmf, raw(175, "\xb0\x01\x01"), StageIPXE},
-		{"iPXE by option 175 of no length", ovmf, raw(175, ""), StageIPXE},
-		{"Tinkerbell's build", ovmf, raw(77, "Tinkerbell"), StageIPXE},
-		{"U-Boot", bare, raw(60, "U-Boot.armv8"), StagePXE},
-		{"system", networkd, nil, StageOS},
-		{"Debian's installer", bare, raw(60, "d-i"), StageOS},
+		{"UEFI", ovmf, nil, ClientPXE},
+		{"UEFI, HTTP", ovmfHTTP, nil, ClientHTTP},
+		{"iPXE, user class raw", ipxe, nil, ClientIPXE},
+		{"iPXE, user class by RFC 3004", ovmf, raw(77, "\x04iPXE"), ClientIPXE},
+		{"iPXE by option 175 alone", ovmf, raw(175, "\xb0\x01\x01"), ClientIPXE},
+		{"iPXE by option 175 of no length", ovmf, raw(175, ""), ClientIPXE},
+		{"Tinkerbell's build", ovmf, raw(77, "Tinkerbell"), ClientIPXE},
+		{"U-Boot", bare, raw(60, "U-Boot.armv8"), ClientPXE},
+		{"system", networkd, nil, ClientOS},
+		{"Debian's installer", bare, raw(60, "d-i"), ClientOS},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +160,7 @@ func TestStage(t *testing.T) {
 			if tc.more != nil {
 				more = append(more, tc.more)
 			}
-			if got := parsed(t, message(t, Discover, tc.who, more...)).Stage; got != tc.want {
+			if got := parsed(t, message(t, Discover, tc.who, more...)).Client; got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
@@ -267,7 +267,7 @@ func TestCaptured(t *testing.T) {
 			arch = strconv.Itoa(int(r.Arch))
 		}
 		got = append(got, strings.TrimRight(strings.Join([]string{
-			name, r.Type.String(), string(r.Stage), arch, string(r.VendorClass), r.Hostname(),
+			name, r.Type.String(), string(r.Client), arch, string(r.VendorClass), r.Hostname(),
 		}, " "), " "))
 	}
 	golden.Check(t, update, "testdata/captured.want", strings.Join(got, "\n")+"\n")

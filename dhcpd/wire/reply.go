@@ -224,7 +224,7 @@ func (a *Reply) boot(w *writer) {
 	}
 	if a.BootFile != "" && !o.Has(optBootFile) {
 		w.written++
-		if b := w.room(tlvSize(len(a.BootFile)) + 1); b != nil {
+		if b := w.fieldFor(tlvSize(len(a.BootFile)) + 1); b != nil {
 			*b = appendTLV(*b, optBootFile, a.BootFile)
 			*b = append(*b, optPad) // some EFI firmware reads the name as a C string, on into the next option
 		} else {

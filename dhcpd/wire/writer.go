@@ -60,8 +60,8 @@ func (w *writer) closeFields(start int) {
 	w.b[w.overload] = used
 }
 
-// room returns the field that has space for n bytes of an option, nil if none has.
-func (w *writer) room(n int) *[]byte {
+// fieldFor returns the field that has space for n bytes of an option, nil if none has.
+func (w *writer) fieldFor(n int) *[]byte {
 	switch {
 	case len(w.b)+n <= w.end:
 		return &w.b
@@ -105,7 +105,7 @@ func valueRoom(n int) int {
 
 func (w *writer) raw(e encoded) {
 	w.written++
-	if b := w.room(len(e.tlv)); b != nil {
+	if b := w.fieldFor(len(e.tlv)); b != nil {
 		*b = append(*b, e.tlv...)
 		return
 	}
@@ -121,7 +121,7 @@ func put[T ~string | ~[]byte](w *writer, code uint8, value T) {
 		return
 	}
 	w.written++
-	if b := w.room(tlvSize(len(value))); b != nil {
+	if b := w.fieldFor(tlvSize(len(value))); b != nil {
 		*b = appendTLV(*b, code, value)
 		return
 	}

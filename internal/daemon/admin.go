@@ -177,9 +177,9 @@ func backend(m lbproxy.BackendStatus) api.Backend {
 	switch {
 	case m.Drained:
 		b.State = api.BackendDraining
-	case m.Condition == lbproxy.Up:
+	case m.Health == lbproxy.Up:
 		b.State = api.BackendUp
-	case m.Condition == lbproxy.Down:
+	case m.Health == lbproxy.Down:
 		b.State = api.BackendDown
 	case m.WithoutCheck():
 		b.State = api.BackendUnchecked

@@ -102,7 +102,7 @@ func (s *served) was(balancer string, backend netip.AddrPort) bool {
 func (s *served) noteLocked(states []lbproxy.BalancerStatus) {
 	for _, b := range states {
 		for _, m := range b.Backends {
-			if _, known := s.ever[servedKey(b.Name, m.Addr)]; !known && m.Condition == lbproxy.Up {
+			if _, known := s.ever[servedKey(b.Name, m.Addr)]; !known && m.Health == lbproxy.Up {
 				s.ever[servedKey(b.Name, m.Addr)] = false
 			}
 		}
@@ -124,7 +124,7 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 				h.Drained++
 			case !m.Addr.Addr().IsValid(): // it has no address yet
 				h.New++
-			case m.Condition == lbproxy.Up, m.WithoutCheck(): // nothing says that it does not work
+			case m.Health == lbproxy.Up, m.WithoutCheck(): // nothing says that it does not work
 				h.Up++
 			case ever:
 				h.Down++

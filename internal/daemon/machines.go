@@ -49,9 +49,9 @@ func healthOf(m lbproxy.BackendStatus) machine.Health {
 	switch {
 	case m.Check == lab.CheckNone:
 		return machine.NotChecked
-	case m.Condition == lbproxy.Up:
+	case m.Health == lbproxy.Up:
 		return machine.CheckPassing
-	case m.Condition == lbproxy.Down, !m.Addr.IsValid():
+	case m.Health == lbproxy.Down, !m.Addr.IsValid():
 		return machine.CheckFailing
 	}
 	return machine.CheckPending

@@ -41,14 +41,14 @@ func OpenUpdates(ctx context.Context, s store.Store, log *slog.Logger) (*Updates
 // read reads what the store has. What is more than updates may make stays there and is not served.
 func (u *Updates) read(ctx context.Context) error {
 	zones, over := map[string][]dnsd.RRSet{}, map[string]int{}
-	room := dnsd.NewUpdateRoom()
+	quota := dnsd.NewUpdateQuota()
 	err := records.Read(ctx, u.store, updatePrefix, func(key string, set dnsd.RRSet) error {
 		switch err := set.Check(); {
 		case err != nil:
 			return err
 		case Key(set) != updatePrefix+key:
 			return fmt.Errorf("the record is that of %s", Key(set))
-		case room.Take(&set):
+		case quota.Take(&set):
 			zones[set.Zone] = append(zones[set.Zone], set)
 		default:
 			over[set.Zone]++

@@ -14,9 +14,9 @@ import (
 )
 
 // refusals are the reasons of dhcpd in the words of the API.
-var refusals = map[dhcpd.Refusal]api.SkipKind{
-	dhcpd.RefusedExpired: api.SkipExpired, dhcpd.RefusedOutside: api.SkipOutside, dhcpd.RefusedNoPool: api.SkipNoPool, dhcpd.RefusedReserved: api.SkipReserved,
-	dhcpd.RefusedDouble: api.SkipDouble, dhcpd.RefusedLeased: api.SkipLeased, dhcpd.RefusedFailed: api.SkipFailed,
+var refusals = map[dhcpd.SkipReason]api.SkipKind{
+	dhcpd.SkipExpired: api.SkipExpired, dhcpd.SkipOutside: api.SkipOutside, dhcpd.SkipNoPool: api.SkipNoPool, dhcpd.SkipReserved: api.SkipReserved,
+	dhcpd.SkipDouble: api.SkipDouble, dhcpd.SkipLeased: api.SkipLeased, dhcpd.SkipFailed: api.SkipFailed,
 }
 
 // Import imports leases into a server; r says whether it only checks them, and o whether they replace leases that it has. The error is an
@@ -47,8 +47,8 @@ func Import(ctx context.Context, server *dhcpd.Server, all []api.Lease, o api.Ov
 	server.Import(ctx, imports, dhcpd.ImportMode{Replace: o == api.ReplaceLeases, Check: r == api.CheckImport})
 	for _, l := range imports {
 		switch {
-		case l.Refused != "":
-			done.Skipped = append(done.Skipped, api.SkippedLease{IP: l.Addr, MAC: l.MAC, Name: l.Hostname, Kind: refusals[l.Refused], Reason: l.Why})
+		case l.Skipped != "":
+			done.Skipped = append(done.Skipped, api.SkippedLease{IP: l.Addr, MAC: l.MAC, Name: l.Hostname, Kind: refusals[l.Skipped], Reason: l.Why})
 			continue
 		case l.Ended:
 			done.Replaced++
