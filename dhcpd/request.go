@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// request distinguishes the four kinds of DHCPREQUEST (RFC 2131 section 4.3.2).
+// request handles a DHCPREQUEST: to select an offer, after a reboot (INIT-REBOOT), to renew or to rebind (RFC 2131 section 4.3.2).
 func (s *Server) request(x *exchange) dropReason {
 	r := &x.req
 	switch {
@@ -144,7 +144,7 @@ func (s *Server) nak(x *exchange, addr netip.Addr, reason event.Reason, message 
 	return dropNone
 }
 
-// inform sends the options, without an address, to a client that has its address from elsewhere (RFC 2131 section 4.3.5).
+// inform answers a DHCPINFORM: the options, without an address, for a client that has its address from elsewhere (RFC 2131 section 4.3.5).
 func (s *Server) inform(x *exchange) dropReason {
 	s.send(x, s.makeReply(x, wire.Ack, netip.Addr{}, 0))
 	return dropNone

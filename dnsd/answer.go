@@ -249,7 +249,7 @@ func (r *request) cnameLoop() bool {
 	return false
 }
 
-// records writes the records that were asked for. It reports false if there are none.
+// records writes the records that were asked for. It reports false if there are none: NODATA.
 func (r *request) records(z *zone, nd *node) bool {
 	set := z.set(nd, r.q.qtype)
 	if r.q.qtype == typeANY && nd.sets > 0 {
@@ -331,7 +331,7 @@ func (r *request) glue(at int) bool {
 	return true
 }
 
-// negative writes the SOA that says for how long there is nothing (RFC 2308 section 3).
+// negative writes the SOA of an NXDOMAIN or a NODATA reply, which says how long it may be cached (RFC 2308 section 3).
 func (r *request) negative(m match) {
 	set := m.zone.set(m.zone.apex(), typeSOA)
 	rdata, _ := m.zone.next(set.data)

@@ -26,7 +26,7 @@ var (
 // A queryStyle is what of the protocol a server is trusted to understand.
 type queryStyle struct {
 	edns  bool // RFC 6891
-	mixed bool // random letter case, which a reply must repeat
+	mixed bool // random letter case, which a reply must repeat (0x20)
 	pad   bool // to a multiple of 128 octets (RFC 8467), where only its length shows what a query asks
 }
 

@@ -14,15 +14,15 @@
 //
 // Sockets come and go with the table, so the server opens them itself, through Deps.Listen.
 //
-// The way of a TCP connection: Server.accept (listener.go) and accepted (connection.go: PROXY header, server name), pick
+// The way of a TCP connection: Server.accept (listener.go) and accepted (connection.go; proxyprotocol.go, sni.go), pick
 // (pick.go; queue.go while every backend is full), connect (connect.go: directly, or the next backend), then an event loop
-// (loop.go) moves bytes between the two sockets (relay.go, mover.go, stream.go).
+// (epoll.go) moves bytes between the two sockets (relay.go, splice.go, stream.go).
 //
 // The way of a request: httpConn.request (httpclient.go; package h1 parses) or http2.ServeHTTP (http2.go), exchange.run
-// (httpexchange.go), a backend's connection from its pool (backendconn.go; in HTTP/2 http2backend.go), heads both ways
+// (httpexchange.go), a backend's connection from its pool (connpool.go, backendconn.go; in HTTP/2 http2backend.go), heads both ways
 // (httpforward.go), or an answer of our own, its metrics and log line (httpanswer.go).
 //
 // A Frontend and a Backend are what the table says of a balancer and of one of its servers; a frontend and a backend are the
-// same joined with what was learned (activetable.go): health (health.go, check.go, silence.go), addresses (resolve.go), and
+// same joined with what was learned (activetable.go): health (health.go, ejection.go, check.go, silence.go), addresses (resolve.go), and
 // what an admin sets at run time (runtime.go).
 package lbproxy

@@ -17,7 +17,7 @@ import (
 )
 
 // appendRequest appends the head of the request for the backend. Fields keep their order and case; those of one
-// connection are replaced, and so are the client's claims about where it comes from.
+// connection (hop-by-hop, RFC 9110 section 7.6.1) are replaced, and so are the client's claims about where it comes from.
 func (x *exchange) appendRequest(out []byte) []byte {
 	r := &x.req
 	out = append(out, r.Method...)
@@ -61,7 +61,7 @@ func (x *exchange) appendRequest(out []byte) []byte {
 	return append(out, "\r\n"...)
 }
 
-// appendForwarded appends who the client is: after what a trusted proxy says, else instead of what the client says.
+// appendForwarded appends who the client is (X-Forwarded-For, Forwarded): after what a trusted proxy says, else instead of what the client says.
 func (x *exchange) appendForwarded(out []byte) []byte {
 	var forwardedFor, forwarded, host, proto []byte
 	if x.trusted() {

@@ -56,6 +56,7 @@ func (t *certificates) config(l *listener) *tls.Config {
 	return c
 }
 
+// newConfig returns the TLS configuration of a listener, whose ALPN offers HTTP/2.
 func (t *certificates) newConfig(paths []string, frontends []*Frontend) *tls.Config {
 	protocols := []string{"h2", "http/1.1"}
 	if slices.ContainsFunc(frontends, func(f *Frontend) bool { return f.ACME != nil }) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/datagram"
@@ -130,4 +131,127 @@ func (s *socket) clientError(err error) error {
 		return errPortClosed
 	}
 	return errGone
+}
+
+// listenFor opens the socket of one transfer with a client. It is not connected: a packet of another sender has to be
+// answered with ERROR 5.
+func listenFor(local, client netip.Addr) (*net.UDPConn, error) {
+	network := "udp4"
+	if client.Is6() {
+		network = "udp6"
+	}
+	conn, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0)))
+	if err != nil && local.IsValid() {
+		// The address is not one of this machine, as behind a transparent proxy.
+		conn, err = net.ListenUDP(network, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(allowFragments(conn), receiveErrors(conn)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// allowFragments lets routers fragment packets, since boot ROMs do no path MTU discovery.
+func allowFragments(conn *net.UDPConn) error {
+	return setOptions(conn, [][3]int{
+		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT}, {unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT},
+	})
+}
+
+// receiveErrors makes the kernel report that the client's port is closed, though the socket is not connected.
+func receiveErrors(conn *net.UDPConn) error {
+	return setOptions(conn, [][3]int{{unix.IPPROTO_IP, unix.IP_RECVERR, 1}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}})
+}
+
+// setOptions sets options that a boot can do without: level, name and value of each. One of each pair fails, since a socket
+// is of one family.
+func setOptions(conn *net.UDPConn, options [][3]int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) {
+		for _, o := range options {
+			_ = unix.SetsockoptInt(int(fd), o[0], o[1], o[2])
+		}
+	})
+}
+
+// blockLimit returns how many bytes of a file fit one packet on the way to client, or 0 if the kernel does not know.
+func blockLimit(client netip.AddrPort) int {
+	network, level, option, overhead := "udp4", unix.IPPROTO_IP, unix.IP_MTU, overhead4
+	if client.Addr().Is6() {
+		network, level, option, overhead = "udp6", unix.IPPROTO_IPV6, unix.IPV6_MTU, overhead6
+	}
+	// Connecting a UDP socket sends nothing; it makes the kernel choose the route, which has the MTU.
+	probe, err := net.DialUDP(network, nil, net.UDPAddrFromAddrPort(client))
+	if err != nil {
+		return 0
+	}
+	defer probe.Close()
+	raw, err := probe.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	mtu := 0
+	if err := raw.Control(func(fd uintptr) { mtu, _ = unix.GetsockoptInt(int(fd), level, option) }); err != nil {
+		return 0
+	}
+	return max(0, mtu-overhead)
+}
+
+// A busyPoll decides whether a transfer polls its socket before it sleeps. In lock-step on a LAN the ACK arrives sooner than a
+// thread can be suspended and woken, which would be half the time that a block takes.
+//
+// It polls only while there is one transfer, since others would have to wait, and stops where clients are slower.
+type busyPoll struct {
+	active func() int    // transfers in progress
+	misses int           // in a row
+	skip   int           // receives that do not poll
+	polled time.Duration // since the thread slept
+}
+
+const (
+	pollLimit    = 50 * time.Microsecond  // for one reply
+	pollShare    = 500 * time.Microsecond // of polling, then the rest of a process with one CPU has its turn
+	maxMisses    = 8                      // in a row, then polling stops for skipReceives
+	skipReceives = 1000
+)
+
+// worthwhile reports whether to poll for the next packet.
+func (p *busyPoll) worthwhile() bool {
+	if p.skip > 0 {
+		p.skip--
+		return false
+	}
+	if p.polled > pollShare && runtime.GOMAXPROCS(0) == 1 {
+		p.polled = 0
+		return false
+	}
+	return p.active() == 1
+}
+
+// poll calls receive until it returns a packet or an error, or the limit has passed.
+func (p *busyPoll) poll(receive func() (bool, error)) (received bool, err error) {
+	start := time.Now()
+	for {
+		received, err = receive()
+		took := time.Since(start)
+		if received || err != nil || took >= pollLimit {
+			p.record(received, took)
+			return received, err
+		}
+	}
+}
+
+func (p *busyPoll) record(found bool, took time.Duration) {
+	p.polled += took
+	if found {
+		p.misses = 0
+	} else if p.misses++; p.misses >= maxMisses {
+		p.misses, p.skip = 0, skipReceives
+	}
 }

@@ -129,7 +129,7 @@ func (t *transfer) sendOACK(ctx context.Context) error {
 	return t.silent()
 }
 
-// mayRetry returns how often a packet may be sent again. A client that never answered may be one that never asked; if it did, it repeats
+// mayRetry returns how often a packet may be retransmitted. A client that never answered may be one that never asked; if it did, it repeats
 // its request.
 func (t *transfer) mayRetry() int {
 	if t.answered() {

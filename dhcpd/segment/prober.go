@@ -2,6 +2,7 @@ package segment
 
 import (
 	"context"
+	"encoding/binary"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -396,3 +397,53 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// observations is what was observed of addresses, in bounded memory: when the young generation is full it becomes the old
+// one, and the old one is deleted. An address that is observed again is young again.
+type observations struct {
+	young, old map[uint32]observation
+	half       int
+}
+
+// An observation is small, since a flood of ARP fills the table.
+type observation struct {
+	at  int64 // Unix nanoseconds
+	mac lab.MAC
+	use Use
+}
+
+func newObservations(size int) *observations {
+	return &observations{young: map[uint32]observation{}, old: map[uint32]observation{}, half: max(size/2, 1)}
+}
+
+func tableKey(a netip.Addr) uint32 {
+	b := a.As4()
+	return binary.BigEndian.Uint32(b[:])
+}
+
+func (t *observations) put(a netip.Addr, s Use, mac lab.MAC, at time.Time) {
+	k := tableKey(a)
+	if _, ok := t.young[k]; !ok && len(t.young) >= t.half {
+		t.young, t.old = t.old, t.young
+		clear(t.young)
+	}
+	t.young[k] = observation{at: at.UnixNano(), mac: mac, use: s}
+	delete(t.old, k)
+}
+
+func (t *observations) get(a netip.Addr) (observation, bool) {
+	k := tableKey(a)
+	if s, ok := t.young[k]; ok {
+		return s, true
+	}
+	s, ok := t.old[k]
+	return s, ok
+}
+
+func (t *observations) forget(a netip.Addr) {
+	k := tableKey(a)
+	delete(t.young, k)
+	delete(t.old, k)
+}
+
+func (t *observations) len() int { return len(t.young) + len(t.old) }

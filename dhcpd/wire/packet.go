@@ -30,7 +30,7 @@ type Packet struct {
 	HasArch bool   // the client sent one: Arch 0 is BIOS
 	MaxSize int    // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
 
-	ParamList   []byte // option 55, in the client's order
+	ParamList   []byte // option 55, the parameter request list, in the client's order
 	ClientID    []byte // option 61
 	UUID        []byte // option 97 with its type byte
 	AgentInfo   []byte // option 82 whole
@@ -55,7 +55,7 @@ type parts struct {
 // Broadcast reports whether the client cannot receive unicast yet (RFC 2131 section 4.1).
 func (r *Packet) Broadcast() bool { return r.Flags&0x8000 != 0 }
 
-// Requests reports whether the client lists the option in option 55.
+// Requests reports whether the client's parameter request list (option 55) has the option.
 func (r *Packet) Requests(code uint8) bool { return bytes.IndexByte(r.ParamList, code) >= 0 }
 
 // Booting reports whether the client is firmware or a boot loader, and not an operating system.

@@ -1,5 +1,5 @@
 // Package h1 reads and writes HTTP/1 messages as RFC 9112 wants them, strictly: what two implementations may read in two
-// ways is an error.
+// ways is an error (request smuggling).
 //
 // It owns the grammar: heads, fields, framings, chunks and trailers. It opens no connection, chooses no backend and makes
 // no answer; package lbproxy does. A Head and a Body are reused for the next message of a connection, with their memory.

@@ -307,7 +307,7 @@ func (h *Head) Persistent() bool {
 	return !h.close && !h.both && (h.Minor > 0 || h.keepAlive && !h.Chunked)
 }
 
-// Framing returns how the body of a request is delimited (RFC 9112 section 6.3).
+// Framing returns how the body of a request is delimited (RFC 9112 section 6.3). What allows request smuggling was refused by note.
 func (h *Head) Framing() (Framing, int64) {
 	switch {
 	case h.Chunked:
