@@ -6,7 +6,7 @@
 // sends a lease that is not durable.
 //
 //	book, err := leases.Open(ctx, store, time.Now)
-//	srv, err := dhcpd.New(dhcpd.Config{}, dhcpd.Deps{Table: table, Book: book, Events: bus, Log: log, …})
+//	srv, err := dhcpd.New(dhcpd.Deps{Table: table, Book: book, Events: bus, Log: log, …})
 //	staged, err := srv.Stage(t) // opens the sockets: a taken port fails here
 //	staged.Commit()
 //	err = srv.Serve(ctx) // closes them

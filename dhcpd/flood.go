@@ -35,10 +35,10 @@ const (
 	// silentEvidence silent addresses, of a small pool a part, are a flood.
 	silentEvidence = 16
 	silentShare    = 4
-	// maxSilent bounds how many leases are ended at a time, silentProbes how many are probed at a time: some of maxProbes
+	// maxSilent bounds how many leases are ended at a time, silentProbes how many are probed at a time: some of segment.MaxProbes
 	// stay for clients.
 	maxSilent    = 256
-	silentProbes = maxProbes * 3 / 4
+	silentProbes = segment.MaxProbes * 3 / 4
 
 	// floodLasts is how long new clients have to ask twice after the last evidence. Their second DISCOVER counts from
 	// askAgain on: a copy of the first one, as of a switch with a loop, does not.

@@ -148,7 +148,7 @@ func (b *bench) reopen(t testing.TB) {
 		t.Fatal(err)
 	}
 	b.registry = prometheus.NewRegistry()
-	b.Server, err = New(Config{}, Deps{
+	b.Server, err = New(Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.Now, Loops: bootloop.New(b.clock.Now),
 		Listen:     func(string) (*segment.Socket, error) { panic("no sockets here") },

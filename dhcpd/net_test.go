@@ -74,7 +74,7 @@ func newServerAt(t *testing.T, table func() *Table, s store.Store, ev *events, l
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := New(Config{}, Deps{
+	srv, err := New(Deps{
 		Table: table, Book: book, Events: ev,
 		Log: log, Registerer: prometheus.NewRegistry(), Now: now, Listen: segment.Listen,
 		Loops: bootloop.New(now), Report: func(string, error) {}, ClientName: inLabTest,

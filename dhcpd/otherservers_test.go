@@ -13,7 +13,7 @@ import (
 // TestTakenReservationsAreForgotten: another machine is new once, until it was silent for ten minutes; and no flood of them is kept.
 func TestTakenReservationsAreForgotten(t *testing.T) {
 	t.Parallel()
-	r := newTakenReservations()
+	r := sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken}
 	start := time.Unix(1_700_000_000, 0)
 	at := func(m int) time.Time { return start.Add(time.Duration(m) * time.Minute) }
 	addr, mac := netip.MustParseAddr("10.77.0.21"), lab.MAC{2}
@@ -44,7 +44,7 @@ func TestTakenReservationsAreForgotten(t *testing.T) {
 func TestOtherServersAreForgotten(t *testing.T) {
 	t.Parallel()
 	now, start := time.Time{}, time.Unix(1_700_000_000, 0)
-	s := &Server{others: newOtherServers(), deps: Deps{Now: func() time.Time { return now }}}
+	s := &Server{others: sightings[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, deps: Deps{Now: func() time.Time { return now }}}
 	at := func(m int) time.Time { return start.Add(time.Duration(m) * time.Minute) }
 	addr, mac := netip.MustParseAddr("10.77.0.66"), lab.MAC{2}
 	same := cmp.Comparer(func(x, y netip.Addr) bool { return x == y })

@@ -14,10 +14,8 @@ import (
 )
 
 const (
-	// maxProbes is how many addresses are probed for clients at a time; probeBurst and probeRate are how many clients wait
-	// for their probe, so that a rack that is switched on is not slowed down. Free addresses are probed ahead all the time:
+	// probeBurst and probeRate are how many clients wait for their probe, so that a rack that is switched on is not slowed down. Free addresses are probed ahead all the time:
 	// on a quiet network no client waits, and no address is given without a probe.
-	maxProbes  = 64
 	probeBurst = 8
 	probeRate  = 2 // a second
 	// maxTries is how many addresses are probed for one DHCPDISCOVER before the client has to send another.

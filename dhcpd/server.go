@@ -30,12 +30,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A Config tunes a server. The zero value is right for a lab.
-type Config struct {
-	Queue int // requests that may wait for a commit; 0: 1024. More are dropped, and the clients ask again
-}
-
-const defaultQueue = 1024
+// maxQueued is how many requests may wait for a commit. More are dropped, and the clients ask again.
+const maxQueued = 1024
 
 // Deps are what a server works with. All but FromDisk are required.
 type Deps struct {
@@ -71,8 +67,8 @@ type Server struct {
 	declines   *rate.Limiter // of clients whose DHCPDECLINE changes nothing
 	unprobed   atomic.Uint64 // addresses offered without waiting for a probe
 	conflicts  addressConflicts
-	others     *sightings[replier, struct{}]
-	taken      *sightings[netip.Addr, otherUser] // looked up for each DHCPACK
+	others     sightings[replier, struct{}]
+	taken      sightings[netip.Addr, otherUser] // looked up for each DHCPACK
 	quarantine *declineQuarantine
 	floods     *floods
 	outside    rate.Sometimes // logs of machines in no network
@@ -93,16 +89,17 @@ type served struct {
 }
 
 // New returns a server without sockets: see Stage. The error is that its metrics cannot be registered.
-func New(cfg Config, deps Deps) (*Server, error) {
+func New(deps Deps) (*Server, error) {
 	required.Fields(deps, "Panics", "FromDisk")
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
-		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), unstored: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
-		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now), others: newOtherServers(), taken: newTakenReservations(),
+		commits: make(chan *pending, maxQueued), unstored: make(chan *pending, maxQueued), free: sync.Pool{New: func() any { return new(pending) }},
+		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now),
+		others: sightings[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, taken: sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken},
 		probes: rate.NewLimiter(probeRate, probeBurst), declines: rate.NewLimiter(probeRate, probeBurst),
 		outside: rate.Sometimes{First: 1, Interval: noNetworkEvery}, interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
-	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
+	s.prober = segment.NewProber(segment.ProberDeps{
 		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) }, Heard: s.heard,
 	})
 	var err error

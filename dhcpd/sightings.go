@@ -98,10 +98,6 @@ type replier struct {
 	mac   lab.MAC
 }
 
-func newOtherServers() *sightings[replier, struct{}] {
-	return &sightings[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}
-}
-
 // OtherServers returns those that answered within the last hour, sorted by interface and address.
 func (s *Server) OtherServers() (all []OtherServer) {
 	for by, x := range s.others.fresh(s.deps.Now()) {
@@ -128,10 +124,6 @@ type TakenReservation struct {
 type otherUser struct {
 	host string
 	mac  lab.MAC
-}
-
-func newTakenReservations() *sightings[netip.Addr, otherUser] {
-	return &sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken}
 }
 
 // TakenReservations returns those whose other machine was heard within the last ten minutes, sorted by address. It is what ARP shows that

@@ -45,10 +45,12 @@ type forwarder struct {
 	loopTests loopTests
 }
 
+const defaultCacheBytes = 2 << 20
+
 func newForwarder(cfg Config, now func() time.Time, m *metrics) *forwarder {
 	return &forwarder{
 		try: cfg.ForwardTimeout, total: cfg.ForwardTimeout * 9 / 2, now: now, metrics: m,
-		cacheEntries: cfg.CacheEntries, cacheBytes: cfg.CacheBytes,
+		cacheEntries: cfg.CacheEntries, cacheBytes: defaultCacheBytes,
 		servers: serverTable{now: now, servers: map[upstream]*serverState{}}, tls: &tlsPool{conns: map[upstream]*tlsConn{}},
 		refreshes: make(chan upstreamQuery, maxRefreshes),
 	}

@@ -31,7 +31,6 @@ type Config struct {
 	MaxTCP         int           // open connections; 64
 	MaxForwards    int           // queries that wait for the forwarder, of one client as many as are left; 256
 	CacheEntries   int           // cached answers of the forwarder; 4096
-	CacheBytes     int           // memory for them, in octets; 2 MiB
 	IdleTimeout    time.Duration // of a TCP connection; 10s
 	ForwardTimeout time.Duration // for one try at one server; 1s. A query gets 4.5 times as long in all
 }
@@ -94,7 +93,6 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxTCP, 64)
 	setDefault(&c.MaxForwards, 256)
 	setDefault(&c.CacheEntries, 4096)
-	setDefault(&c.CacheBytes, 2<<20)
 	setDefault(&c.IdleTimeout, 10*time.Second)
 	setDefault(&c.ForwardTimeout, time.Second)
 	return c

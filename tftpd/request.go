@@ -321,8 +321,8 @@ type limits struct {
 	size    int64         // of the file; negative: unknown, as in netascii mode; 0 is not acknowledged
 }
 
-// negotiate answers the options of a request (RFC 2347): blksize, windowsize, timeout, tsize, rollover. It acknowledges only what was asked for, and never more than was asked for:
-// EDK2 ends the transfer otherwise (Mtftp4Rrq.c). What is unknown or out of range is left out, as if never sent.
+// negotiate answers the options of a request (RFC 2347): blksize, windowsize, timeout, tsize, rollover. It acknowledges only what was
+// asked for, and never more than was asked for: EDK2 ends the transfer otherwise (Mtftp4Rrq.c). What is unknown or out of range is left out, as if never sent.
 func negotiate(options []Option, l limits) terms {
 	t := terms{block: defaultBlock, window: 1, timeout: l.timeout}
 	for _, o := range options {

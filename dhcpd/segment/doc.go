@@ -15,7 +15,7 @@
 //		out.Flush()
 //	}
 //
-//	prober := segment.NewProber(segment.ProberConfig{}, segment.ProberDeps{Now: time.Now, Relevant: inPool})
+//	prober := segment.NewProber(segment.ProberDeps{Now: time.Now, Relevant: inPool})
 //	go prober.Run(ctx)
 //	go prober.Serve(ctx, sock)
 //	prober.ProbeAhead(segment.Path{Interface: "br0"}, next) // so that an offer need not wait

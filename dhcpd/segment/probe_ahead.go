@@ -64,11 +64,11 @@ func (p *Prober) nextAheadLocked(path Path, s *aheadList, now time.Time) {
 			}
 			p.probedAhead.Add(1)
 			s.index++
-			s.next = now.Add(time.Second / time.Duration(p.cfg.Rate))
+			s.next = now.Add(time.Second / aheadRate)
 			return
 		}
 	}
-	s.index, s.next = len(s.addrs), now.Add(p.cfg.FreeFor/4)
+	s.index, s.next = len(s.addrs), now.Add(freeFor/4)
 }
 
 // freshLocked reports whether an address needs no probe: the observation holds until the round after the next.
@@ -77,5 +77,5 @@ func (p *Prober) freshLocked(addr netip.Addr, now time.Time) bool {
 		return true
 	}
 	r := p.knownLocked(addr, now)
-	return r.Use != Unknown && now.Sub(r.At) < p.cfg.FreeFor/2
+	return r.Use != Unknown && now.Sub(r.At) < freeFor/2
 }

@@ -12,12 +12,56 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
+// A Use is what is known of an address.
+type Use uint8
+
+// The uses of an address.
+const (
+	Unknown Use = iota // nothing recent; as the result of a probe: no probe was sent, or frames were dropped in a flood
+	Free               // probed without a reply
+	InUse              // a machine answered a probe, or sent ARP of its own
+)
+
+// A Result is what is known of an address, and since when.
+type Result struct {
+	Addr netip.Addr
+	Use  Use
+	MAC  lab.MAC   // of the machine that uses it, if InUse; zero past a relay
+	At   time.Time // of the observation
+}
+
+// Blocks reports whether the address must not be given to that client. Its own reply does not block it: it may still use
+// the address that it requests (RFC 2131 section 3.2). Past a relay the sender of a reply is unknown.
+func (r Result) Blocks(client lab.MAC) bool { return r.Use == InUse && r.MAC != client }
+
+// ProberDeps are what a prober works with. All but Heard are required.
+type ProberDeps struct {
+	Now func() time.Time
+	// Relevant reports whether an address is to be observed: one that a pool may give. It is called for each ARP packet that
+	// is received, by several goroutines.
+	Relevant func(netip.Addr) bool
+	// Heard is called with the sender of each ARP packet that is received, by several goroutines; nil: nobody asks.
+	Heard func(netip.Addr, lab.MAC)
+}
+
+// ProberStats are the counters of a prober.
+type ProberStats struct {
+	Observations uint64 // of relevant addresses, probed or not
+	Probed       uint64 // probes started by Probe
+	ProbedAhead  uint64 // probes started ahead
+	InUse        uint64 // probes with a reply
+	Free         uint64 // probes without a reply
+	Unknown      uint64 // probes without a reply while frames were dropped
+	Unprobed     uint64 // calls of Probe without a probe: too many at a time, or it could not be sent
+}
+
 // A Prober knows which addresses are in use: it listens to ARP, probes ahead, and probes on request. One is enough for all
 // segments. Its methods may be used by several goroutines.
 type Prober struct {
-	cfg  ProberConfig
-	deps ProberDeps
-	wake chan struct{} // of Run: an earlier deadline, or work
+	deps  ProberDeps
+	wait  time.Duration // for a reply to a probe
+	limit int           // calls of Probe that may be under way
+	wake  chan struct{} // of Run: an earlier deadline, or work
 
 	observations, probed, probedAhead, inUse, free, unknown, unprobed atomic.Uint64
 
@@ -64,6 +108,17 @@ type waiter struct {
 }
 
 const (
+	// probeWait is how long a probe waits for a reply. It is sent twice in that time. A host sends three probes in some six seconds
+	// before it uses an address (RFC 5227 section 2.1.1) and declines one that is in use, so this is the first of two checks. dnsmasq
+	// waits up to 3 s, ISC dhcpd 1 s, both for ICMP.
+	probeWait = 200 * time.Millisecond
+	// MaxProbes is how many calls of Probe may be under way. Further ones return Unknown at once, so that a rack that is switched on
+	// is not slowed down.
+	MaxProbes = 64
+	aheadRate = 50               // addresses a second that are probed ahead on each path
+	freeFor   = 5 * time.Minute  // how long Free holds. A machine that takes the address later is observed by its ARP
+	usedFor   = 10 * time.Minute // how long InUse holds
+	maxKnown  = 16384            // addresses that are remembered, in about 0.7 MiB
 	// maxWaiters is how many clients may wait for one address. Different clients do so only where offers are not held.
 	maxWaiters = 16
 	// resendShare is the part of the wait after which the probe is repeated, for a frame that was lost.
@@ -73,11 +128,10 @@ const (
 )
 
 // NewProber returns a prober without observations; see Serve and Run.
-func NewProber(cfg ProberConfig, deps ProberDeps) *Prober {
+func NewProber(deps ProberDeps) *Prober {
 	required.Fields(deps, "Heard")
-	cfg = cfg.withDefaults()
 	return &Prober{
-		cfg: cfg, deps: deps, wake: make(chan struct{}, 1), observed: newObservations(cfg.Addresses),
+		deps: deps, wait: probeWait, limit: MaxProbes, wake: make(chan struct{}, 1), observed: newObservations(maxKnown),
 		probes: map[uint32]*probe{}, senders: map[Path]probeSender{}, ahead: map[Path]*aheadList{}, droppedAt: map[Path]time.Time{},
 	}
 }
@@ -105,7 +159,7 @@ func (p *Prober) knownLocked(addr netip.Addr, now time.Time) Result {
 	}
 	s, ok := p.observed.get(addr)
 	at := time.Unix(0, s.at)
-	if !ok || s.use == Free && now.Sub(at) >= p.cfg.FreeFor || s.use == InUse && now.Sub(at) >= p.cfg.UsedFor {
+	if !ok || s.use == Free && now.Sub(at) >= freeFor || s.use == InUse && now.Sub(at) >= usedFor {
 		return r
 	}
 	r.Use, r.MAC, r.At = s.use, s.mac, at
@@ -119,7 +173,8 @@ func (p *Prober) Forget(addr netip.Addr) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.observed.forget(addr)
+	delete(p.observed.young, tableKey(addr))
+	delete(p.observed.old, tableKey(addr))
 }
 
 // Probe finds out whether an address is in use, for the client that would get it, and calls done once: before Probe returns
@@ -146,7 +201,7 @@ func (p *Prober) start(path Path, addr netip.Addr, w waiter) (r Result, waits bo
 	}
 	pr := p.probes[tableKey(addr)]
 	switch {
-	case pr != nil && len(pr.waiters) >= maxWaiters, (pr == nil || !pr.requested) && p.requested >= p.cfg.Probes:
+	case pr != nil && len(pr.waiters) >= maxWaiters, (pr == nil || !pr.requested) && p.requested >= p.limit:
 		p.unprobed.Add(1)
 		return r, false
 	case pr == nil:
@@ -170,7 +225,7 @@ func (p *Prober) probeLocked(path Path, addr netip.Addr, now time.Time) *probe {
 	if w == nil || w.send(addr) != nil {
 		return nil
 	}
-	pr := &probe{addr: addr, path: path, start: now, resendAt: now.Add(p.cfg.Wait / resendShare), deadline: now.Add(p.cfg.Wait)}
+	pr := &probe{addr: addr, path: path, start: now, resendAt: now.Add(p.wait / resendShare), deadline: now.Add(p.wait)}
 	p.probes[tableKey(addr)] = pr
 	p.wakeUp()
 	return pr
@@ -327,7 +382,7 @@ func (p *Prober) tick(now time.Time) time.Duration {
 // expiredLocked repeats probes and returns those whose wait is over.
 func (p *Prober) expiredLocked(now time.Time) (ended []*probe) {
 	for _, pr := range p.probes {
-		pr.extend(now, p.cfg.Wait)
+		pr.extend(now, p.wait)
 		if !now.Before(pr.deadline) {
 			p.timeoutLocked(pr, now)
 			ended = append(ended, pr)
@@ -439,11 +494,3 @@ func (t *observations) get(a netip.Addr) (observation, bool) {
 	s, ok := t.old[k]
 	return s, ok
 }
-
-func (t *observations) forget(a netip.Addr) {
-	k := tableKey(a)
-	delete(t.young, k)
-	delete(t.old, k)
-}
-
-func (t *observations) len() int { return len(t.young) + len(t.old) }

@@ -20,9 +20,10 @@ import (
 )
 
 // liveProber serves a prober on sockets until the test ends.
-func liveProber(t *testing.T, cfg ProberConfig, socks ...*Socket) *Prober {
+func liveProber(t *testing.T, wait time.Duration, socks ...*Socket) *Prober {
 	t.Helper()
-	p := NewProber(cfg, ProberDeps{Now: time.Now, Relevant: netip.MustParsePrefix("10.64.0.0/10").Contains})
+	p := NewProber(ProberDeps{Now: time.Now, Relevant: netip.MustParsePrefix("10.64.0.0/10").Contains})
+	p.wait = wait
 	background(t, p.Run)
 	for _, s := range socks {
 		background(t, func(ctx context.Context) { p.Serve(ctx, s) })
@@ -62,7 +63,7 @@ func TestARPProbe(t *testing.T) {
 	host := seg.NewClient(t, "02:00:00:00:00:09")
 	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
 	host.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all")
-	p, path := liveProber(t, ProberConfig{}, open(t, seg.Bridge)), Path{Interface: seg.Bridge}
+	p, path := liveProber(t, probeWait, open(t, seg.Bridge)), Path{Interface: seg.Bridge}
 	r := probeNow(t, p, path, "10.77.0.50")
 	if !r.Blocks(alice) || r.MAC != mac(t, "02:00:00:00:00:09") {
 		t.Errorf("taken address: %+v", r)
@@ -96,7 +97,7 @@ func TestSlowARP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := liveProber(t, ProberConfig{Wait: 3 * time.Second}, open(t, seg.Bridge))
+	p := liveProber(t, 3*time.Second, open(t, seg.Bridge))
 	background(t, func(ctx context.Context) {
 		context.AfterFunc(ctx, listener.Close)
 		slowStack(listener, ifi.Index)
@@ -146,7 +147,7 @@ func slowStack(listener *packet.Socket, index int) {
 func TestPassiveLearning(t *testing.T) {
 	netns.Need(t, "root", "arping", "bash")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
-	p := liveProber(t, ProberConfig{}, open(t, seg.Bridge))
+	p := liveProber(t, probeWait, open(t, seg.Bridge))
 	host := seg.NewClient(t, "02:00:00:00:00:09")
 	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
 	host.Run(t, "ip", "addr", "add", "10.77.0.51/24", "dev", "eth0")
@@ -190,8 +191,8 @@ func TestPingProbe(t *testing.T) {
 		s := open(t, iface)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid}).Serve(ended, s) // an earlier one
-		p, path := liveProber(t, ProberConfig{}, s), Path{Interface: iface, Relay: true}
+		NewProber(ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid}).Serve(ended, s) // an earlier one
+		p, path := liveProber(t, probeWait, s), Path{Interface: iface, Relay: true}
 		if r := probeNow(t, p, path, "10.78.0.9"); r.Use != InUse {
 			t.Errorf("on %q: %+v", iface, r)
 		}
@@ -212,7 +213,7 @@ func TestARPFlood(t *testing.T) {
 	pair(t, seg, "flood0")
 	host := seg.NewClient(t)
 	host.Run(t, "ip", "addr", "add", "10.77.99.9/16", "dev", "eth0")
-	p := liveProber(t, ProberConfig{}, open(t, seg.Bridge))
+	p := liveProber(t, probeWait, open(t, seg.Bridge))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	start, done := time.Now(), make(chan int)
@@ -229,7 +230,7 @@ func TestARPFlood(t *testing.T) {
 		t.Errorf("received %d of %d in %s, want some, and no more than %d a second", s.Observations, sent, took, maxARP)
 	}
 	p.mu.Lock()
-	if n := p.observed.len(); n > p.cfg.Addresses {
+	if n := len(p.observed.young) + len(p.observed.old); n > maxKnown {
 		t.Errorf("%d addresses are remembered", n)
 	}
 	p.mu.Unlock()
@@ -281,7 +282,7 @@ func TestNothingStaysBehind(t *testing.T) {
 		s := open(t, seg.Bridge)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(20*time.Millisecond, cancel)
-		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid}).Serve(ctx, s) // returns
+		NewProber(ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid}).Serve(ctx, s) // returns
 		Watch(ctx, s, netip.Addr.IsValid, func(Rogue) {})
 		_ = s.Close()
 	}

@@ -54,14 +54,15 @@ func (w *fakeSender) times(a netip.Addr) []time.Time {
 }
 
 // newProber runs a prober with a fake wire for both paths until the test ends. It must be called in a bubble.
-func newProber(t testing.TB, cfg ProberConfig) (*Prober, *fakeSender) {
+func newProber(t testing.TB) (*Prober, *fakeSender) {
 	t.Helper()
-	return newProberAt(t, cfg, time.Now)
+	return newProberAt(t, MaxProbes, time.Now)
 }
 
-func newProberAt(t testing.TB, cfg ProberConfig, now func() time.Time) (*Prober, *fakeSender) {
+func newProberAt(t testing.TB, limit int, now func() time.Time) (*Prober, *fakeSender) {
 	t.Helper()
-	p := NewProber(cfg, ProberDeps{Now: now, Relevant: netip.MustParsePrefix("10.77.0.0/16").Contains})
+	p := NewProber(ProberDeps{Now: now, Relevant: netip.MustParsePrefix("10.77.0.0/16").Contains})
+	p.limit = limit
 	w := &fakeSender{asked: map[netip.Addr][]time.Time{}}
 	p.attach(here, w)
 	p.attach(there, w)
@@ -121,7 +122,7 @@ func TestProbe(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p, w := newProber(t, ProberConfig{})
+				p, w := newProber(t)
 				a, addr := newAnswers(), ip("10.77.0.9")
 				p.Probe(tt.path, addr, alice, a.done)
 				for after, m := range tt.answers {
@@ -144,7 +145,7 @@ func TestProbe(t *testing.T) {
 func TestProbeOfAKnownAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, w := newProber(t, ProberConfig{})
+		p, w := newProber(t)
 		p.observe(ip("10.77.0.9"), bob)
 		p.observe(ip("10.99.0.9"), bob) // nobody cares
 		a := newAnswers()
@@ -176,7 +177,7 @@ func TestProbeOfAKnownAddress(t *testing.T) {
 func TestProbesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, w := newProber(t, ProberConfig{Probes: 2})
+		p, w := newProberAt(t, 2, time.Now)
 		a, b := newAnswers(), newAnswers()
 		for _, addr := range []string{"10.77.0.1", "10.77.0.2", "10.77.0.1"} {
 			p.Probe(here, ip(addr), alice, a.done)
@@ -205,7 +206,7 @@ func TestProbesAreBounded(t *testing.T) {
 func TestNoReplyInAFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, w := newProber(t, ProberConfig{})
+		p, w := newProber(t)
 		for _, lost := range []time.Duration{0, 199 * ms} {
 			a := newAnswers()
 			time.AfterFunc(lost, func() { p.framesDropped(here) })
@@ -249,7 +250,7 @@ func TestStalledProcess(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var slept atomic.Int64
-				p, w := newProberAt(t, ProberConfig{}, func() time.Time { return time.Now().Add(time.Duration(slept.Load())) })
+				p, w := newProberAt(t, MaxProbes, func() time.Time { return time.Now().Add(time.Duration(slept.Load())) })
 				a, addr := newAnswers(), ip("10.77.0.9")
 				p.Probe(here, addr, alice, a.done)
 				time.AfterFunc(tt.stall, func() { slept.Store(int64(300 * ms)) })
@@ -269,7 +270,7 @@ func TestStalledProcess(t *testing.T) {
 func TestProbeEndsWithRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid})
+		p := NewProber(ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid})
 		p.attach(here, &fakeSender{asked: map[netip.Addr][]time.Time{}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -287,7 +288,7 @@ func TestProbeEndsWithRun(t *testing.T) {
 func TestProbeAhead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, w := newProber(t, ProberConfig{})
+		p, w := newProber(t)
 		var addrs []netip.Addr
 		for i := range byte(100) {
 			addrs = append(addrs, netip.AddrFrom4([4]byte{10, 77, 1, i}))
@@ -332,7 +333,7 @@ func TestProbeAhead(t *testing.T) {
 func TestProbeAheadWaitsForASender(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, w := newProber(t, ProberConfig{})
+		p, w := newProber(t)
 		late := Path{Interface: "late0"}
 		p.ProbeAhead(late, []netip.Addr{ip("10.77.0.1")})
 		time.Sleep(time.Second)
@@ -359,8 +360,8 @@ func TestObservationsAreBounded(t *testing.T) {
 		var a [4]byte
 		binary.BigEndian.PutUint32(a[:], i)
 		tb.put(netip.AddrFrom4(a), InUse, bob, now)
-		if tb.len() > 100 {
-			t.Fatalf("%d entries", tb.len())
+		if len(tb.young)+len(tb.old) > 100 {
+			t.Fatalf("%d entries", len(tb.young)+len(tb.old))
 		}
 	}
 	if s, ok := tb.get(kept); !ok || s.mac != alice {
@@ -372,7 +373,7 @@ func TestObservationsAreBounded(t *testing.T) {
 }
 
 func BenchmarkKnown(b *testing.B) {
-	p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid})
+	p := NewProber(ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid})
 	for i := range uint32(8000) {
 		var a [4]byte
 		binary.BigEndian.PutUint32(a[:], 10<<24+i)

@@ -103,7 +103,7 @@ func (d *Daemon) inState(name string) string {
 }
 
 func (d *Daemon) newDHCP() (*dhcpd.Server, error) {
-	return dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
+	return dhcpd.New(dhcpd.Deps{
 		Panics: d.panics.Server(health.DHCP),
 		Table:  table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:   d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now,

@@ -250,7 +250,7 @@ func (h *Head) ParseFields(raw []byte, unfold bool) error {
 	return nil
 }
 
-// note keeps what a field says about the message itself.
+// note keeps what a field says about the message itself. Two servers must not read it in two ways (request smuggling).
 func (h *Head) note(f Field) error {
 	switch KindOf(f.Name) {
 	case FieldHost:
@@ -307,7 +307,7 @@ func (h *Head) Persistent() bool {
 	return !h.close && !h.both && (h.Minor > 0 || h.keepAlive && !h.Chunked)
 }
 
-// Framing returns how the body of a request is delimited (RFC 9112 section 6.3). What allows request smuggling was refused by note.
+// Framing returns how the body of a request is delimited (RFC 9112 section 6.3).
 func (h *Head) Framing() (Framing, int64) {
 	switch {
 	case h.Chunked:
