@@ -99,33 +99,25 @@ type metrics struct {
 
 // newMetrics makes the server's metrics and registers them.
 func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
-	received := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: MetricReceived, Help: "DHCP packets received, by message type.",
-	}, []string{"type"})
-	sent := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: MetricSent, Help: "DHCP packets sent, by message type.",
-	}, []string{"type"})
-	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: MetricDropped, Help: "DHCP packets that got no reply, by reason.",
-	}, []string{"reason"})
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	received := vec(MetricReceived, "DHCP packets received, by message type.", "type")
+	sent := vec(MetricSent, "DHCP packets sent, by message type.", "type")
+	dropped := vec(MetricDropped, "DHCP packets that got no reply, by reason.", "reason")
 	m := &metrics{
 		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: MetricCommit, Help: "Time to write a batch of leases to the store.",
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5},
 		}),
-		advertisements: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: MetricRA, Help: "IPv6 router solicitations answered with an advertisement without a router.",
-		}),
+		advertisements: counter(MetricRA, "IPv6 router solicitations answered with an advertisement without a router."),
+		rogue:          counter(MetricRogue, "Replies of other DHCP servers on interfaces with dhcp: server."),
+		omitted:        counter(MetricOmitted, "Options left out of replies because the reply would be too long for the client."),
+		unstored:       counter(MetricNoDisk, "DHCPACKs of reservations and renewals that were sent before the disk had stored them, because it is slow or fails."),
 	}
-	m.rogue = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: MetricRogue, Help: "Replies of other DHCP servers on interfaces with dhcp: server.",
-	})
-	m.omitted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: MetricOmitted, Help: "Options left out of replies because the reply would be too long for the client.",
-	})
-	m.unstored = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: MetricNoDisk, Help: "DHCPACKs of reservations and renewals that were sent before the disk had stored them, because it is slow or fails.",
-	})
 	collectors := []prometheus.Collector{received, sent, dropped, m.commit, m.advertisements, m.rogue, m.omitted, m.unstored, newBookCollector(s)}
 	for result, value := range map[string]func(segment.ProberStats) uint64{
 		"in_use":   func(p segment.ProberStats) uint64 { return p.InUse },

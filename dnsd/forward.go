@@ -109,11 +109,6 @@ func (f *forwarder) refresh(ctx context.Context) {
 	}
 }
 
-// resolve returns the answer about r.cur, from the cache or from other servers. A question that is pending is not sent again.
-func (f *forwarder) resolve(ctx context.Context, r *request) (*cacheEntry, error) {
-	return f.resolveShared(ctx, r.upstreamQuery())
-}
-
 // upstreamQuery returns the question about r.cur for other servers.
 func (r *request) upstreamQuery() upstreamQuery {
 	q := upstreamQuery{table: r.t, name: r.cur, qtype: r.q.qtype, do: r.q.do, cd: r.q.flags&flagCD != 0}

@@ -90,18 +90,12 @@ func New(cfg Config, deps Deps) (*Server, error) {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.MaxTCP, 64)
-	setDefault(&c.MaxForwards, 256)
-	setDefault(&c.CacheEntries, 4096)
-	setDefault(&c.IdleTimeout, 10*time.Second)
-	setDefault(&c.ForwardTimeout, time.Second)
+	c.MaxTCP = cmp.Or(c.MaxTCP, 64)
+	c.MaxForwards = cmp.Or(c.MaxForwards, 256)
+	c.CacheEntries = cmp.Or(c.CacheEntries, 4096)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Second)
+	c.ForwardTimeout = cmp.Or(c.ForwardTimeout, time.Second)
 	return c
-}
-
-func setDefault[T int | time.Duration](v *T, d T) {
-	if *v <= 0 {
-		*v = d
-	}
 }
 
 // Serve answers on all sockets until ctx ends, waits for queries in progress, and returns nil. Any other error is that of a
@@ -243,7 +237,7 @@ func (s *Server) answerForwarded(ctx context.Context, r *request) {
 		return
 	}
 	for range maxChain {
-		e, err := s.forward.resolve(ctx, r)
+		e, err := s.forward.resolveShared(ctx, r.upstreamQuery())
 		if r.trace != nil {
 			r.traceReply(e, err, s.deps.Now())
 		}

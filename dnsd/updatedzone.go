@@ -196,7 +196,7 @@ func (z *zone) mayAdd(t *Table, n *name) error {
 		return refuse(refused, "%s is reserved, as programs trust such names unasked: dns.zones.NAME.update_reserved may list it", text)
 	case m.cut >= 0 || m.dname > 0:
 		return refuse(notZone, "%s is delegated or redirected", text)
-	case m.node != nil && m.node.derived && !(n.wire[1] == '_' && n.labels == labelCount(z.nameOf(m.node))):
+	case m.node != nil && m.node.derived && !(n.wire[1] == '_' && n.labels == len(labelsOf(z.nameOf(m.node)))):
 		return refuse(refused, "%s is a name that the lab file has by a wildcard; only names such as _acme-challenge can be added there", text)
 	}
 	return nil

@@ -90,13 +90,6 @@ func isKnown(rtype uint16) bool { _, ok := dns.TypeToRR[rtype]; return ok }
 
 func typeText(rtype uint16) string { return dns.Type(rtype).String() }
 
-func labelCount(wire []byte) (n int) {
-	for i := 0; wire[i] != 0; i += 1 + int(wire[i]) {
-		n++
-	}
-	return n
-}
-
 // typeNumber is the opposite of typeText.
 func typeNumber(text string) (uint16, bool) {
 	if rtype, ok := dns.StringToType[strings.ToUpper(text)]; ok {

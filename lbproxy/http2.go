@@ -119,7 +119,7 @@ func (c *httpConn) http2() bool {
 
 // serveHTTP2 lets net/http serve the requests of an HTTP/2 connection, which it closes.
 func (c *httpConn) serveHTTP2() {
-	h := newHTTP2Conn(c)
+	h := &http2Conn{Conn: c.conn, c: c, budget: c.proxy.h2.control.open(c.x.src.Addr()), away: make(chan struct{}), in: frameScanner{left: len(preface)}}
 	if !c.busy.CompareAndSwap(false, true) {
 		_ = h.Close()
 		return
@@ -151,27 +151,13 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	x.log = requestLog{start: time.Now(), head: time.Now()}
-	refuse := func(why reason, status int, err error) {
-		h.proxy.s.reject("", why, x.src, err)
-		x.log.reason, x.log.err = why, err
-		s.answer(status, err.Error())
-		x.refused(c)
-	}
 	if !h.streams.add(x.src.Addr()) {
-		refuse(rejectLimit, http.StatusServiceUnavailable, errManyStreams)
+		s.refuse(c, errManyStreams)
 		return
 	}
 	defer h.streams.remove(x.src.Addr())
-	err := setHTTP2(&x.req, r)
-	switch {
-	case errors.Is(err, errNoTunnel):
-		refuse(rejectUnsupported, http.StatusNotImplemented, err)
-		return
-	case errors.Is(err, h1.ErrHeadTooLarge):
-		refuse(rejectHead, http.StatusRequestHeaderFieldsTooLarge, err)
-		return
-	case err != nil:
-		refuse(rejectSyntax, http.StatusBadRequest, err)
+	if err := setHTTP2(&x.req, r); err != nil {
+		s.refuse(c, err)
 		return
 	}
 	s.body()
@@ -181,7 +167,9 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refused(c)
 		return
 	}
-	c.assignOnce(f)
+	c.proxy.mu.Lock() // requests run side by side
+	c.assignFirst(f)
+	c.proxy.mu.Unlock()
 	if status, to := x.redirect(); status != 0 {
 		s.x.status = status
 		http.Redirect(w, r, to, status)
@@ -201,11 +189,21 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// assignOnce is assignFirst for requests that run side by side.
-func (c *httpConn) assignOnce(f *frontend) {
-	c.proxy.mu.Lock()
-	defer c.proxy.mu.Unlock()
-	c.assignFirst(f)
+// refuse answers a request that is not taken.
+func (s *http2Stream) refuse(c *httpConn, err error) {
+	why, status := rejectSyntax, http.StatusBadRequest
+	switch {
+	case errors.Is(err, errManyStreams):
+		why, status = rejectLimit, http.StatusServiceUnavailable
+	case errors.Is(err, errNoTunnel):
+		why, status = rejectUnsupported, http.StatusNotImplemented
+	case errors.Is(err, h1.ErrHeadTooLarge):
+		why, status = rejectHead, http.StatusRequestHeaderFieldsTooLarge
+	}
+	c.proxy.s.reject("", why, s.x.src, err)
+	s.x.log.reason, s.x.log.err = why, err
+	s.answer(status, err.Error())
+	s.x.refused(c)
 }
 
 // connListener is the net.Listener that http.Server accepts from.

@@ -274,7 +274,8 @@ func (u *http2Upload) Read(p []byte) (int, error) {
 	case errors.Is(err, io.EOF):
 		for _, f := range u.x.trailers() {
 			// Those that were not announced cannot be sent any more (net/http).
-			if name := http.CanonicalHeaderKey(string(f.Name)); hasKey(u.trailer, name) {
+			name := http.CanonicalHeaderKey(string(f.Name))
+			if _, announced := u.trailer[name]; announced {
 				u.trailer[name] = append(u.trailer[name], string(f.Value))
 			}
 		}
@@ -294,11 +295,6 @@ func (u *http2Upload) waited() time.Duration {
 		return time.Since(epoch) - since
 	}
 	return 0
-}
-
-func hasKey(h http.Header, name string) bool {
-	_, ok := h[name]
-	return ok
 }
 
 // Close implements io.Closer. The body is of the client's connection, which is read on.

@@ -160,12 +160,6 @@ func (h *http2Conn) use(requests int) {
 	h.c.deadline.set(h.c.timeouts().KeepAlive)
 }
 
-func newHTTP2Conn(c *httpConn) *http2Conn {
-	return &http2Conn{
-		Conn: c.conn, c: c, budget: c.proxy.h2.control.open(c.x.src.Addr()), away: make(chan struct{}), in: frameScanner{left: len(preface)},
-	}
-}
-
 // Read implements net.Conn.
 func (h *http2Conn) Read(b []byte) (int, error) {
 	n, err := h.read(b)

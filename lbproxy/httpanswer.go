@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -40,11 +41,6 @@ func (c *httpConn) refuse(err error) bool {
 	c.countBytes()
 	c.x.refused(c)
 	return false
-}
-
-// unavailable answers 503. Never a 4xx: installers do not retry after one.
-func (c *httpConn) unavailable(why string) {
-	c.answer(http.StatusServiceUnavailable, why, "Retry-After: 5\r\n")
 }
 
 // redirect answers as exchange.redirect wants.
@@ -267,9 +263,10 @@ func (x *exchange) write(now time.Time) {
 	if end == "" {
 		end = "complete"
 	}
+	path, _, _ := bytes.Cut(x.req.Target, []byte("?")) // the query may hold secrets
 	attrs := []slog.Attr{
 		slog.String("balancer", balancer), slog.String(keyBackend, backend), slog.String(keyAddr, x.src.String()),
-		slog.String("method", string(x.req.Method)), slog.String("host", string(x.req.Host)), slog.String("path", pathOf(x.req.Target)),
+		slog.String("method", string(x.req.Method)), slog.String("host", string(x.req.Host)), slog.String("path", string(path)),
 		slog.Int("status", x.status), slog.Int64("bytes_in", x.log.bytes[0]), slog.Int64("bytes_out", x.log.bytes[1]),
 		slog.Float64("head_ms", millis(l.start, l.head)), slog.Float64("connect_ms", millis(l.head, l.connected)),
 		slog.Float64("response_ms", millis(l.connected, l.answered)), slog.Float64("total_ms", millis(l.start, now)),
@@ -279,16 +276,6 @@ func (x *exchange) write(now time.Time) {
 		attrs = append(attrs, slog.String(keyErr, l.err.Error()))
 	}
 	x.proxy.s.accessLog.LogAttrs(x.proxy.ctx, slog.LevelInfo, "request", attrs...)
-}
-
-// pathOf returns a target without its query, which may hold secrets.
-func pathOf(target []byte) string {
-	for i, c := range target {
-		if c == '?' {
-			return string(target[:i])
-		}
-	}
-	return string(target)
 }
 
 func millis(from, to time.Time) float64 {

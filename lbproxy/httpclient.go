@@ -167,7 +167,7 @@ func (c *httpConn) taken() int64 { return c.received.Load() - int64(c.in.Buffere
 func (c *httpConn) route() bool {
 	f, why := c.find(&c.x)
 	if why != "" {
-		c.unavailable(why)
+		c.answer(http.StatusServiceUnavailable, why, "Retry-After: 5\r\n") // never a 4xx: installers do not retry after one
 		return false
 	}
 	c.assignFirst(f)

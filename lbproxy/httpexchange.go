@@ -91,7 +91,10 @@ func (x *exchange) run() (again bool) {
 		x.fail(err)
 		return false
 	}
-	return x.finishUpload() && !x.closing
+	if x.upload != nil {
+		return x.upload.ended.Load() && !x.closing
+	}
+	return x.reqBody.Done() && !x.closing
 }
 
 // release gives the backend's connection and count back.

@@ -115,17 +115,6 @@ func (x *exchange) uploadError(err error) error {
 	return errClientGone
 }
 
-// finishUpload reports whether the body was read to its end.
-func (x *exchange) finishUpload() bool {
-	if x.upload == nil {
-		return x.reqBody.Done()
-	}
-	if x.upload.ended.Load() {
-		return true
-	}
-	return false
-}
-
 // stopUpload ends an upload that is still in progress.
 func (x *exchange) stopUpload() {
 	u := x.upload

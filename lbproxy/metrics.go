@@ -91,6 +91,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
 	m := &metrics{
 		limit:   prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricLimit, Help: "Maximum number of open connections of all balancers together."}),
 		delayed: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricDelayed, Help: "Connections delayed by the connection limit."}),
@@ -107,20 +110,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		backendRequests: counter(MetricBackendRequests, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
 		backendErrors:   counter(MetricBackendErrors, "Requests in HTTP mode that ended early, and in mode tcp failed connects and connections that the backend reset, by backend and reason.", "balancer", "backend", "reason"),
 		backendConns:    counter(MetricBackendConns, "Connections to backends in mode tcp, by backend.", "balancer", "backend"),
-		backendConnect: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: MetricBackendConnect, Help: "Time to connect to a backend in mode tcp, by backend.",
-			Buckets: []float64{.0005, .001, .005, .02, .1, .5, 2, 10},
-		}, []string{"balancer", "backend"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: MetricBackendResponse, Help: "Time from the request to the head of the response in HTTP mode, by backend.",
-			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60},
-		}, []string{"balancer", "backend"}),
+		backendConnect: histogram(MetricBackendConnect, "Time to connect to a backend in mode tcp, by backend.",
+			[]float64{.0005, .001, .005, .02, .1, .5, 2, 10}, "balancer", "backend"),
+		latency: histogram(MetricBackendResponse, "Time from the request to the head of the response in HTTP mode, by backend.",
+			[]float64{.001, .005, .02, .1, .5, 2, 10, 60}, "balancer", "backend"),
 		active: gauge(MetricActive, "Open connections.", "balancer"),
 		queued: gauge(MetricQueued, "Clients that wait because all backends have max_connections, or are down for a moment.", "balancer"),
 		up:     gauge(MetricBackendUp, "1 while a backend may get new connections, 0 while it is down or drained.", "balancer", "backend"),
-		checks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
-		}, []string{"kind"}),
+		checks: histogram(MetricCheck, "Duration of health checks.", []float64{.001, .005, .02, .1, .5, 2, 10}, "kind"),
 	}
 	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.faults, m.withoutSNI, m.active, m.queued, m.up, m.checks, m.backendRequests, m.backendErrors, m.backendConns, m.backendConnect, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {

@@ -186,7 +186,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.logLimit.Interval, s.faultLog.Interval = time.Minute, time.Minute
 	m.limit.Set(float64(s.cfg.Connections))
 	s.active.Store(&activeTable{})
-	s.workers = newWorkers()
+	s.workers = &workers{tasks: make(chan func()), waiting: make(chan struct{}, workersIdle), closed: make(chan struct{})}
 	s.loops.handle = s.handle
 	s.dialsDirect = direct
 	s.http = newHTTPProxy(s)
@@ -214,7 +214,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	tasks.Go(func() { s.panics.Loop(accepting, func() { s.udp.run(accepting) }) })
 	tasks.Go(func() { s.panics.Loop(accepting, func() { s.lookUp(accepting) }) })
 	http.Go(s.http.serve)
-	running := newRunning(s, &tasks, handling)
+	running := &running{s: s, tasks: &tasks, handling: handling, checks: make(map[*checkedHealth]context.CancelFunc)}
 	for ctx.Err() == nil {
 		running.reconcile(accepting)
 		tasks.Go(func() { defer s.panics.Contain(); s.forgetSuperseded(ctx) }) // the disk may hang
@@ -227,11 +227,13 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.acceptUntilDrained(end)
 	s.closeSockets()
 	stopAccepting()
-	running.stop()
+	for _, cancel := range running.checks {
+		cancel()
+	}
 	tasks.Wait() // nothing accepts any more, so the number of connections can only fall
 	s.drain(end, abort)
 	s.loops.close()
-	s.workers.close()
+	close(s.workers.closed) // ends the goroutines that wait, now and later
 	http.Wait()
 	return nil
 }
@@ -283,10 +285,6 @@ type running struct {
 	checks   map[*checkedHealth]context.CancelFunc
 }
 
-func newRunning(s *Server, tasks *sync.WaitGroup, handling context.Context) *running {
-	return &running{s: s, tasks: tasks, handling: handling, accept: make(map[*listenSocket]bool), checks: make(map[*checkedHealth]context.CancelFunc)}
-}
-
 // reconcile starts the goroutines that the active table needs and stops the others. A socket's ends when it is closed.
 func (r *running) reconcile(ctx context.Context) {
 	r.s.mu.Lock()
@@ -316,12 +314,6 @@ func (r *running) reconcile(ctx context.Context) {
 	}
 }
 
-func (r *running) stop() {
-	for _, cancel := range r.checks {
-		cancel()
-	}
-}
-
 // work calls f on a goroutine that the end of Serve waits for.
 func (s *Server) work(f func()) {
 	s.conns.Add(1)
@@ -334,14 +326,11 @@ func (s *Server) work(f func()) {
 // reject counts and logs a connection or request that is rejected.
 func (s *Server) reject(balancer string, why reason, client netip.AddrPort, err error) {
 	s.metrics.rejected.WithLabelValues(balancer, string(why)).Inc()
-	s.log.Debug("rejected connection", "balancer", balancer, "reason", string(why), keyAddr, client, keyErr, errText(err))
-}
-
-func errText(err error) string {
-	if err == nil {
-		return ""
+	text := ""
+	if err != nil {
+		text = err.Error()
 	}
-	return err.Error()
+	s.log.Debug("rejected connection", "balancer", balancer, "reason", string(why), keyAddr, client, keyErr, text)
 }
 
 // workersIdle is how many goroutines wait for the next function.
@@ -353,10 +342,6 @@ type workers struct {
 	tasks   chan func()
 	waiting chan struct{} // one value for each goroutine that waits
 	closed  chan struct{}
-}
-
-func newWorkers() *workers {
-	return &workers{tasks: make(chan func()), waiting: make(chan struct{}, workersIdle), closed: make(chan struct{})}
 }
 
 // run calls f on a goroutine that waits, else on a new one.
@@ -384,6 +369,3 @@ func (w *workers) work(f func()) {
 		}
 	}
 }
-
-// close ends the goroutines that wait, now and later.
-func (w *workers) close() { close(w.closed) }

@@ -38,25 +38,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Timeout <= 0 {
-		c.Timeout = time.Second
-	}
-	if c.Retries <= 0 {
-		c.Retries = 5
-	}
-	if c.Unanswered <= 0 {
-		c.Unanswered = 2
-	}
-	c.Unanswered = min(c.Unanswered, c.Retries)
-	if c.MaxTransfers <= 0 {
-		c.MaxTransfers = 1024
-	}
-	if c.MaxWindow <= 0 || c.MaxWindow > maxSegments {
-		c.MaxWindow = maxSegments
-	}
-	if c.Drain <= 0 {
-		c.Drain = 10 * time.Second
-	}
+	c.Timeout = cmp.Or(c.Timeout, time.Second)
+	c.Retries = cmp.Or(c.Retries, 5)
+	c.Unanswered = min(cmp.Or(c.Unanswered, 2), c.Retries)
+	c.MaxTransfers = cmp.Or(c.MaxTransfers, 1024)
+	c.MaxWindow = min(cmp.Or(c.MaxWindow, maxSegments), maxSegments)
+	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	return c
 }
 
