@@ -163,3 +163,39 @@ func isRaspberry(r *wire.Packet) bool {
 var raspberryPrefixes = [][3]byte{
 	{0xb8, 0x27, 0xeb}, {0xdc, 0xa6, 0x32}, {0xe4, 0x5f, 0x01}, {0x28, 0xcd, 0xc1}, {0xd8, 0x3a, 0xdd}, {0x2c, 0xcf, 0x67},
 }
+
+// A BootFile is what one kind of firmware fetches.
+type BootFile struct {
+	Firmware string // such as "BIOS", "UEFI x64", "iPXE" or "Raspberry Pi"
+	File     string // a path by TFTP, or a URL; a folder for a Raspberry Pi, which has its own list of files
+}
+
+// BootFiles returns what each kind of firmware of h fetches from its first NIC, iPXE last. It is empty for a host that boots
+// nothing from here.
+func BootFiles(h *lab.Host) []BootFile {
+	if h.Network == nil || h.Network.DHCP == lab.DHCPOff || len(h.MACs) == 0 {
+		return nil
+	}
+	var files []BootFile
+	for _, as := range []struct {
+		firmware string
+		client   wire.ClientKind
+		arch     uint16 // a code of its kind
+	}{
+		{"BIOS", wire.ClientPXE, 0},
+		{"UEFI x64", wire.ClientPXE, 7},
+		{"UEFI x64 HTTP", wire.ClientHTTP, 16},
+		{"UEFI arm64", wire.ClientPXE, 11},
+		{"UEFI arm64 HTTP", wire.ClientHTTP, 19},
+		{"iPXE", wire.ClientIPXE, 0},
+	} {
+		boot := bootInfoFor(&wire.Packet{MAC: h.MACs[0], Client: as.client, Arch: as.arch, HasArch: true}, h.Network, h)
+		switch {
+		case boot.file != "":
+			files = append(files, BootFile{Firmware: as.firmware, File: boot.file})
+		case boot.vendorInfo == raspberryBoot && h.Profile.Tree != "":
+			files = append(files, BootFile{Firmware: "Raspberry Pi", File: h.Profile.Tree + "/"})
+		}
+	}
+	return files
+}

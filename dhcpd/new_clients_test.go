@@ -135,8 +135,8 @@ func TestDiscoverFloodLeavesAddresses(t *testing.T) {
 		}
 	}
 	flood(1000)
-	if _, held, _ := b.deps.Book.Usage(pool.addrs); held > pool.addrs.Size() {
-		t.Errorf("%d offers are kept of a pool of %d", held, pool.addrs.Size())
+	if _, held, _ := b.deps.Book.Usage(pool.addrs); held > pool.addrs.Usable() {
+		t.Errorf("%d offers are kept of a pool of %d", held, pool.addrs.Usable())
 	}
 	real := mac(t, "52:5f:00:00:00:01")
 	addr := b.ask(t, real)

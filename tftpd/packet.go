@@ -108,18 +108,6 @@ func cutString(b []byte) (s string, rest []byte, ok bool) {
 	return string(b), nil, false
 }
 
-// Append appends the request in wire format.
-func (r Request) Append(b []byte) []byte {
-	op := byte(opRRQ)
-	if r.Write {
-		op = opWRQ
-	}
-	b = append(b, 0, op)
-	b = append(append(b, r.Name...), 0)
-	b = append(append(b, r.Mode...), 0)
-	return appendOptions(b, r.Options)
-}
-
 func appendOptions(b []byte, options []Option) []byte {
 	for _, o := range options {
 		b = append(append(b, o.Name...), 0)

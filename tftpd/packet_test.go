@@ -255,3 +255,15 @@ func TestReadAhead(t *testing.T) {
 		t.Errorf("the last block of a file of whole blocks = %q, %v, want an empty one", got, err)
 	}
 }
+
+// Append appends the request in wire format.
+func (r Request) Append(b []byte) []byte {
+	op := byte(opRRQ)
+	if r.Write {
+		op = opWRQ
+	}
+	b = append(b, 0, op)
+	b = append(append(b, r.Name...), 0)
+	b = append(append(b, r.Mode...), 0)
+	return appendOptions(b, r.Options)
+}

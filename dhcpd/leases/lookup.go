@@ -258,18 +258,3 @@ func (b *Book) OfferTo(m lab.MAC) (netip.Addr, bool) {
 	}
 	return addrOf(b.offers.at(i).addr), true
 }
-
-// Offers returns the addresses that are offered to machines, by address. A machine that renews has an offer and a lease.
-func (b *Book) Offers() []Lease {
-	now := b.now().UnixMilli()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := make([]Lease, 0, b.offers.len())
-	for i := uint32(1); i <= b.offers.last; i++ {
-		if o := b.offers.at(i); o.addr != 0 && o.valid(now) {
-			all = append(all, o.lease())
-		}
-	}
-	slices.SortFunc(all, func(x, y Lease) int { return x.Addr.Compare(y.Addr) })
-	return all
-}

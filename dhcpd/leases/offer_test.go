@@ -459,3 +459,18 @@ func TestConflictsAreShownAndBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Offers returns the addresses that are offered to machines, by address. A machine that renews has an offer and a lease.
+func (b *Book) Offers() []Lease {
+	now := b.now().UnixMilli()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]Lease, 0, b.offers.len())
+	for i := uint32(1); i <= b.offers.last; i++ {
+		if o := b.offers.at(i); o.addr != 0 && o.valid(now) {
+			all = append(all, o.lease())
+		}
+	}
+	slices.SortFunc(all, func(x, y Lease) int { return x.Addr.Compare(y.Addr) })
+	return all
+}

@@ -66,3 +66,6 @@ func (p *Pool) MayGive(a netip.Addr) bool {
 	n, ok := addr4(a)
 	return ok && p.gives(n)
 }
+
+// Size returns how many addresses the range has.
+func (p *Pool) Size() int { return p.size }

@@ -41,9 +41,6 @@ func NewPool(first, last netip.Addr, blocked func(netip.Addr) bool) *Pool {
 	return p
 }
 
-// Size returns how many addresses the range has.
-func (p *Pool) Size() int { return p.size }
-
 // Usable returns how many addresses the pool may give.
 func (p *Pool) Usable() int { return p.usable }
 
