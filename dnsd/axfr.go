@@ -9,7 +9,7 @@ import (
 // transferChunk is when a message of a zone transfer is sent and the next begun.
 const transferChunk = 16 << 10
 
-// transferAsked reports whether the message in r is a question for a whole zone, or for its changes.
+// transferAsked reports whether the message in r is a question for a whole zone (AXFR), or for its changes (IXFR).
 func (r *request) transferAsked() bool {
 	code, reply := r.q.parse(r.w.b)
 	return reply && code == noError && r.q.qclass == classIN && (r.q.qtype == typeAXFR || r.q.qtype == typeIXFR)
