@@ -82,7 +82,7 @@ func (h *fakeDaemon) SetBoot(_ context.Context, host string, device api.BootDevi
 
 func (h *fakeDaemon) VMPlan(_ context.Context, hosts []string) (plan []api.VMPlan, _ error) {
 	for _, host := range hosts {
-		plan = append(plan, api.VMPlan{Host: host, Hypervisor: "kvm1", State: "stopped", Condition: "drifted", Details: []string{"memory"}})
+		plan = append(plan, api.VMPlan{Host: host, Hypervisor: "kvm1", State: "off", Condition: "drifted", Details: []string{"memory"}})
 	}
 	return plan, nil
 }

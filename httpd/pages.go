@@ -44,7 +44,6 @@ func parsePages(now func() time.Time) (*template.Template, error) {
 		"took":    took,
 		"offset":  func(from, to time.Time) string { return "+" + took(to.Sub(from)) },
 		"steps":   steps,
-		"vmstate": api.VMStateText,
 		"words":   func(k fmt.Stringer) string { return strings.ReplaceAll(k.String(), "_", " ") },
 		"pathesc": url.PathEscape,
 		"nano":    func(t time.Time) string { return t.Format(time.RFC3339Nano) },
@@ -246,7 +245,7 @@ func filter[T any](items []T, keep func(T) bool) (kept []T) {
 }
 
 func hostWords(h api.Host) []string {
-	words := []string{h.Name, h.FQDN, h.IP.String(), h.Network, h.Cluster, h.Role, h.Profile, h.Install, h.VM, api.VMStateText(h.VM), h.MachineStage}
+	words := []string{h.Name, h.FQDN, h.IP.String(), h.Network, h.Cluster, h.Role, h.Profile, h.Install, h.VM, h.MachineStage}
 	for _, m := range h.MACs {
 		words = append(words, m.String())
 	}
@@ -359,9 +358,9 @@ func (p hostPage) Outcome(h api.Host) string { return outcome(h) }
 
 func outcome(h api.Host) string {
 	switch h.MachineStage {
-	case "stopped":
+	case api.MachineStopped:
 		return "failed"
-	case "booting", "installing":
+	case api.MachineBooting, api.MachineInstalling:
 		return "booting"
 	}
 	return "done"

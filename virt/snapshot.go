@@ -19,7 +19,7 @@ import (
 type Snapshot struct {
 	Name    string
 	Created time.Time
-	State   string // of the machine then, in libvirt's words: running, shutoff …
+	State   string // of the machine then: running, off …
 	Current bool   // the machine goes on from this one
 	Parent  string // the snapshot that the machine went on from then; empty: none
 }
@@ -34,6 +34,9 @@ func parseSnapshot(text string) (Snapshot, error) {
 	}
 	if err := xml.Unmarshal([]byte(text), &s); err != nil {
 		return Snapshot{}, fmt.Errorf("read snapshot: %w", err)
+	}
+	if s.State == "shutoff" { // libvirt's word
+		s.State = string(StateOff)
 	}
 	return Snapshot{Name: s.Name, State: s.State, Created: time.Unix(s.Created, 0), Parent: s.Parent}, nil
 }

@@ -23,7 +23,7 @@ func TestSnapshots(t *testing.T) {
 	wantErr(t, r.CreateSnapshot(ctx, "master-0", "clean"), `there is a snapshot "clean"`)
 	check(t, r.Start(ctx, "master-0"))
 	check(t, r.CreateSnapshot(ctx, "master-0", "up"))
-	wantSnapshots(t, r, "clean shutoff", "up running")
+	wantSnapshots(t, r, "clean off", "up running")
 	check(t, r.Revert(ctx, "master-0", "clean"))
 	wantState(t, r.testServer, virt.StateOff)
 	check(t, r.Revert(ctx, "master-0", "up"))

@@ -219,7 +219,7 @@ func noOutput(host string, vms []api.VM) error {
 		case vm.State == "absent":
 			return fmt.Errorf("%s has no console output: create it first (bootlab vm create)", host)
 		default:
-			return fmt.Errorf("%s has written nothing to its serial console yet; it is %s", host, api.VMStateText(vm.State))
+			return fmt.Errorf("%s has written nothing to its serial console yet; it is %s", host, vm.State)
 		}
 	}
 	return fmt.Errorf("%s has no console output: only virtual machines of bootlab have some", host)

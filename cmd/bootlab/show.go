@@ -199,7 +199,7 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		if h.Assumed {
 			install += " (assumed)"
 		}
-		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, api.VMStateText(h.VM), h.StateText(), last})
+		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, h.VM, h.StateText(), last})
 	}
 	return list(cmd, "no hosts in the lab", "HOST IP MAC PROFILE INSTALL VM STATE LAST", rows)
 }

@@ -54,7 +54,7 @@ func snapshotsText(cmd *cobra.Command, all []api.Snapshot) error {
 		if s.Current {
 			current = "current"
 		}
-		rows = append(rows, []string{s.Name, localTime(s.Created), api.VMStateText(s.State), current})
+		rows = append(rows, []string{s.Name, localTime(s.Created), s.State, current})
 	}
 	return list(cmd, "no snapshots", "SNAPSHOT CREATED STATE CURRENT", rows)
 }

@@ -208,9 +208,9 @@ func doneLine(vm api.VM, action api.VMAction) string {
 
 func vmLine(vm api.VM) string {
 	if vm.Hypervisor == "" {
-		return vm.Host + " is " + api.VMStateText(vm.State)
+		return vm.Host + " is " + vm.State
 	}
-	return vm.Host + " is " + api.VMStateText(vm.State) + " on " + vm.Hypervisor
+	return vm.Host + " is " + vm.State + " on " + vm.Hypervisor
 }
 
 func vmStop(o *options) *cobra.Command {
@@ -267,7 +267,7 @@ func vmsText(cmd *cobra.Command, vms []api.VM) error {
 	var rows [][]string
 	var errs notes
 	for _, vm := range vms {
-		rows = append(rows, []string{vm.Host, vm.Hypervisor, api.VMStateText(vm.State)})
+		rows = append(rows, []string{vm.Host, vm.Hypervisor, vm.State})
 		errs.add(vm.Host, vm.Err)
 	}
 	if err := list(cmd, "no virtual machines", "HOST HYPERVISOR STATE", rows); err != nil {
@@ -304,7 +304,7 @@ func planOf(ctx context.Context, c *api.Client, args []string) ([]api.VMPlan, er
 func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 	var rows [][]string
 	for _, p := range plan {
-		rows = append(rows, []string{plannedName(p), p.Hypervisor, api.VMStateText(p.State), p.Condition})
+		rows = append(rows, []string{plannedName(p), p.Hypervisor, p.State, p.Condition})
 	}
 	out := cmd.OutOrStdout()
 	lines := layTable([]string{"HOST", "HYPERVISOR", "STATE", "PLAN"}, rows, widthOf(out))
@@ -441,7 +441,7 @@ func applyNetworks(cmd *cobra.Command, o *options, c *api.Client, plan []api.VMP
 }
 
 func networkLine(p api.VMPlan) string {
-	return "network " + p.Network + " is " + api.VMStateText(p.State) + " on " + p.Hypervisor
+	return "network " + p.Network + " is " + p.State + " on " + p.Hypervisor
 }
 
 // networkExists returns an error for a libvirt network that a plan does not have, or has as absent.

@@ -156,7 +156,7 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm start m2 --wait config --wait-timeout 1s", err: "m2 has not reached config: ", out: []string{"m2 is running"}},
 		step{args: "vm stop m1 nobody m3 --force", err: `"nobody"`, out: []string{"m1 is off on one", "m3 is off on two"}},
 		step{args: "vm list", out: []string{"m1 one off", "m2 one running"}},
-		step{args: "vm list --json", json: true, out: []string{`"state": "stopped"`}},
+		step{args: "vm list --json", json: true, out: []string{`"state": "off"`}},
 		step{args: "vm plan m1", out: []string{"m1 one off ok"}},
 		step{args: "hosts", out: []string{"p booting off"}},
 		step{args: "power status m1", out: []string{"m1 off libvirt one"}},

@@ -113,7 +113,7 @@ func (w *waiter) waitFor(ctx context.Context, name string) error {
 		case err != nil:
 			return err
 		default:
-			if h.VM == "stopped" || h.VM == "absent" {
+			if h.VM == "off" || h.VM == "absent" {
 				off++
 			} else {
 				off = 0
@@ -123,7 +123,7 @@ func (w *waiter) waitFor(ctx context.Context, name string) error {
 			case reached:
 				return nil
 			case why == "" && off >= offLooks:
-				why = "its virtual machine is " + api.VMStateText(h.VM)
+				why = "its virtual machine is " + h.VM
 			}
 			if why != "" {
 				return fmt.Errorf("%s will not reach %s: %s (bootlab timeline %[1]s)", name, w.step, why)

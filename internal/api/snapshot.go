@@ -10,7 +10,7 @@ import (
 type Snapshot struct {
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
-	State   string    `json:"state"`             // of the machine then: running, shutoff …
+	State   string    `json:"state"`             // of the machine then: running, off …
 	Current bool      `json:"current,omitempty"` // the machine goes on from this one
 	Parent  string    `json:"parent,omitempty"`  // the snapshot that the machine went on from then
 }

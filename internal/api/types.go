@@ -195,7 +195,7 @@ type Host struct {
 	Stage   event.Stage  `json:"stage,omitempty"`           // stage of its last boot; empty: never seen
 	Failed  bool         `json:"failed,omitempty"`          // its last boot stopped with an error
 	Last    *event.Event `json:"last,omitempty"`            // nil: never seen
-	VM      string       `json:"vm,omitempty"`              // running, stopped, absent, unknown; empty: bare metal
+	VM      string       `json:"vm,omitempty"`              // as VM.State; empty: bare metal
 
 	Power string `json:"power,omitempty"` // what switches its power: libvirt, redfish, ipmi; empty: nothing does
 
@@ -207,12 +207,20 @@ type Host struct {
 	MachineWhy   string `json:"machine_why,omitempty"`
 }
 
+// Stages of a machine that pages and commands treat in their own way.
+const (
+	MachineBooting    = "booting"
+	MachineInstalling = "installing"
+	MachineStopped    = "stopped"
+	MachineFailing    = "failing"
+)
+
 // Bad reports whether something went wrong with the machine.
-func (h Host) Bad() bool { return h.MachineStage == "stopped" || h.MachineStage == "failing" }
+func (h Host) Bad() bool { return h.MachineStage == MachineStopped || h.MachineStage == MachineFailing }
 
 // StateText is what the machine is, and where its boot is or stopped.
 func (h Host) StateText() string {
-	if h.Stage != "" && (h.MachineStage == "booting" || h.MachineStage == "stopped") {
+	if h.Stage != "" && (h.MachineStage == MachineBooting || h.MachineStage == MachineStopped) {
 		return h.MachineStage + " at " + string(h.Stage)
 	}
 	return h.MachineStage

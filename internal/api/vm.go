@@ -6,7 +6,7 @@ import "time"
 type VM struct {
 	Host       string `json:"host"`
 	Hypervisor string `json:"hypervisor"`
-	State      string `json:"state"` // running, stopped, absent, unknown
+	State      string `json:"state"` // running, off, paused, stopping, crashed, absent, unknown
 	Err        string `json:"err,omitempty"`
 
 	At   time.Time `json:"at,omitzero"`   // when the hypervisor answered last
@@ -62,15 +62,6 @@ const (
 	VMApply  VMAction = "apply"  // make it as it is in the lab file; what runs goes on with its definition
 	VMForget VMAction = "forget" // it is on a hypervisor that is gone for good
 )
-
-// VMStateText returns the word that people read for the state of a virtual machine, a network or a snapshot. A machine without power is off
-// in all commands and pages, as it is for its controller; in JSON it is "stopped", and "shutoff" in a snapshot.
-func VMStateText(state string) string {
-	if state == "stopped" || state == "shutoff" {
-		return "off"
-	}
-	return state
-}
 
 // A VMPlan is one virtual machine, or one libvirt network that bootlab creates, and how it differs from the lab file.
 type VMPlan struct {

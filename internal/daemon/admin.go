@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // tokenFile holds the token of the admin API, below appliance.state.
@@ -109,7 +110,7 @@ func (c *adminBackend) host(l *lab.Lab, h *lab.Host, seen seen) api.Host {
 		a.IP, _ = c.nicAddrs(l).AddrOf(h.MACs[0])
 	}
 	if h.VM != nil {
-		a.VM, a.Hypervisor = string(vmadmin.State(seen.vms[h.Name].State)), c.servers.virt.HypervisorOf(h.Name)
+		a.VM, a.Hypervisor = string(cmp.Or(seen.vms[h.Name].State, virt.StateUnknown)), c.servers.virt.HypervisorOf(h.Name)
 	}
 	c.lastSeen(&a)
 	return a

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 )
 
 // TestOneMachineState: hosts, clusters and why say the same of each machine, of a cluster and of none, armed, done and lost; the appliance is none.
@@ -50,5 +51,16 @@ clusters: {prod: {kind: kubernetes, address: 10.125.31.10}}
 			}
 			return same // a measurement may come between the questions
 		})
+	}
+}
+
+// TestBad: the API's word for what is wrong with a machine is the one of package machine.
+func TestBad(t *testing.T) {
+	t.Parallel()
+	for _, s := range []machine.Stage{machine.Unknown, machine.Off, machine.Waiting, machine.Booting, machine.Stopped, machine.Installing, machine.Starting,
+		machine.Serving, machine.Running, machine.Failing, machine.Gone} {
+		if got := (api.Host{MachineStage: string(s)}).Bad(); got != s.Bad() {
+			t.Errorf("%s: bad is %v in the API, %v in package machine", s, got, s.Bad())
+		}
 	}
 }

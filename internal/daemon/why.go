@@ -80,7 +80,7 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	}
 	if h.VM != nil {
 		vm := seen.vms[h.Name]
-		m.VM, m.VMProblem = string(powerOf(vm)), vm.Err
+		m.VM, m.VMProblem = powerOf(vm), vm.Err
 		m.Image = fromImage(h)
 	}
 	if n := h.Network; n != nil {

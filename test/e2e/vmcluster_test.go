@@ -21,6 +21,6 @@ func TestClusterOfVMs(t *testing.T) {
 	r.wantKinds(t, "node", event.VMCreated, event.VMStarted, event.DHCPAck)
 	r.untilVM(t, "running")
 	r.bootlab(t, "down", "prod", "--yes")
-	r.untilVM(t, "stopped")
+	r.untilVM(t, "off")
 	r.bootlab(t, "vm", "delete", "node", "--disks", "--yes")
 }

@@ -111,7 +111,7 @@ func TestFrozenDiskOfVMs(t *testing.T) {
 	virsh("destroy", "vm1")
 	d.until("the machines are seen to be off", func() bool {
 		states := d.vmStates()
-		return states["vm0"] == "stopped" && states["vm1"] == "absent"
+		return states["vm0"] == "off" && states["vm1"] == "absent"
 	})
 	d.until("the hang is shown", func() bool { return slices.Contains(d.status().Store.Causes, "disk does not respond") })
 	if status, _ := stranger.get(from, "report/52-54-00-77-00-01?cpu=new", "-m", "1"); status == http.StatusOK {
@@ -172,7 +172,7 @@ func TestFullDiskOfVMs(t *testing.T) {
 		}
 	}
 	virsh("destroy", "vm0")
-	d.until("the machine is seen to be off", func() bool { return d.vmStates()["vm0"] == "stopped" })
+	d.until("the machine is seen to be off", func() bool { return d.vmStates()["vm0"] == "off" })
 	if out, err := d.bounded("up", "--yes", "--detach", "prod"); err == nil || !strings.Contains(out, "no space left on device") {
 		t.Errorf("up: %v\n%s", err, out)
 	}

@@ -1,7 +1,6 @@
 package vmadmin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,19 +77,11 @@ func (m *Machines) vmError(err error, status int, names ...string) error {
 }
 
 func vmPlan(p virt.Comparison) api.VMPlan {
-	return api.VMPlan{Host: p.Host, Network: p.Network, Hypervisor: p.Hypervisor, State: string(State(p.State)), Condition: string(p.Condition), Details: p.Details}
+	return api.VMPlan{Host: p.Host, Network: p.Network, Hypervisor: p.Hypervisor, State: string(p.State), Condition: string(p.Condition), Details: p.Details}
 }
 
 func vm(s virt.Status) api.VM {
-	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(State(s.State)), Err: s.Err, At: s.At, Down: s.Down}
-}
-
-// State returns a state as people see it: "stopped" for a machine that is off, "unknown" for none.
-func State(s virt.State) virt.State {
-	if s == virt.StateOff {
-		return "stopped"
-	}
-	return cmp.Or(s, virt.StateUnknown)
+	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(s.State), Err: s.Err, At: s.At, Down: s.Down}
 }
 
 // VM implements httpd.Backend. A machine that is created is started too, since it is created to boot.

@@ -29,7 +29,7 @@ type Machine struct {
 	Document   bool          // the profile has a config document
 	Install    string        // armed, booting, installing, installed, held, unknown; empty: nothing to install
 	Restored   bool          // held by a restore, not after too many attempts
-	VM         string        // running, stopped, absent, unknown; empty: no virtual machine
+	VM         machine.Power // empty: no virtual machine
 	VMProblem  string        // why VM is unknown
 	Image      bool          // its virtual machine is made from an image: nothing installs it, it starts from its disk
 	State      machine.State // what it is; zero: not known here

@@ -72,10 +72,10 @@ func TestOf(t *testing.T) {
 	t.Parallel()
 	host := diagnosis.Machine{Host: "a", Known: true, Reserved: true, Network: "lan", Profile: "p", Document: true, Install: "armed"}
 	with := func(change func(*diagnosis.Machine)) diagnosis.Machine { m := host; change(&m); return m }
-	vm := func(state string) diagnosis.Machine {
+	vm := func(state machine.Power) diagnosis.Machine {
 		return with(func(m *diagnosis.Machine) { m.VM = state })
 	}
-	image := func(state string) diagnosis.Machine {
+	image := func(state machine.Power) diagnosis.Machine {
 		return with(func(m *diagnosis.Machine) {
 			m.VM, m.Image, m.Profile, m.Document, m.Install = state, true, "", false, ""
 		})
@@ -95,15 +95,15 @@ func TestOf(t *testing.T) {
 	}{
 		{name: "never seen", machine: host, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received: it is off, does not boot", do: "hosts --unknown"},
 		{name: "never seen, without a MAC", machine: with(func(m *diagnosis.Machine) { m.NoMAC = true }), state: diagnosis.Unknown, stage: event.StageAddress, cause: "it has no mac in the lab file", do: "add its mac"},
-		{name: "never seen, off", machine: vm("stopped"), state: diagnosis.Stopped, stage: event.StageVM, cause: "virtual machine is off", do: "bootlab vm start a"},
+		{name: "never seen, off", machine: vm("off"), state: diagnosis.Stopped, stage: event.StageVM, cause: "virtual machine is off", do: "bootlab vm start a"},
 		{name: "paused", machine: vm("paused"), events: toScript(), state: diagnosis.Stopped, stage: event.StageVM, cause: "paused it", do: "virsh resume a"},
 		{name: "never created", machine: vm("absent"), state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
 		{name: "created later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.State = "absent", later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up creates its virtual machine then"},
-		{name: "switched on later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.State = "stopped", later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up starts its virtual machine then"},
+		{name: "switched on later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.State = "off", later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up starts its virtual machine then"},
 		{name: "of metal, switched on later by up", machine: with(func(m *diagnosis.Machine) { m.BMC, m.State = "off", later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up switches it on then"},
 		{name: "of metal without a BMC, later", machine: with(func(m *diagnosis.Machine) { m.State = later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: an admin has to switch it on then"},
 		{name: "not created, the hypervisor refused", machine: vm("absent"), outcome: timeline.Failed, events: []event.Event{ev(event.VMDeleted, "kvm1"), ev(event.VMFailed, "create on kvm1", "storage pool gone is not active")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine does not exist: storage pool gone is not active", do: "then: bootlab vm create a"},
-		{name: "not started, the hypervisor refused", machine: vm("stopped"), outcome: timeline.Failed, events: []event.Event{ev(event.VMCreated, "kvm1"), ev(event.VMFailed, "start on kvm1", "no memory")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine is off: no memory", do: "then: bootlab vm start a"},
+		{name: "not started, the hypervisor refused", machine: vm("off"), outcome: timeline.Failed, events: []event.Event{ev(event.VMCreated, "kvm1"), ev(event.VMFailed, "start on kvm1", "no memory")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine is off: no memory", do: "then: bootlab vm start a"},
 		{name: "deleted after a failure", machine: vm("absent"), events: []event.Event{ev(event.VMFailed, "start on kvm1", "no memory"), ev(event.VMDeleted, "kvm1")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
 		{name: "of an image, disk does not boot", machine: image("running"), outcome: timeline.Failed, events: []event.Event{ev(event.VMStarted), ev(event.ConsoleNoBootDevice)}, state: diagnosis.Stopped, stage: event.StageVM, cause: "found nothing to boot", do: "bootlab vm delete a --disks && bootlab vm create a"},
 		{name: "of an image, no packet", machine: image("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "no DHCP packet", do: "its system starts from its disk: bootlab vm console a"},
@@ -168,7 +168,7 @@ func TestOf(t *testing.T) {
 		{name: "held by a restore", machine: with(func(m *diagnosis.Machine) { m.Install, m.Restored = "held", true }), events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "a restore holds it", do: "--done"},
 		{name: "state lost", machine: with(func(m *diagnosis.Machine) { m.Install = "unknown" }), state: diagnosis.Stopped, stage: event.StageInstall, cause: "was lost", do: "--done"},
 		{name: "panic", machine: vm("running"), outcome: timeline.Failed, events: toKernel(ev(event.ConsolePanic, "Kernel panic - not syncing")), state: diagnosis.Stopped, stage: event.StageVM, cause: "its kernel panicked: Kernel panic", do: "bootlab vm log a"},
-		{name: "nothing to boot, then off", machine: vm("stopped"), outcome: timeline.Failed, events: toKernel(ev(event.ConsoleNoBootDevice), ev(event.VMStopped)), state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine is off", do: "bootlab vm start a"},
+		{name: "nothing to boot, then off", machine: vm("off"), outcome: timeline.Failed, events: toKernel(ev(event.ConsoleNoBootDevice), ev(event.VMStopped)), state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine is off", do: "bootlab vm start a"},
 		{name: "panic, then on", machine: vm("running"), outcome: timeline.Done, events: toKernel(ev(event.ConsolePanic), ev(event.InstallDone)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "done", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), outcome: timeline.Done, events: toKernel(ev(event.ConfigServed), ev(event.InstallDone)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "done, check fails", machine: with(func(m *diagnosis.Machine) {
@@ -349,7 +349,7 @@ func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosi
 			r.Record(e)
 		}
 	}
-	o := machine.Observation{Host: "a", Power: machine.Power(m.VM), Document: m.Document, OwnScript: m.OwnScript}
+	o := machine.Observation{Host: "a", Power: m.VM, Document: m.Document, OwnScript: m.OwnScript}
 	o.Boot, _ = r.Last("a")
 	if len(boots) > 0 && boots[len(boots)-1].Outcome != timeline.Booting { // the case says so
 		o.Boot.Outcome = boots[len(boots)-1].Outcome
@@ -416,13 +416,13 @@ func TestStateOfTheMachine(t *testing.T) {
 // TestEvidence: each event is shown once, in the order of time, whatever rule found it.
 func TestEvidence(t *testing.T) {
 	t.Parallel()
-	m := diagnosis.Machine{Host: "a", Known: true, Reserved: true, Network: "lan", Profile: "p", Document: true, Install: "armed", VM: "stopped"}
+	m := diagnosis.Machine{Host: "a", Known: true, Reserved: true, Network: "lan", Profile: "p", Document: true, Install: "armed", VM: "off"}
 	for name, events := range map[string][]event.Event{
 		"another server answered after the last step": append(leased(event.ClientPXE), ev(event.TFTPServed), ev(event.DHCPRogue, "10.0.0.7 on br0")),
 		"a check that failed":                         append(toKernel(ev(event.BackendUp), ev(event.BackendDown), ev(event.BackendNew)), ev(event.BackendUp), ev(event.BackendDown)),
 		"twice the same in a millisecond":             append(leased(event.ClientPXE), ev(event.VMFailed), ev(event.VMFailed)),
 	} {
-		for _, vm := range []string{"running", "stopped"} {
+		for _, vm := range []machine.Power{machine.PowerOn, machine.PowerOff} {
 			m.VM, m.Checks = vm, []diagnosis.Check{{Balancer: "api", Reason: "refused", Since: start.Add(time.Hour)}}
 			b := boot(timeline.Booting, start, events...)
 			n := len(b.Events)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 )
 
 // A failing kind of event: what it means for the boot, and what to do. HOST stands for the machine.
@@ -212,7 +213,7 @@ func (c *boot) console() (Diagnosis, bool) {
 		causes[event.ConsoleNoBootDevice] = failing{"its firmware found nothing to boot", []string{"bootlab vm plan HOST shows disks and boot order; " + fromImageAgain}, nil}
 	}
 	f, ok := causes[e.Kind]
-	if !ok || e.Kind == event.ConsoleNoBootDevice && c.m.VM == "stopped" { // that it is off says more
+	if !ok || e.Kind == event.ConsoleNoBootDevice && c.m.VM == machine.PowerOff { // that it is off says more
 		return Diagnosis{}, false
 	}
 	return stopped(causeOf(f.cause, e), c.commands(f.do...), append(c.leadingTo(len(c.own)-1), e)...), true

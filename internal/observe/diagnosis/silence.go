@@ -14,7 +14,7 @@ import (
 
 // later is a machine that its cluster creates or switches on when its turn comes.
 func (c *boot) later() (Diagnosis, bool) {
-	does := map[string]string{"absent": "bootlab up creates its virtual machine", "stopped": "bootlab up starts its virtual machine", "": "bootlab up switches it on"}[c.m.VM]
+	does := map[machine.Power]string{machine.PowerAbsent: "bootlab up creates its virtual machine", machine.PowerOff: "bootlab up starts its virtual machine", "": "bootlab up switches it on"}[c.m.VM]
 	if c.m.VM == "" && c.m.BMC == "" {
 		does = "an admin has to switch it on"
 	}
@@ -33,17 +33,17 @@ func (c *boot) power() (Diagnosis, bool) {
 			return Diagnosis{}, false
 		}
 		cause, do = "it is off, its BMC says", "bootlab power on HOST"
-	case "absent":
+	case machine.PowerAbsent:
 		cause, do = "its virtual machine does not exist", "bootlab vm create HOST"
-	case "stopped":
+	case machine.PowerOff:
 		cause, do = "its virtual machine is off", "bootlab vm start HOST"
-	case "crashed":
+	case machine.PowerCrashed:
 		cause, do = "its virtual machine crashed", "bootlab vm start HOST"
-	case "paused":
+	case machine.PowerPaused:
 		cause, do = "its hypervisor has paused it", "look at the disks of the hypervisor, a full one pauses its machines; then: virsh resume HOST"
-	case "unknown", "unasked": // what failed on a hypervisor that does not answer has the same error, which is said once
+	case machine.PowerSilent, machine.PowerUnasked: // what failed on a hypervisor that does not answer has the same error, which is said once
 		d := Diagnosis{State: Unknown, Stage: event.StageVM, Cause: "its hypervisor does not answer", Do: []string{"bootlab status shows when it answers again"}}
-		if c.m.VM == "unasked" {
+		if c.m.VM == machine.PowerUnasked {
 			d.Cause = "its hypervisor has not answered yet"
 		}
 		if c.m.VMProblem != "" {
@@ -204,14 +204,14 @@ func (c *boot) unseen() (Diagnosis, bool) {
 	case last.Kind == event.PowerCycled:
 		d.Cause = "it was power-cycled, and no packet of it was received"
 		d.Do = c.commands("check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
-	case last.Kind == event.Unknown && (c.m.VM == "running" || c.m.BMC == "on"):
+	case last.Kind == event.Unknown && (c.m.VM == machine.PowerOn || c.m.BMC == "on"):
 		d.State = Unknown
 		d.Cause = "it is on, and no packet of it was received since bootlab knows it: its system may have run all the time"
 		d.Do = c.commands("restart it to see it boot; if nothing comes then, check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
-	case c.m.VM == "running" && c.m.Image:
+	case c.m.VM == machine.PowerOn && c.m.Image:
 		d.Cause = "its virtual machine runs, and no DHCP packet of it was received"
 		d.Do = c.commands("its system starts from its disk: bootlab vm console HOST shows it; check that its NIC is on the bridge of network " + c.m.Network)
-	case c.m.VM == "running":
+	case c.m.VM == machine.PowerOn:
 		d.Cause = "its virtual machine runs, and no DHCP packet of it was received"
 		d.Do = c.commands("check that its NIC is on the bridge of network " + c.m.Network + " and boots first: bootlab vm plan HOST")
 	case c.m.BMC != "":

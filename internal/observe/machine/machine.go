@@ -46,7 +46,7 @@ type Power string
 // The powers. A machine of metal has the zero Power while its controller is not asked.
 const (
 	PowerOn      Power = "running"
-	PowerOff     Power = "stopped"
+	PowerOff     Power = "off"
 	PowerPaused  Power = "paused" // by its hypervisor, as where a disk of that is full
 	PowerCrashed Power = "crashed"
 	PowerAbsent  Power = "absent"  // its virtual machine does not exist
