@@ -303,7 +303,7 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	if p.Why, err = a.deps.Backend.Why(r.Context(), name); err != nil {
 		p.Why = api.Diagnosis{State: "unknown", Cause: "no diagnosis: " + api.AsError(err).Message}
 	}
-	if p.VM = a.vmOf(r, p.Host); p.VM != nil && slices.Contains(p.Why.Facts, p.VM.Err) {
+	if p.VM = a.vmOf(r, p.Host); p.VM != nil && p.Why.HypervisorSilent {
 		p.VM.Err = "" // the diagnosis has it
 	}
 	p.Console = a.consoleOf(r.Context(), name)

@@ -300,7 +300,7 @@ func shutdown(ctx, waits context.Context, hv Hypervisor, m *machine, wait time.D
 		case <-waits.Done():
 			return fmt.Errorf("it was asked to shut down, and nobody waits for it any more: %w", waits.Err())
 		case <-ctx.Done():
-			return fmt.Errorf("the guest did not shut down within %s: force it off", wait)
+			return fmt.Errorf("its system did not shut down within %s: force it off", wait)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 // A Config tunes a Server. The zero value is the default.
 type Config struct {
 	Timeout      time.Duration // of an operation; default 1 minute
-	ShutdownWait time.Duration // how long Stop waits for a guest to shut down; default 1 minute
+	ShutdownWait time.Duration // how long Stop waits for a system to shut down; default 1 minute
 	UploadWait   time.Duration // timeout of Create with an image, which may have to be uploaded; default 30 minutes
 	Refresh      time.Duration // interval at which hypervisors are asked for all machines, as changes may be missed; default 15 seconds
 	ListWait     time.Duration // how long List waits for hypervisors that are not known to be down; default 1 second

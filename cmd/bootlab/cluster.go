@@ -65,7 +65,7 @@ func upCommand(o *options) *cobra.Command {
 	cmd.Flags().BoolVar(&u.install, "install", false, "install all machines again, also those that are installed")
 	cmd.Flags().BoolVar(&u.yes, "yes", false, "do not ask before disks are overwritten")
 	cmd.Flags().BoolVar(&u.detach, "detach", false, "do not watch")
-	cmd.Flags().DurationVar(&u.timeout, "timeout", upTimeout, "how long to watch; the daemon goes on")
+	cmd.Flags().DurationVar(&u.timeout, "timeout", upTimeout, "how long to watch; the daemon continues")
 	return cmd
 }
 
@@ -221,7 +221,7 @@ func watchCluster(cmd *cobra.Command, o *options, c *api.Client, cl api.Cluster,
 // stillUp is why the watching ended before the cluster was ready.
 func stillUp(interrupted context.Context, cl api.Cluster, timeout time.Duration) error {
 	if interrupted.Err() != nil {
-		return fmt.Errorf("%s is not ready (it waits for %s); the daemon goes on: bootlab up %s watches again, bootlab down %[1]s ends it", cl.Name, cl.Waits, cl.Name)
+		return fmt.Errorf("%s is not ready (it waits for %s); the daemon continues: bootlab up %s watches again, bootlab down %[1]s ends it", cl.Name, cl.Waits, cl.Name)
 	}
 	text := fmt.Sprintf("%s is not ready after %s: it waits for %s", cl.Name, timeout, cl.Waits)
 	for _, m := range cl.Machines {
@@ -324,7 +324,7 @@ func clusterText(cl api.Cluster, width int) string {
 		switch {
 		case m.Stuck:
 			waits = "! " + waits
-		case waits == upOf(cl): // the first line says so
+		case m.NeedsUp: // the first line says so
 			waits = ""
 		}
 		rows = append(rows, []string{m.Host, m.Role, m.Stage, forHow(m.Since), waits})
@@ -346,16 +346,13 @@ func clusterWaits(cl api.Cluster) string {
 	switch {
 	case cl.Waits == "":
 		return ""
-	case strings.HasSuffix(cl.Waits, upOf(cl)): // all of it, or machines that were never seen
-		return "; " + upOf(cl) + " brings it up"
+	case cl.NeedsUp: // all of it, or machines that were never seen
+		return "; bootlab up " + cl.Name + " brings it up"
 	case len(cl.Machines) == 0:
 		return "; " + lab.Printable(cl.Waits)
 	}
 	return "; it waits for " + lab.Printable(cl.Waits)
 }
-
-// upOf is what a cluster waits for that is down.
-func upOf(cl api.Cluster) string { return "bootlab up " + cl.Name }
 
 // forHow says how long something is so.
 func forHow(since time.Time) string {

@@ -32,7 +32,7 @@ func TestClusterWords(t *testing.T) {
 		line string
 	}{
 		{api.Cluster{Phase: "bootstrapping", Since: since, Waits: "m0: its boot, at stage script", Machines: machine}, "prod (talos) has been bootstrapping for 41s; it waits for m0: its boot, at stage script", "prod is bootstrapping; it waits for m0: its boot, at stage script"},
-		{api.Cluster{Phase: "down", Since: since, Waits: "bootlab up prod", Machines: machine}, "prod (talos) has been down for 41s; bootlab up prod brings it up", "prod is down; bootlab up prod brings it up"},
+		{api.Cluster{Phase: "down", Since: since, Waits: "bootlab up prod", NeedsUp: true, Machines: machine}, "prod (talos) has been down for 41s; bootlab up prod brings it up", "prod is down; bootlab up prod brings it up"},
 		{api.Cluster{Phase: "down", Waits: "it has no hosts"}, "prod (talos) is down; it has no hosts", "prod is down; it has no hosts"},
 		{api.Cluster{Phase: "ready", Since: since, Machines: machine}, "prod (talos) has been ready for 41s", "prod is ready"},
 	} {
@@ -169,7 +169,7 @@ func TestUpMachines(t *testing.T) {
 	if err := watch.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if err := watch.Wait(); err == nil || !strings.Contains(said.String(), "the daemon goes on") || !strings.Contains(said.String(), "Nothing installs these machines, and they are left as they are: img.") {
+	if err := watch.Wait(); err == nil || !strings.Contains(said.String(), "the daemon continues") || !strings.Contains(said.String(), "Nothing installs these machines, and they are left as they are: img.") {
 		t.Errorf("after an interrupt: %v\n%s", err, said.String())
 	}
 

@@ -188,7 +188,7 @@ func onHypervisors(cmd *cobra.Command, o *options, c *api.Client, hosts []string
 
 // interrupted says what becomes of a machine on which an action was under way when the command was interrupted, and which were not begun.
 func interrupted(host string, left []string, action api.VMAction, opts api.VMOptions) error {
-	text := fmt.Sprintf("interrupted; the daemon goes on to %s %s: bootlab vm plan %[2]s shows it", action, host)
+	text := fmt.Sprintf("interrupted; the daemon continues to %s %s: bootlab vm plan %[2]s shows it", action, host)
 	if action == api.VMStop && !opts.Force {
 		text = fmt.Sprintf("interrupted; %s was asked to shut down and is not forced off any more: bootlab vm list shows whether it is off, bootlab vm stop --force %[1]s forces it off", host)
 	}

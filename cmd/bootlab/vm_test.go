@@ -107,8 +107,8 @@ func TestInterrupted(t *testing.T) {
 		want   string
 	}{
 		{api.VMStop, api.VMOptions{}, "interrupted; m1 was asked to shut down and is not forced off any more: bootlab vm list shows whether it is off, bootlab vm stop --force m1 forces it off; not begun: m2, m3"},
-		{api.VMStop, api.VMOptions{Force: true}, "interrupted; the daemon goes on to stop m1: bootlab vm plan m1 shows it; not begun: m2, m3"},
-		{api.VMCreate, api.VMOptions{}, "interrupted; the daemon goes on to create m1: bootlab vm plan m1 shows it; not begun: m2, m3"},
+		{api.VMStop, api.VMOptions{Force: true}, "interrupted; the daemon continues to stop m1: bootlab vm plan m1 shows it; not begun: m2, m3"},
+		{api.VMCreate, api.VMOptions{}, "interrupted; the daemon continues to create m1: bootlab vm plan m1 shows it; not begun: m2, m3"},
 	} {
 		if got := interrupted("m1", []string{"m2", "m3"}, tt.action, tt.opts).Error(); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.action, got, tt.want)

@@ -259,6 +259,8 @@ type Diagnosis struct {
 	Facts    []string      `json:"facts,omitempty"` // measured now, beside the events: a server that does not serve, a full pool
 	Do       []string      `json:"do,omitempty"`    // what to do about it, with commands
 
+	HypervisorSilent bool `json:"hypervisor_silent,omitempty"` // its hypervisor does not answer: Facts say why
+
 	MachineStage string `json:"machine_stage,omitempty"` // as of a Host; empty: not in the lab
 	MachineWhy   string `json:"machine_why,omitempty"`
 }
@@ -316,6 +318,7 @@ type Cluster struct {
 	Phase         string           `json:"phase"` // unknown (nothing was measured yet), down, bootstrapping, not serving, joining, degraded, ready
 	Since         time.Time        `json:"since,omitzero"`
 	Waits         string           `json:"waits,omitempty"`         // what it waits for; empty: it is ready
+	NeedsUp       bool             `json:"needs_up,omitempty"`      // that is an admin who brings it up
 	Up            time.Time        `json:"up,omitzero"`             // an admin asked for it to be brought up; zero: it is ready, or none did
 	BootstrapLeft time.Time        `json:"bootstrap_left,omitzero"` // the bootstrap machine was taken out; zero: it was not
 	Serving       int              `json:"serving"`                 // control-plane machines that serve
@@ -339,14 +342,15 @@ func (c Cluster) Stuck() (stuck []ClusterMachine) {
 
 // A ClusterMachine is one machine of a cluster.
 type ClusterMachine struct {
-	Host  string    `json:"host"`
-	Role  string    `json:"role"`
-	Stage string    `json:"stage"` // MachineStage
-	Since time.Time `json:"since,omitzero"`
-	Waits string    `json:"waits,omitempty"` // what it waits for
-	Stuck bool      `json:"stuck,omitempty"` // it goes on only if an admin does what Waits says
-	Cause string    `json:"cause,omitempty"` // why its boot stopped, as GET hosts/HOST/why says; empty: it did not
-	Disk  string    `json:"disk,omitempty"`  // that its next network boot overwrites
+	Host    string    `json:"host"`
+	Role    string    `json:"role"`
+	Stage   string    `json:"stage"` // MachineStage
+	Since   time.Time `json:"since,omitzero"`
+	Waits   string    `json:"waits,omitempty"`    // what it waits for
+	NeedsUp bool      `json:"needs_up,omitempty"` // as of its Cluster
+	Stuck   bool      `json:"stuck,omitempty"`    // it goes on only if an admin does what Waits says
+	Cause   string    `json:"cause,omitempty"`    // why its boot stopped, as GET hosts/HOST/why says; empty: it did not
+	Disk    string    `json:"disk,omitempty"`     // that its next network boot overwrites
 
 	MachineStage string `json:"machine_stage"` // as of a Host
 	MachineWhy   string `json:"machine_why,omitempty"`

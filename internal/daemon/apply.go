@@ -316,7 +316,7 @@ func (d *Daemon) warn(s *snapshot.Snapshot) {
 // warnNew logs the warnings that were not logged yet.
 func (d *Daemon) warnNew(s *snapshot.Snapshot) {
 	for _, w := range d.warned.fresh(d.currentWarnings(s)) {
-		d.log.Warn("lab file", "warning", w)
+		d.log.Warn("lab file has a warning", "warning", w)
 	}
 }
 

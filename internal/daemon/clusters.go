@@ -255,7 +255,7 @@ func (c *clusters) begin(ctx context.Context, doing *sync.WaitGroup, cl *lab.Clu
 		now.busy, now.err = false, ""
 		if err != nil {
 			now.err, now.after = err.Error(), time.Now().Add(clusterRetry)
-			c.serverLog.Warn("cluster: "+string(a.Verb)+" failed", "cluster", cl.Name, "host", a.Host.Name, "err", err)
+			c.serverLog.Warn("cluster action failed", "action", a.Verb, "cluster", cl.Name, "host", a.Host.Name, "err", err)
 		}
 	})
 }

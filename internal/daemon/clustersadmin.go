@@ -40,11 +40,11 @@ func (c *clusters) describe(cl *lab.Cluster, s cluster.State) api.Cluster {
 	defer c.mu.Unlock()
 	out := api.Cluster{
 		Name: cl.Name, Kind: string(cl.Kind), Domain: cl.Domain, Address: cl.Address, Phase: string(s.Phase), Since: c.phases.current[cl.Name].At,
-		Waits: s.Waits, Serving: s.Serving, Members: s.Members, Up: c.records[cl.Name].Up, BootstrapLeft: c.records[cl.Name].Left, Machines: []api.ClusterMachine{},
+		Waits: s.Waits, NeedsUp: s.NeedsUp, Serving: s.Serving, Members: s.Members, Up: c.records[cl.Name].Up, BootstrapLeft: c.records[cl.Name].Left, Machines: []api.ClusterMachine{},
 	}
 	for _, m := range s.Machines {
 		out.Machines = append(out.Machines, api.ClusterMachine{
-			Host: m.Host.Name, Role: m.Host.Role, Stage: string(m.Stage), Since: c.stages.current[m.Host.Name].At, Waits: m.Waits, Stuck: m.Stuck,
+			Host: m.Host.Name, Role: m.Host.Role, Stage: string(m.Stage), Since: c.stages.current[m.Host.Name].At, Waits: m.Waits, NeedsUp: m.NeedsUp, Stuck: m.Stuck,
 			Disk: c.overwrites(m.Host), MachineStage: string(m.Stage), MachineWhy: m.Why,
 		})
 	}

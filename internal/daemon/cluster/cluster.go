@@ -99,6 +99,7 @@ type Action struct {
 type Machine struct {
 	Host *lab.Host
 	machine.State
+	NeedsUp bool // it waits for an admin to bring its cluster up
 
 	on       bool // it runs, or is under way
 	pending  bool // what would tell has not answered yet
@@ -117,6 +118,7 @@ func (m Machine) done() bool {
 type State struct {
 	Phase    Phase
 	Waits    string // what the cluster waits for; empty when it is ready
+	NeedsUp  bool   // that is an admin who brings it up
 	Machines []Machine
 	Serving  int // control-plane machines that pass the check of the API
 	Members  int // control-plane machines
@@ -201,13 +203,13 @@ func (a *assessment) machine(h *lab.Host) Machine {
 	}
 	m := Machine{Host: h, State: machine.Of(seen, a.now)}
 	if m.Idle && m.Stage != machine.Waiting {
-		m.State = a.idle(h, o, seen, m.State)
+		m.State, m.NeedsUp = a.idle(h, o, seen, m.State), a.record.Up.IsZero()
 	}
 	if h.Role == lab.RoleBootstrap {
 		m.Waits = a.bootstrapWaits(m, o)
 	}
 	if o.Failed != "" && !m.done() && (seen.Power != "" || m.Idle) { // of the last action; metal may boot whatever its controller answered
-		m.Why, m.Waits, m.Stuck = o.Failed, o.Failed, true
+		m.Why, m.Waits, m.Stuck, m.NeedsUp = o.Failed, o.Failed, true, false
 	}
 	held := seen.Install.Held || seen.Install.State == install.Unknown
 	m.on = m.Stage.UnderWay() && m.Stage != machine.Waiting || m.Stage.Good() || m.Stage == machine.Failing || m.Stage == machine.Stopped && !held
@@ -274,16 +276,13 @@ func (a *assessment) act(v Verb, h *lab.Host) {
 	a.state.Actions = append(a.state.Actions, Action{v, h})
 }
 
-// upCommand is the command that brings a cluster up: that is what one that is down waits for.
-func upCommand(c *lab.Cluster) string { return "bootlab up " + c.Name }
-
 // idle returns the state of a machine that is off, or of which nothing tells that it is on, and switches it on when it may be.
 func (a *assessment) idle(h *lab.Host, o Observed, seen machine.Observation, s machine.State) machine.State {
 	metal := seen.Power == ""
 	at, switched := a.record.Switched[h.Name]
 	switch {
 	case a.record.Up.IsZero():
-		s.Waits, s.Stuck = upCommand(a.c), false
+		s.Waits, s.Stuck = "bootlab up "+a.c.Name, false
 		return s
 	case metal && !o.Control && o.Install.State == install.Installed: // it may be on
 		return s
@@ -354,7 +353,8 @@ func (a *assessment) phase() {
 	default:
 		s.Phase = PhaseDown
 	}
-	if (s.Phase == PhaseDown || s.Phase == PhaseUnknown) && first.Waits == upCommand(a.c) { // all wait for it
+	s.NeedsUp = first.NeedsUp
+	if (s.Phase == PhaseDown || s.Phase == PhaseUnknown) && s.NeedsUp { // all wait for it
 		s.Waits = first.Waits
 	}
 }

@@ -399,7 +399,7 @@ func TestPhases(t *testing.T) {
 			all[cp] = tt.cp
 		}
 		s := cluster.Assess(prod(), all, tt.record, now)
-		if s.Phase != tt.want || !strings.Contains(s.Waits, tt.waits) || (s.Waits == "") != (tt.want == cluster.PhaseReady) {
+		if s.Phase != tt.want || !strings.Contains(s.Waits, tt.waits) || (s.Waits == "") != (tt.want == cluster.PhaseReady) || s.NeedsUp != (tt.waits == "bootlab up prod") {
 			t.Errorf("%s: %s (waits for %q), want %s; %s", tt.name, s.Phase, s.Waits, tt.want, stages(s))
 		}
 	}

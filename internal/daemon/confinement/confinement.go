@@ -29,7 +29,7 @@ func Apply(l *lab.Lab, labPath, firmware string, log *slog.Logger) (*confine.Con
 	if err != nil {
 		return nil, fmt.Errorf("%w: set appliance.confine to off to start without", err)
 	}
-	log.Info("confined", "files", c.Files, "system_calls", c.Calls)
+	log.Info("process confined", "files", c.Files, "system_calls", c.Calls)
 	return c, nil
 }
 

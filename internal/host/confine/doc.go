@@ -13,7 +13,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	log.Info("confined", "files", c.Files, "system_calls", c.Calls)
+//	log.Info("process confined", "files", c.Files, "system_calls", c.Calls)
 //	if c.Outside("/home/me/key") {
 //		// … it cannot be read before a restart with other paths …
 //	}

@@ -64,6 +64,8 @@ type Diagnosis struct {
 	Facts    []string // measured beside the events
 	Do       []string // what to do about it
 
+	HypervisorSilent bool // its hypervisor does not answer: Facts say why
+
 	MachineStage, MachineWhy string // of Machine.State
 }
 

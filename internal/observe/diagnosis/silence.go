@@ -47,7 +47,7 @@ func (c *boot) power() (Diagnosis, bool) {
 			d.Cause = "its hypervisor has not answered yet"
 		}
 		if c.m.VMProblem != "" {
-			d.Facts = []string{c.m.VMProblem}
+			d.Facts, d.HypervisorSilent = []string{c.m.VMProblem}, true
 		}
 		return d, true
 	default:
