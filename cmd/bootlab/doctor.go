@@ -16,7 +16,6 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
-	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -60,13 +59,12 @@ func examine(cmd *cobra.Command, o *options) error {
 		}
 		r.Serving = err == nil
 		m := daemon.Examined(l, o.lab, found.Warnings)
-		m.Serving, m.OtherServers = r.Serving, otherServers(status)
+		m.Serving, m.Status = r.Serving, status
 		if err != nil && !errors.Is(err, api.ErrNoDaemon) {
 			m.Unseen = err
 		}
 		m.Elsewhere = status.Namespace != "" && status.Namespace != daemon.Namespace()
-		own := doctor.Run(cmd.Context(), m)
-		r.Findings = append(r.Findings, joined(daemonFindings(status, l), own)...)
+		r.Findings = append(r.Findings, doctor.Join(doctor.Measured(status, l), doctor.Run(cmd.Context(), m))...)
 	}
 	r.Level = doctor.Worst(r.Findings)
 	if err := o.print(cmd, r, func() error { return doctorText(cmd.OutOrStdout(), r) }); err != nil {
@@ -97,88 +95,6 @@ func serves(s api.Status, file string, l *lab.Lab) bool {
 		return s.Lab == l.Name
 	}
 	return os.SameFile(own, other)
-}
-
-// daemonFindings are what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
-// good. What a check looks at, too, has its name.
-func daemonFindings(s api.Status, l *lab.Lab) (all []doctor.Finding) {
-	add := func(level doctor.Level, check, subject, text string) {
-		all = append(all, doctor.Finding{Check: check, Subject: subject, Level: level, Text: text})
-	}
-	for _, srv := range s.Servers {
-		if !srv.Serving {
-			add(doctor.Fail, "daemon", srv.Name, string(s.StateOf(srv))+": "+srv.Err)
-		}
-	}
-	for _, a := range s.Unheld() {
-		if a.State == api.AddressLooking {
-			add(doctor.Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem)
-			continue
-		}
-		add(doctor.Fail, "daemon", a.Addr.String(), a.Problem)
-	}
-	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp"}
-	for _, c := range s.Conditions {
-		check, subject := checks[c.Kind], c.Name
-		if check == "" {
-			check, subject = "daemon", c.Kind+" "+c.Name
-		}
-		switch {
-		case c.OK && c.Kind == api.ConditionHypervisor:
-			add(doctor.OK, check, subject, "the daemon is connected")
-		case c.OK:
-			add(doctor.OK, check, subject, c.Detail)
-		default:
-			add(doctor.Fail, check, subject, c.Problem)
-		}
-	}
-	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
-	for _, w := range s.Warnings {
-		switch {
-		case slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return p.Key == w.Key && p.Message == w.Message }):
-		case w.Path != "":
-			add(doctor.Warn, "files", w.Path, w.Error())
-		default:
-			add(doctor.Warn, "daemon", "warning", w.Error())
-		}
-	}
-	return all
-}
-
-// joined returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces, files and other DHCP
-// servers the checks say more, and of servers for questions that fail; of the rest, as of hypervisors, the daemon knows more.
-func joined(measured, own []doctor.Finding) []doctor.Finding {
-	good := func(f doctor.Finding) bool { return f.Level == doctor.OK }
-	same := func(d, f doctor.Finding) bool { return d.Check == f.Check && d.Subject == f.Subject }
-	measured = slices.DeleteFunc(measured, func(d doctor.Finding) bool {
-		return slices.ContainsFunc(own, func(f doctor.Finding) bool {
-			switch d.Check {
-			case "dhcp", "files":
-				return same(d, f)
-			case "dns":
-				return f.Check == "dns" && !good(f) && !good(d)
-			case "interfaces":
-				return same(d, f) && (!good(f) || good(d))
-			}
-			return same(d, f) && good(f) && good(d) && d.Check != "hypervisors"
-		})
-	})
-	own = slices.DeleteFunc(own, func(f doctor.Finding) bool {
-		return slices.ContainsFunc(measured, func(d doctor.Finding) bool {
-			return same(d, f) && (good(d) == good(f) || good(d) && d.Check == "hypervisors")
-		})
-	})
-	return slices.Concat(measured, own)
-}
-
-// otherServers returns the other DHCP servers that the daemon has seen, by interface.
-func otherServers(s api.Status) map[string]string {
-	seen := map[string]string{}
-	all, _ := s.ConditionsOf(api.ConditionDHCPServer)
-	for _, c := range all {
-		seen[c.Name] = c.Detail + ", seen by the daemon since " + localTime(c.Since) + ","
-	}
-	return seen
 }
 
 // doctorText writes a line for each finding. On a terminal, texts are wrapped beside their subjects, or below them where that is narrow.

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
-	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -150,43 +146,5 @@ func TestDoctorOfAnotherLab(t *testing.T) {
 	}
 	if a = run(h.ctx, "doctor", "--lab", link); strings.Contains(a.out, "another lab") || !strings.Contains(a.out, "the daemon has them") {
 		t.Errorf("the lab by another name: %v\n%s", a.err, a.out)
-	}
-}
-
-// TestDoctorWhileAddressesAreProbed: that is no failure.
-func TestDoctorWhileAddressesAreProbed(t *testing.T) {
-	t.Parallel()
-	s := api.Status{Addresses: []api.Address{{Addr: netip.MustParseAddr("10.0.0.1"), State: api.AddressLooking, Problem: "other machines are asked"}, {Addr: netip.MustParseAddr("10.0.0.2"), State: "missing", Problem: "down"}}}
-	want := []doctor.Finding{{Check: "daemon", Subject: "10.0.0.1", Level: doctor.Warn, Text: "is being probed: other machines are asked"}, {Check: "daemon", Subject: "10.0.0.2", Level: doctor.Fail, Text: "down"}}
-	if got := daemonFindings(s, &lab.Lab{}); !slices.Equal(got, want) {
-		t.Errorf("%+v", got)
-	}
-}
-
-// TestDoctorConditions: each condition that status reports has a line, good or bad, whatever its kind.
-func TestDoctorConditions(t *testing.T) {
-	t.Parallel()
-	for _, ok := range []bool{true, false} {
-		s := api.Status{}
-		for _, kind := range api.ConditionKinds() {
-			c := api.Condition{Kind: kind, Name: "name-of-" + kind, OK: ok, Detail: "detail of " + kind}
-			if !ok {
-				c.Problem = "problem of " + kind
-			}
-			s.Conditions = append(s.Conditions, c)
-		}
-		all := joined(daemonFindings(s, &lab.Lab{}), nil)
-		for _, c := range s.Conditions {
-			i := slices.IndexFunc(all, func(f doctor.Finding) bool { return strings.Contains(f.Subject, c.Name) })
-			if i < 0 || (all[i].Level == doctor.OK) != ok || !strings.Contains(all[i].Text, " of "+c.Kind) && !(ok && c.Kind == api.ConditionHypervisor) {
-				t.Errorf("%+v has no line: %+v", c, all)
-			}
-		}
-	}
-	// What a check of its own has found says more.
-	s := api.Status{Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "br0", OK: true, Detail: "network n"}}}
-	own := []doctor.Finding{{Check: "interfaces", Subject: "br0", Level: doctor.OK, Text: "is up and has 10.0.0.1"}}
-	if all := joined(daemonFindings(s, &lab.Lab{}), own); len(all) != 1 || all[0].Text != own[0].Text {
-		t.Errorf("%+v", all)
 	}
 }

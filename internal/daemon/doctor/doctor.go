@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -52,8 +53,8 @@ type Machine struct {
 	// Serving says that the daemon runs here: it has the ports, and reports itself what it measures of interfaces, hypervisors and
 	// other DHCP servers.
 	Serving bool
-	// OtherServers are other DHCP servers that the daemon has seen, for people, by interface.
-	OtherServers map[string]string
+	// Status is that of the daemon if it is Serving.
+	Status api.Status
 	// Unseen is why it is not known whether the daemon runs; nil: it is.
 	Unseen error
 	// Start is what the steps of a start find that need no port, and Unread which files of profiles the daemon's user may not read.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -178,8 +179,9 @@ func otherServers(ctx context.Context, m *Machine) (all []Finding) {
 
 // serversBeside says which other servers answer on the interface of n.
 func serversBeside(ctx context.Context, m *Machine, n *lab.Network, within time.Duration) Finding {
-	if seen := m.OtherServers[n.Interface]; seen != "" {
-		return tooMany(n, seen)
+	known, _ := m.Status.ConditionsOf(api.ConditionDHCPServer)
+	if i := slices.IndexFunc(known, func(c api.Condition) bool { return c.Name == n.Interface }); i >= 0 {
+		return tooMany(n, known[i].Detail+", seen by the daemon since "+known[i].Since.Local().Format(time.DateTime)+",")
 	}
 	offers, err := segment.Discover(ctx, n.Interface, within)
 	switch {

@@ -1,0 +1,81 @@
+package doctor
+
+import (
+	"slices"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// Measured returns what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
+// good. What a check looks at, too, has its name.
+func Measured(s api.Status, l *lab.Lab) (all []Finding) {
+	add := func(level Level, check, subject, text string) {
+		all = append(all, Finding{Check: check, Subject: subject, Level: level, Text: text})
+	}
+	for _, srv := range s.Servers {
+		if !srv.Serving {
+			add(Fail, "daemon", srv.Name, string(s.StateOf(srv))+": "+srv.Err)
+		}
+	}
+	for _, a := range s.Unheld() {
+		if a.State == api.AddressLooking {
+			add(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem)
+			continue
+		}
+		add(Fail, "daemon", a.Addr.String(), a.Problem)
+	}
+	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp"}
+	for _, c := range s.Conditions {
+		check, subject := checks[c.Kind], c.Name
+		if check == "" {
+			check, subject = "daemon", c.Kind+" "+c.Name
+		}
+		switch {
+		case c.OK && c.Kind == api.ConditionHypervisor:
+			add(OK, check, subject, "the daemon is connected")
+		case c.OK:
+			add(OK, check, subject, c.Detail)
+		default:
+			add(Fail, check, subject, c.Problem)
+		}
+	}
+	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
+	for _, w := range s.Warnings {
+		switch {
+		case slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return p.Key == w.Key && p.Message == w.Message }):
+		case w.Path != "":
+			add(Warn, "files", w.Path, w.Error())
+		default:
+			add(Warn, "daemon", "warning", w.Error())
+		}
+	}
+	return all
+}
+
+// Join returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces, files and other DHCP
+// servers the checks say more, and of servers for questions that fail; of the rest, as of hypervisors, the daemon knows more.
+func Join(measured, own []Finding) []Finding {
+	good := func(f Finding) bool { return f.Level == OK }
+	same := func(d, f Finding) bool { return d.Check == f.Check && d.Subject == f.Subject }
+	measured = slices.DeleteFunc(measured, func(d Finding) bool {
+		return slices.ContainsFunc(own, func(f Finding) bool {
+			switch d.Check {
+			case "dhcp", "files":
+				return same(d, f)
+			case "dns":
+				return f.Check == "dns" && !good(f) && !good(d)
+			case "interfaces":
+				return same(d, f) && (!good(f) || good(d))
+			}
+			return same(d, f) && good(f) && good(d) && d.Check != "hypervisors"
+		})
+	})
+	own = slices.DeleteFunc(own, func(f Finding) bool {
+		return slices.ContainsFunc(measured, func(d Finding) bool {
+			return same(d, f) && (good(d) == good(f) || good(d) && d.Check == "hypervisors")
+		})
+	})
+	return slices.Concat(measured, own)
+}
