@@ -15,7 +15,6 @@ import (
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot"
-	"github.com/bootlab/bootlab/internal/daemon/confinement"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
@@ -34,9 +33,9 @@ import (
 func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confinement, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
 	l, err := load.Lab(path, load.Options{InterfaceAddr: interfaces.AddrIn, Appliance: inForce})
 	if err != nil {
-		return nil, confinement.Explain(confined, err)
+		return nil, privileges.ExplainDenied(confined, err)
 	}
-	if err := confinement.Outside(confined, l); err != nil {
+	if err := privileges.Outside(confined, l); err != nil {
 		return nil, err
 	}
 	l.Warnings = slices.Concat(l.Warnings, interfaces.NetworkWarnings(l), privileges.Unreadable(l))

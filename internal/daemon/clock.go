@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
-	"github.com/bootlab/bootlab/internal/daemon/storehealth"
+	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -19,7 +19,7 @@ func (d *Daemon) watchClock(ctx context.Context) error {
 		if j.By != 0 {
 			d.bus.Record(event.Event{Kind: event.ClockJumped, Err: jumpText(d.clock, j)})
 		}
-		if err != nil && !failed && ctx.Err() == nil && time.Since(warned) >= storehealth.ReportEvery {
+		if err != nil && !failed && ctx.Err() == nil && time.Since(warned) >= diskhealth.ReportEvery {
 			warned = time.Now()
 			d.log.Warn("the clock of leases is not stored: a jump of the system clock over a restart will not be noticed", "err", err)
 		}

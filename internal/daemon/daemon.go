@@ -22,16 +22,14 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
-	"github.com/bootlab/bootlab/internal/daemon/confinement"
-	"github.com/bootlab/bootlab/internal/daemon/disks"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/health"
-	"github.com/bootlab/bootlab/internal/daemon/installwatch"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
-	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
@@ -86,9 +84,9 @@ type Daemon struct {
 	ports         *ports.Ports
 	health        *health.Servers
 	handover      *handover.Handover
-	storeWatch    *storehealth.Watch
-	disks         disks.Folders
-	files         disks.Files
+	storeWatch    *diskhealth.Watch
+	disks         diskhealth.Folders
+	files         diskhealth.Files
 	certificates  *freshfile.Certificates
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
@@ -99,7 +97,7 @@ type Daemon struct {
 	addresses     *serviceaddr.Addresses
 	file          *logfile.Store // of persistentState
 	served        *served
-	installWatch  *installwatch.Watch
+	installWatch  *install.Watch
 	clusters      *clusters
 	loops         *bootloop.Detector
 	state         *state
@@ -163,7 +161,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 // newDaemon returns a daemon with what needs neither a lab nor a file.
 func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
-		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: installwatch.New(), health: health.New(),
+		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: install.NewWatch(), health: health.New(),
 		handover: handover.New(cfg.Log),
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")), garbage: memory.NewReleaser(),
 	}
@@ -244,7 +242,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	if d.file, err = statefile.Open(appliance, d.log); err != nil {
 		return err
 	}
-	if d.storeWatch, err = storehealth.New(d.file, appliance.State, d.log, d.registry); err != nil {
+	if d.storeWatch, err = diskhealth.New(d.file, appliance.State, d.log, d.registry); err != nil {
 		return err
 	}
 	if err := d.newBus(ctx, d.file); err != nil {
@@ -306,7 +304,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.W
 	if err := privileges.Drop(user, snap.Lab); err != nil {
 		return nil, err
 	}
-	if d.confined, err = confinement.Apply(snap.Lab, d.cfg.Lab, d.cfg.Firmware, d.log); err != nil {
+	if d.confined, err = privileges.Confine(snap.Lab, d.cfg.Lab, d.cfg.Firmware, d.log); err != nil {
 		return nil, err
 	}
 	watcher, err := watch.New(d.cfg.Lab, func() []string { return d.current.Load().DNS.Files() }, d.log)

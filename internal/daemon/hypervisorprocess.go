@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/bootlab/bootlab/internal/daemon/confinement"
+	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/importer"
@@ -20,7 +20,7 @@ func (d *Daemon) hypervisorPaths(uri string) *confine.Paths {
 	if d.confined == nil || !d.current.Load().Lab.Appliance.Confine {
 		return nil
 	}
-	return confinement.Hypervisor(uri)
+	return privileges.Hypervisor(uri)
 }
 
 // ReadMachines reads the domains, networks and volumes of the hypervisor at a libvirt URI, without a daemon. program calls

@@ -9,13 +9,12 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon/leaseimport"
-	"github.com/bootlab/bootlab/internal/daemon/leaselist"
+	"github.com/bootlab/bootlab/internal/daemon/leaseadmin"
 )
 
 // Leases implements httpd.Backend.
 func (c *adminBackend) Leases(_ context.Context, q api.LeaseQuery) api.LeasePage {
-	return leaselist.Page(c.current.Load().Lab, c.book, c.clock, q)
+	return leaseadmin.Page(c.current.Load().Lab, c.book, c.clock, q)
 }
 
 // Release implements httpd.Backend.
@@ -29,7 +28,7 @@ func (c *adminBackend) Release(ctx context.Context, addr netip.Addr) error {
 
 // Import implements httpd.Backend.
 func (c *adminBackend) Import(ctx context.Context, all []api.Lease, o api.Overwrite, r api.Rehearse) (api.LeaseImport, error) {
-	done, err := leaseimport.Import(ctx, c.servers.dhcp, all, o, r)
+	done, err := leaseadmin.Import(ctx, c.servers.dhcp, all, o, r)
 	if err == nil && !done.Checked {
 		c.log.Info("leases imported", "imported", done.Imported, "replaced", done.Replaced, "skipped", len(done.Skipped))
 	}

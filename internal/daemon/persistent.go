@@ -8,7 +8,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
-	"github.com/bootlab/bootlab/internal/daemon/dnsstate"
+	"github.com/bootlab/bootlab/internal/daemon/serverstate"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/internal/store/records"
@@ -22,8 +22,8 @@ type persistentState struct {
 	book       *leases.Book
 	installs   *install.Machine
 	discovered *discovered.Book
-	serials    *dnsstate.Serials
-	updates    *dnsstate.Updates
+	serials    *serverstate.Serials
+	updates    *serverstate.Updates
 }
 
 // openPersistentState reads leases, install states and discovered machines from the store. The lease book serves the pools.
@@ -44,12 +44,12 @@ func (d *Daemon) openPersistentState(ctx context.Context, s store.Store, pools .
 	if err != nil {
 		return nil, err
 	}
-	updates, err := dnsstate.OpenUpdates(ctx, s, d.log)
+	updates, err := serverstate.OpenUpdates(ctx, s, d.log)
 	if err != nil {
 		return nil, err
 	}
 	save := records.NewSaver(s)
-	serials, err := dnsstate.OpenSerials(ctx, s, save, d.log)
+	serials, err := serverstate.OpenSerials(ctx, s, save, d.log)
 	return &persistentState{store: s, saver: save, clock: clock, book: book, installs: installs, discovered: found, serials: serials, updates: updates}, err
 }
 

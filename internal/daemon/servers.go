@@ -22,9 +22,9 @@ import (
 	"github.com/bootlab/bootlab/internal/content/unpack"
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/daemon/serverstate"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
-	"github.com/bootlab/bootlab/internal/daemon/vmstate"
 	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/host/hostheader"
@@ -165,9 +165,9 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Images:     images{d, unpack.New(d.inState("unpacked"))},
-		Starts:     vmstate.Starts(d.store, d.saver),
-		Placements: vmstate.Placements(d.store, d.saver), NextBoots: vmstate.NextBoots(d.store, d.saver),
-		Seen:     vmstate.Seen(d.store, d.saver),
+		Starts:     serverstate.Starts(d.store, d.saver),
+		Placements: serverstate.Placements(d.store, d.saver), NextBoots: serverstate.NextBoots(d.store, d.saver),
+		Seen:     serverstate.Seen(d.store, d.saver),
 		Consoles: consoles,
 		Driver:   &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})

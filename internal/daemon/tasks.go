@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bootlab/bootlab/internal/daemon/health"
-	"github.com/bootlab/bootlab/internal/daemon/installwatch"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/daemon/watchdog"
@@ -41,7 +40,7 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		// No connection is left that would break.
 		{name: "addresses", run: d.addresses.Run},
 		{name: "install", run: func(ctx context.Context) error {
-			return d.installWatch.Run(ctx, installwatch.Deps{Installs: d.installs, Machine: d.machineNamed, Log: d.serverLog})
+			return d.installWatch.Run(ctx, d.installs, d.machineNamed, d.serverLog)
 		}},
 		{name: "clusters", run: d.clusters.run},
 		// No client asks for virtual machines any more.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon/dnsstate"
+	"github.com/bootlab/bootlab/internal/daemon/serverstate"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -25,7 +25,7 @@ func (d *Daemon) useUpdates(changed []dnsd.RRSet) error {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
-	for origin := range dnsstate.ByZone(changed) {
+	for origin := range serverstate.ByZone(changed) {
 		learned := dnsd.Learned{Usable: d.usableBackends(snap.Lab)}
 		if snap.DNS.TransfersLeasesOf(origin) {
 			learned.Leases, learned.Leased = leaseNames{d}, d.leasedAddrs

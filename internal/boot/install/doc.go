@@ -8,6 +8,7 @@
 //	release, err := m.Read(host, token, reads)   // may this token read the config document?
 //	err = m.ConfigRead(ctx, host, token)         // the document was read: the install has begun
 //	err = m.Done(ctx, host, token)               // the installer called back
+//	err = w.Run(ctx, m, hosts, log)              // what events show: a system that is up, a timeout
 //
 // Hosts make their transitions independently of each other, and the store commits those of many hosts at once. Every transition is
 // durable before its effect is visible: a daemon that is killed neither installs a machine twice nor refuses an installer that it had

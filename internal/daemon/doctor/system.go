@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/daemon/storehealth"
+	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/host/dnsprobe"
 	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -47,7 +47,7 @@ func state(_ context.Context, m *Machine) []Finding {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil
 	}
-	d := storehealth.Stat(dir)
+	d := diskhealth.Stat(dir)
 	switch {
 	case d.Err != nil:
 		return []Finding{fail(dir, d.Err.Error(), "")}
@@ -57,7 +57,7 @@ func state(_ context.Context, m *Machine) []Finding {
 	return []Finding{space(dir, d), syncTime(dir)}
 }
 
-func space(dir string, d storehealth.Disk) Finding {
+func space(dir string, d diskhealth.Disk) Finding {
 	text := fmt.Sprintf("%d MiB free", d.Bytes>>20)
 	switch short := d.Shortage(); {
 	case short != "":
@@ -86,7 +86,7 @@ func syncTime(dir string) Finding {
 	switch {
 	case err != nil:
 		return fail(dir, "a write cannot be synced: "+err.Error(), "look at the disk")
-	case took > storehealth.SlowAlone:
+	case took > diskhealth.SlowAlone:
 		return warn(dir, fmt.Sprintf("a synced write took %v: each lease waits for one", took.Round(time.Millisecond)), "a faster disk for appliance.state")
 	}
 	return ok(dir, fmt.Sprintf("a synced write took %v", took.Round(time.Microsecond)))

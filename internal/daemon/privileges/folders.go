@@ -22,14 +22,14 @@ func MakeFolders(a lab.Appliance) error {
 
 func stateFolder(a lab.Appliance, do func(dir string, mode fs.FileMode) error) error {
 	if err := do(a.State, 0o750); err != nil {
-		return &refusal{fmt.Errorf("appliance.state: %w", err), "want a folder, or a path at which one can be made"}
+		return &startError{fmt.Errorf("appliance.state: %w", err), "want a folder, or a path at which one can be made"}
 	}
 	return nil
 }
 
 func socketFolder(a lab.Appliance, do func(dir string, mode fs.FileMode) error) error {
 	if err := do(filepath.Dir(a.AdminSocket), 0o755); err != nil {
-		return &refusal{fmt.Errorf("appliance.admin_socket: %w", err), "want its folder, or a path at which one can be made"}
+		return &startError{fmt.Errorf("appliance.admin_socket: %w", err), "want its folder, or a path at which one can be made"}
 	}
 	return nil
 }
@@ -68,10 +68,10 @@ func enterable(dir, folder, user string) error {
 	if blocked == "" {
 		return nil
 	}
-	return &refusal{fmt.Errorf("appliance.state: user %s may not enter %s, so it cannot use %s", user, blocked, folder),
+	return &startError{fmt.Errorf("appliance.state: user %s may not enter %s, so it cannot use %s", user, blocked, folder),
 		"set appliance.state to a folder that it may enter, or run chmod a+x " + blocked}
 }
 
 func notOpen(folder, user string) error {
-	return &refusal{fmt.Errorf("appliance.state: user %s may not read and write %s", user, folder), "run chmod u+rwx " + folder}
+	return &startError{fmt.Errorf("appliance.state: user %s may not read and write %s", user, folder), "run chmod u+rwx " + folder}
 }

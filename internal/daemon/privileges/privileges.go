@@ -137,7 +137,7 @@ func staticFiles(p *lab.Profile) (paths []lab.ProfilePath) {
 func readable(u *privilege.User, l *lab.Lab, labPath string, documents []string, open opener) error {
 	for _, name := range slices.Concat([]string{labPath}, l.Files, documents) {
 		if err := open(name); err != nil {
-			return &refusal{fmt.Errorf("user %s cannot read the lab file, so a reload would fail: %w", u.Name, err), "run " + letRead(u.GID, labPath, l.Appliance.Files)}
+			return &startError{fmt.Errorf("user %s cannot read the lab file, so a reload would fail: %w", u.Name, err), "run " + letRead(u.GID, labPath, l.Appliance.Files)}
 		}
 	}
 	return nil

@@ -48,15 +48,15 @@ func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 	return steps, unread
 }
 
-// A refusal is why a start would be refused, and what to do. It implements doctor.Advised.
-type refusal struct {
+// A startError is why a start would be refused, and what to do. It implements doctor.Advised.
+type startError struct {
 	err error
 	fix string
 }
 
-func (r *refusal) Error() string { return r.err.Error() + ": " + r.fix }
-func (r *refusal) Unwrap() error { return r.err }
-func (r *refusal) Fix() string   { return r.fix }
+func (r *startError) Error() string { return r.err.Error() + ": " + r.fix }
+func (r *startError) Unwrap() error { return r.err }
+func (r *startError) Fix() string   { return r.fix }
 
 // TryStart returns why a start as root would be refused once it is user u; nil: it stays root. A refused start makes nothing. documents are
 // the files that the boot service of l reads.

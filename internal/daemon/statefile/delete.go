@@ -8,13 +8,13 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon/dnsstate"
+	"github.com/bootlab/bootlab/internal/daemon/serverstate"
 	"github.com/bootlab/bootlab/internal/store"
 )
 
 // DeleteDNSUpdates is what DeleteDNSUpdate of the API does, for a daemon that does not run.
 func (s *State) DeleteDNSUpdates(ctx context.Context, name, rtype string) (deleted api.DNSUpdatesDeleted, err error) {
-	gone, err := dnsstate.Named(slices.Collect(maps.Keys(s.Entries)), name, rtype)
+	gone, err := serverstate.Named(slices.Collect(maps.Keys(s.Entries)), name, rtype)
 	if err != nil {
 		return deleted, err
 	}
@@ -24,7 +24,7 @@ func (s *State) DeleteDNSUpdates(ctx context.Context, name, rtype string) (delet
 		}
 	}
 	for _, set := range gone {
-		delete(s.Entries, dnsstate.Key(set))
+		delete(s.Entries, serverstate.Key(set))
 	}
 	deleted.Kept, err = s.held.Replace(ctx, maps.All(s.Entries))
 	deleted.Deleted = len(gone)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/dnsd"
-	"github.com/bootlab/bootlab/internal/daemon/dnsstate"
+	"github.com/bootlab/bootlab/internal/daemon/serverstate"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
@@ -29,7 +29,7 @@ func TestDeleteStoredUpdates(t *testing.T) {
 	} {
 		value, err := json.Marshal(set)
 		must(t, err)
-		txn.Then = append(txn.Then, store.Op{Key: dnsstate.Key(set), Value: value})
+		txn.Then = append(txn.Then, store.Op{Key: serverstate.Key(set), Value: value})
 	}
 	must(t, db.Commit(t.Context(), txn))
 	must(t, db.Close())

@@ -1,4 +1,4 @@
-package disks
+package diskhealth
 
 import (
 	"path/filepath"
@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -52,15 +51,15 @@ func TestConditions(t *testing.T) {
 			m    measurement
 			want api.Condition
 		}{
-			{"good", measurement{state: storehealth.Disk{Bytes: 5 << 30, Inodes: 5000, CountsInodes: true}, at: began}, api.Condition{OK: true, Since: began, Detail: "5120 MiB free"}},
-			{"no inodes are counted", measurement{state: storehealth.Disk{Bytes: 5 << 30}, at: began}, api.Condition{OK: true, Since: began, Detail: "5120 MiB free"}},
-			{"little space", measurement{state: storehealth.Disk{Bytes: 1 << 20, Inodes: 5000, CountsInodes: true}, at: began},
+			{"good", measurement{state: Disk{Bytes: 5 << 30, Inodes: 5000, CountsInodes: true}, at: began}, api.Condition{OK: true, Since: began, Detail: "5120 MiB free"}},
+			{"no inodes are counted", measurement{state: Disk{Bytes: 5 << 30}, at: began}, api.Condition{OK: true, Since: began, Detail: "5120 MiB free"}},
+			{"little space", measurement{state: Disk{Bytes: 1 << 20, Inodes: 5000, CountsInodes: true}, at: began},
 				api.Condition{Since: began, Detail: "1 MiB free", Problem: "1024 KiB and 5000 inodes free, fewer than 65536 KiB or 1000: free some"}},
-			{"few inodes", measurement{state: storehealth.Disk{Bytes: 5 << 30, Inodes: 999, CountsInodes: true}, at: began},
+			{"few inodes", measurement{state: Disk{Bytes: 5 << 30, Inodes: 999, CountsInodes: true}, at: began},
 				api.Condition{Since: began, Detail: "5120 MiB free", Problem: "5242880 KiB and 999 inodes free, fewer than 65536 KiB or 1000: free some"}},
-			{"hangs", measurement{state: storehealth.Disk{Bytes: 5 << 30}, at: began.Add(-time.Hour), busy: began},
+			{"hangs", measurement{state: Disk{Bytes: 5 << 30}, at: began.Add(-time.Hour), busy: began},
 				api.Condition{Since: began, Detail: "5120 MiB free", Problem: "disk does not respond"}},
-			{"is measured", measurement{state: storehealth.Disk{Bytes: 5 << 30}, at: began, busy: time.Now()}, api.Condition{OK: true, Since: began, Detail: "5120 MiB free"}},
+			{"is measured", measurement{state: Disk{Bytes: 5 << 30}, at: began, busy: time.Now()}, api.Condition{OK: true, Since: began, Detail: "5120 MiB free"}},
 		} {
 			tt.want.Kind, tt.want.Name = api.ConditionDisk, "/d"
 			f := Folders{folders: map[string]*measurement{"/d": &tt.m}}

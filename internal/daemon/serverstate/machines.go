@@ -1,4 +1,4 @@
-package vmstate
+package serverstate
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package installwatch
+package install
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -30,15 +29,8 @@ type sign struct {
 	runs string // what the host did that shows that it runs; empty: its system asks for a new lease
 }
 
-// New returns a watch that is not running yet.
-func New() *Watch { return &Watch{queue: make(chan sign, maxQueued)} }
-
-// Deps are what Run needs. All fields are required.
-type Deps struct {
-	Installs *install.Machine
-	Machine  func(name string) *lab.Host // of the lab in force; nil: it has none of that name
-	Log      *slog.Logger
-}
+// NewWatch returns a watch that is not running yet.
+func NewWatch() *Watch { return &Watch{queue: make(chan sign, maxQueued)} }
 
 // SetLost says whether install states are lost: then Run reports which hosts run.
 func (w *Watch) SetLost(lost bool) { w.lost.Store(lost) }
@@ -63,8 +55,9 @@ func (w *Watch) Record(e event.Event) {
 	}
 }
 
-// Run returns nil when ctx ends. What the store does not accept is tried again at the next signal.
-func (w *Watch) Run(ctx context.Context, d Deps) error {
+// Run returns nil when ctx ends. host returns a host of the lab in force, nil if it has none of that name. What the store does not accept is
+// tried again at the next signal.
+func (w *Watch) Run(ctx context.Context, m *Machine, host func(name string) *lab.Host, log *slog.Logger) error {
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
 	for {
@@ -73,26 +66,25 @@ func (w *Watch) Run(ctx context.Context, d Deps) error {
 		case <-ctx.Done():
 			return nil
 		case s := <-w.queue:
-			err = d.signOf(ctx, s)
+			err = m.signOf(ctx, host(s.host), s)
 		case <-tick.C:
-			err = d.Installs.Expire(ctx, d.Machine)
+			err = m.Expire(ctx, host)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.Log.Warn("install state not stored", "err", err)
+			log.Warn("install state not stored", "err", err)
 		}
 	}
 }
 
 // signOf reports a sign to the state machine.
-func (d Deps) signOf(ctx context.Context, s sign) error {
-	h := d.Machine(s.host)
+func (m *Machine) signOf(ctx context.Context, h *lab.Host, s sign) error {
 	switch {
 	case h == nil:
 		return nil
 	case s.runs != "":
-		return d.Installs.Runs(ctx, h, s.runs)
-	case d.Installs.Status(h).State == install.Installing:
-		return d.Installs.SystemUp(ctx, h)
+		return m.Runs(ctx, h, s.runs)
+	case m.Status(h).State == Installing:
+		return m.SystemUp(ctx, h)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package confinement
+package privileges
 
 import (
 	"errors"
@@ -18,9 +18,9 @@ import (
 	"github.com/bootlab/bootlab/internal/store/identity"
 )
 
-// Apply confines the process to what a daemon with this lab opens and does, unless the lab says otherwise. Everything that needs more was
+// Confine confines the process to what a daemon with this lab opens and does, unless the lab says otherwise. Everything that needs more was
 // done before. labPath is the lab file, and firmware the folder of network boot programs; empty: none.
-func Apply(l *lab.Lab, labPath, firmware string, log *slog.Logger) (*confine.Confinement, error) {
+func Confine(l *lab.Lab, labPath, firmware string, log *slog.Logger) (*confine.Confinement, error) {
 	if !l.Appliance.Confine {
 		log.Warn("appliance.confine is off: the process may open every file of its user and make every system call")
 		return confine.Off("appliance.confine is off"), nil
@@ -217,8 +217,8 @@ func Outside(c *confine.Confinement, l *lab.Lab) error {
 	return problems.Err()
 }
 
-// Explain adds to an error of reading the lab what to do where the confinement caused it. c may be nil: no limit.
-func Explain(c *confine.Confinement, err error) error {
+// ExplainDenied adds to an error of reading the lab what to do where the confinement caused it. c may be nil: no limit.
+func ExplainDenied(c *confine.Confinement, err error) error {
 	var at *fs.PathError
 	if c == nil || !errors.Is(err, fs.ErrPermission) || !errors.As(err, &at) || !c.Outside(at.Path) {
 		return err

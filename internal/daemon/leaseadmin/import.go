@@ -1,4 +1,4 @@
-package leaseimport
+package leaseadmin
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package installwatch
+package install
 
 import (
 	"context"
@@ -7,16 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
-// TestInstallWatch: the first word of an installed system ends an install whose installer cannot say that it is done; what
+// TestWatch: the first word of an installed system ends an install whose installer cannot say that it is done; what
 // firmware and iPXE say does not.
-func TestInstallWatch(t *testing.T) {
+func TestWatch(t *testing.T) {
 	t.Parallel()
 	l, err := load.Parse("lab.yaml", []byte(`version: 1
 domain: d.example
@@ -30,13 +29,13 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	store := storetest.Memory()
 	bus := event.NewBus(event.BusConfig{Now: time.Now})
 	now := time.Now()
-	installs, err := install.Open(t.Context(), install.Config{}, install.Deps{Store: store, Events: bus, Now: func() time.Time { return now }})
+	installs, err := Open(t.Context(), Config{}, Deps{Store: store, Events: bus, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := New()
+	w := NewWatch()
 	h := l.Host("a")
-	ticket, err := installs.Boot(t.Context(), h, install.Request{Prepare: func() (install.Signals, error) { return install.NextBoot | install.SystemLease, nil }})
+	ticket, err := installs.Boot(t.Context(), h, Request{Prepare: func() (Signals, error) { return NextBoot | SystemLease, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +57,9 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- w.Run(ctx, Deps{Installs: installs, Machine: l.Host, Log: slog.New(slog.DiscardHandler)})
+		ended <- w.Run(ctx, installs, l.Host, slog.New(slog.DiscardHandler))
 	}()
-	netns.WaitFor(t, "the end of the install", func() bool { return installs.Status(h).State == install.Installed })
+	netns.WaitFor(t, "the end of the install", func() bool { return installs.Status(h).State == Installed })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -1,4 +1,4 @@
-package disks
+package diskhealth
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/daemon/storehealth"
 )
 
 // Folders measures the free space of folders. A disk that hangs delays no request: its last measurement stays, with its age. The zero value
@@ -23,7 +22,7 @@ type Folders struct {
 
 // A measurement is the last one of a folder.
 type measurement struct {
-	state storehealth.Disk
+	state Disk
 	at    time.Time // of state
 	busy  time.Time // since when it is being measured; zero: it is not
 }
@@ -42,7 +41,7 @@ func (f *Folders) Look(folders ...string) {
 		}
 		m.busy = time.Now()
 		go func() {
-			state := storehealth.Stat(dir)
+			state := Stat(dir)
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			m.state, m.at, m.busy = state, time.Now(), time.Time{}
@@ -57,8 +56,8 @@ func (f *Folders) Conditions() (all []api.Condition) {
 	for dir, m := range f.folders {
 		c := api.Condition{Kind: api.ConditionDisk, Name: dir, Since: m.at, Detail: fmt.Sprintf("%d MiB free", m.state.Bytes>>20)}
 		switch s := m.state; {
-		case !m.busy.IsZero() && time.Since(m.busy) > storehealth.Hangs:
-			c.Since, c.Problem = m.busy, storehealth.CauseHangs
+		case !m.busy.IsZero() && time.Since(m.busy) > Hangs:
+			c.Since, c.Problem = m.busy, CauseHangs
 		case m.at.IsZero():
 			continue // not measured yet
 		case errors.Is(s.Err, fs.ErrNotExist):

@@ -1,4 +1,4 @@
-package leaselist
+package leaseadmin
 
 import (
 	"cmp"

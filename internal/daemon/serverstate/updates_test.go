@@ -1,4 +1,4 @@
-package dnsstate
+package serverstate
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package storehealth
+package diskhealth
 
 import (
 	"context"
