@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,12 +16,14 @@ import (
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/adoption"
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/plan"
 	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/bootlab/bootlab/internal/store/backup"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -302,4 +305,32 @@ func (c *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, e
 		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in use", Reason: reason(err)}
 	}
 	return last, nil
+}
+
+// unknown returns where machines that are not in the lab are known from.
+func (d *Daemon) unknown() adoption.Machines {
+	return adoption.Machines{
+		Lab:  func() *lab.Lab { return d.current.Load().Lab },
+		Book: d.book, Clock: d.clock, Timeline: d.timeline, Reports: d.discovered,
+	}
+}
+
+// Discovered implements httpd.Backend.
+func (c *adminBackend) Discovered(context.Context) []api.DiscoveredMachine {
+	return c.unknown().Unknown()
+}
+
+// Adoption implements httpd.Backend.
+func (c *adminBackend) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, error) {
+	return c.unknown().Adoption(mac)
+}
+
+// Backup implements httpd.Backend.
+func (c *adminBackend) Backup(ctx context.Context, w io.Writer) error {
+	start := time.Now()
+	s, err := backup.Write(ctx, w, c.store, backup.Header{Lab: c.current.Load().Lab.Name, Version: c.cfg.Version, Created: start.UTC()})
+	if err == nil {
+		c.log.Info("state was backed up", "entries", s.Entries, "dur", time.Since(start))
+	}
+	return err
 }

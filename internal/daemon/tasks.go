@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -135,4 +138,45 @@ func (t *task) start(ctx context.Context, all *panics.All, h *health.Servers, en
 		h.Ended(t.name, t.err)
 		ended <- t
 	}()
+}
+
+// selfTests are the tests of all servers. That of balancers makes no connection, which would be one to a backend. Virtual machines
+// and Redfish have none: each request has a goroutine of its own, and may wait for a hypervisor.
+func (d *Daemon) selfTests() []watchdog.Test {
+	admin := d.current.Load().Lab.Appliance.AdminSocket
+	servers := watchdog.Servers{
+		Sockets: d.health.Sockets, Counters: d.registry,
+		Serving: func(server string) bool { return d.health.Server(server, nil).Serving },
+	}
+	return []watchdog.Test{
+		{Server: health.DHCP, Ask: d.dhcp.Alive},
+		{Server: health.LB, Ask: func(ctx context.Context) error { return servers.UnlessEnded(health.LB, d.lb.Alive(ctx)) }},
+		{Server: health.TFTP, Ask: servers.OnSockets(health.TFTP, watchdog.AskTFTP)},
+		{Server: health.DNS, Ask: servers.OnSockets(health.DNS, watchdog.AskDNS)},
+		{Server: health.HTTP, Ask: servers.OnSockets(health.HTTP, func(ctx context.Context, addr string) error { return watchdog.AskHTTP(ctx, "tcp", addr) })},
+		{Server: health.Admin, Ask: func(ctx context.Context) error {
+			return servers.UnlessEnded(health.Admin, watchdog.AskHTTP(ctx, "unix", admin))
+		}},
+	}
+}
+
+// panicWarnings describes the panics that were contained, by server.
+func (d *Daemon) panicWarnings() (warnings []string) {
+	counts := d.panics.Counts()
+	for _, server := range slices.Sorted(maps.Keys(counts)) {
+		c := counts[server]
+		warnings = append(warnings, fmt.Sprintf("%s: panics contained: %d, the last at %s (%s): a bug of bootlab; please report it with the stack in the log",
+			server, c.N, c.Place, c.Last.Format(time.DateTime)))
+	}
+	return warnings
+}
+
+// contained runs a task. A server that panics outside of its handlers ends with an error, and the others go on; any other task is started
+// again.
+func (t *task) contained(ctx context.Context, contain *panics.Server) (err error) {
+	if t.server {
+		return contain.Run(func() error { return t.run(ctx) })
+	}
+	contain.Loop(ctx, func() { err = t.run(ctx) })
+	return err
 }
