@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +27,10 @@ const (
 
 // A name is what a store and its markers have in common.
 type name struct {
-	ID     string `json:"id"`
-	Starts uint64 `json:"starts"` // grows by one with each start: a copy that was put back has fewer
+	ID string `json:"id"`
+	// Count grows with each start, and after installs: a copy of the store that was put back has a smaller one. Markers never have a larger
+	// one than the store has on disk.
+	Count uint64 `json:"starts"`
 }
 
 // A record is what the store has below Key.
@@ -49,7 +53,9 @@ type Identity struct {
 	store   store.Store
 	markers []*marker
 
-	mu     sync.Mutex
+	writing sync.Mutex // held by what commits and writes markers, which a disk that hangs delays
+
+	mu     sync.Mutex // of what follows, and of the content of markers; never held while a disk is waited for
 	record record
 	hosts  []string // MACs of the lab
 	lost   string   // why it is no continuation of what the markers name; empty: it is
@@ -113,15 +119,19 @@ func (i *Identity) findUnnamed(ctx context.Context) error {
 	switch {
 	case m == nil && empty:
 		i.record.New = true
-		_ = i.commitLocked(ctx, i.record) // before anything else is written: a start that fails is no damage. If the disk takes no writes, Keep says so
+		_ = i.commit(ctx, i.record) // before anything else is written: a start that fails is no damage. If the disk takes no writes, Keep says so
 	case m == nil:
 		i.lost = "the state database has no name: it was damaged"
 	case empty:
-		i.lost = fmt.Sprintf("the state folder has no state, but %s shows that there was one", m.path)
+		i.lost = noState(m)
 	default:
 		i.lost = fmt.Sprintf("the state database has no name, but %s names one: it is another database, or it was damaged", m.path)
 	}
 	return nil
+}
+
+func noState(m *marker) string {
+	return fmt.Sprintf("the state folder has no state, but %s shows that there was one", m.path)
 }
 
 // anyMarker returns a marker that exists, even one that cannot be read: it shows that there was a store.
@@ -140,7 +150,9 @@ func (i *Identity) compare() string {
 		case m.name.ID == "" || slices.Contains(i.record.Replaces, m.name.ID):
 		case m.name.ID != i.record.ID:
 			return fmt.Sprintf("the state database is another one than %s names", m.path)
-		case m.name.Starts > i.record.Starts:
+		case m.name.Count > i.record.Count && store.Doubtful(i.store, Key):
+			return fmt.Sprintf("the state database was damaged, and has lost the changes since it was as %s says", m.path)
+		case m.name.Count > i.record.Count:
 			return fmt.Sprintf("the state database is older than %s: a copy was put back, or its file system was not mounted at the last start", m.path)
 		}
 	}
@@ -188,18 +200,21 @@ func (i *Identity) First() bool {
 
 // Served notes that a daemon serves from the store, and that no admin has to be asked what it may install: its next start is not the first.
 func (i *Identity) Served(ctx context.Context) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !i.record.New {
+	i.writing.Lock()
+	defer i.writing.Unlock()
+	next, _ := i.now()
+	if !next.New {
 		return nil
 	}
-	next := i.record
 	next.New = false
-	if err := i.commitLocked(ctx, next); err != nil {
-		return err
-	}
-	i.record = next
-	return nil
+	return i.commit(ctx, next)
+}
+
+// now returns what is known of the store.
+func (i *Identity) now() (r record, lost string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.record, i.lost
 }
 
 // Lost returns why the store is no continuation of the one that was used before; empty: it is, or there was none.
@@ -222,42 +237,69 @@ type Owner struct{ UID, GID int }
 // Keep notes that the store is used now, in the store and then in the markers. A marker that cannot be written is no error; see Markers.
 // Of a lost store it only writes the name: the markers go on to show the loss.
 func (i *Identity) Keep(ctx context.Context, owner *Owner) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	next := i.record
+	i.writing.Lock()
+	defer i.writing.Unlock()
+	next, lost := i.now()
 	var with []store.Op
-	if i.lost == "" {
-		next.Starts++
-		with = append(with, hostsOp(i.hosts))
+	if lost == "" {
+		next.Count++
+		with = append(with, i.hostsNow())
 	}
-	if err := i.commitLocked(ctx, next, with...); err != nil {
+	if err := i.commit(ctx, next, with...); err != nil {
 		return err
 	}
-	if i.record = next; i.lost == "" {
-		i.writeMarkersLocked(owner)
+	if lost == "" {
+		i.writeMarkers(owner)
 	}
+	return nil
+}
+
+// Advance notes that hosts were installed, in the store and then in the markers, so that a copy of the store that was made before shows at
+// the next start. The installs themselves are in the store already: a crash in between makes no loss of it. Of a lost store it does nothing.
+func (i *Identity) Advance(ctx context.Context) error {
+	i.writing.Lock()
+	defer i.writing.Unlock()
+	next, lost := i.now()
+	if lost != "" {
+		return nil
+	}
+	next.Count++
+	if err := i.commit(ctx, next); err != nil {
+		return err
+	}
+	i.writeMarkers(nil)
 	return nil
 }
 
 // Accept takes the store for the right one, together with these writes, and then rewrites the markers.
 func (i *Identity) Accept(ctx context.Context, with ...store.Op) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	next := i.record.accepted(i.markers)
-	next.Starts++
-	if err := i.commitLocked(ctx, next, append(slices.Clone(with), hostsOp(i.hosts))...); err != nil {
+	i.writing.Lock()
+	defer i.writing.Unlock()
+	next, _ := i.now()
+	next = next.accepted(i.markers)
+	next.Count++
+	if err := i.commit(ctx, next, append(slices.Clone(with), i.hostsNow())...); err != nil {
 		return err
 	}
-	i.record, i.lost = next, ""
-	i.writeMarkersLocked(nil)
+	i.mu.Lock()
+	i.lost = ""
+	i.mu.Unlock()
+	i.writeMarkers(nil)
 	return nil
+}
+
+// hostsNow is hostsOp of the lab.
+func (i *Identity) hostsNow() store.Op {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return hostsOp(i.hosts)
 }
 
 // accepted returns r as the name of a store that comes after those that the markers name.
 func (r record) accepted(markers []*marker) record {
 	r.Replaces, r.Restored = slices.Clone(r.Replaces), false
 	for _, m := range markers {
-		r.Starts = max(r.Starts, m.name.Starts)
+		r.Count = max(r.Count, m.name.Count)
 		if id := m.name.ID; id != "" && id != r.ID && !slices.Contains(r.Replaces, id) {
 			r.Replaces = append(r.Replaces, id)
 		}
@@ -266,8 +308,8 @@ func (r record) accepted(markers []*marker) record {
 	return r
 }
 
-// commitLocked stores r, together with other writes.
-func (i *Identity) commitLocked(ctx context.Context, r record, with ...store.Op) error {
+// commit stores r, together with other writes. The caller holds writing, or nobody else has i yet.
+func (i *Identity) commit(ctx context.Context, r record, with ...store.Op) error {
 	value, err := json.Marshal(r)
 	if err == nil {
 		err = i.store.Commit(ctx, store.Txn{Then: append(slices.Clone(with), store.Op{Key: Key, Value: value})})
@@ -275,12 +317,22 @@ func (i *Identity) commitLocked(ctx context.Context, r record, with ...store.Op)
 	if err != nil {
 		return fmt.Errorf("write the name of the store: %w", err)
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.record = r
 	return nil
 }
 
-func (i *Identity) writeMarkersLocked(owner *Owner) {
+// writeMarkers makes all markers name the store. The caller holds writing.
+func (i *Identity) writeMarkers(owner *Owner) {
+	r, _ := i.now()
 	for _, m := range i.markers {
-		m.write(i.record.name, owner)
+		err := writeMarker(m.path, r.name, owner)
+		i.mu.Lock()
+		if m.err = err; err == nil {
+			m.name, m.exists, m.removed = r.name, true, false
+		}
+		i.mu.Unlock()
 	}
 }
 
@@ -290,13 +342,15 @@ type Marker struct {
 	Err  error // why it does not name this store; nil: it does
 }
 
-// Markers returns the state of each marker, as it was read or written last.
+// Markers returns the state of each marker, as it was read or written last, or as the last Look found it.
 func (i *Identity) Markers() (all []Marker) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, m := range i.markers {
 		err := m.err
 		switch {
+		case err == nil && m.removed && i.lost == "":
+			err = errRemoved
 		case err != nil || i.lost == "" || m.name.ID == i.record.ID:
 		case m.name.ID == "":
 			err = errors.New("missing; it is written when the state is accepted")
@@ -306,4 +360,45 @@ func (i *Identity) Markers() (all []Marker) {
 		all = append(all, Marker{m.path, err})
 	}
 	return all
+}
+
+var errRemoved = errors.New("was removed; the next start writes it again")
+
+// Look looks whether the markers that were written still exist. It hangs as their disks do.
+func (i *Identity) Look() {
+	removed := make([]bool, len(i.markers))
+	for n, m := range i.markers {
+		_, err := os.Lstat(m.path)
+		removed[n] = errors.Is(err, fs.ErrNotExist)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for n, m := range i.markers {
+		m.removed = removed[n] && m.name.ID == i.record.ID
+	}
+}
+
+// Back reports whether the marker at path names the store that was lost: it is back. The error is that the marker cannot be read. It hangs as
+// the disk does.
+func (i *Identity) Back(path string) (bool, error) {
+	m := readMarker(path)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.lost != "" && m.name.ID != "" && m.name.ID != i.record.ID &&
+		slices.ContainsFunc(i.markers, func(own *marker) bool { return own.name.ID == m.name.ID }), m.err
+}
+
+// Expected returns why a start would find the store in file lost, as far as that shows without opening it: there is none, and a marker at
+// one of these paths shows that there was one. Empty: nothing shows a loss.
+func Expected(file string, paths ...string) string {
+	info, err := os.Stat(file)
+	if err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	for _, path := range paths {
+		if m := readMarker(path); m.exists {
+			return noState(m)
+		}
+	}
+	return ""
 }

@@ -175,6 +175,48 @@ func TestFind(t *testing.T) {
 			s.start()
 			s.s = before
 		}, lost: "is older than "},
+		{name: "a copy that was made before an install", do: func(s *site) {
+			id := s.start()
+			before := s.copied()
+			s.advance(id)
+			s.s = before
+		}, lost: "is older than "},
+		{name: "a whole state folder that was copied before an install", do: func(s *site) {
+			id := s.start()
+			before, marker := s.copied(), s.read(s.inFolder)
+			s.advance(id)
+			s.s = before
+			s.write(s.inFolder, marker)
+		}, lost: "is older than "},
+		{name: "a crash after an install, before the markers were written", do: func(s *site) {
+			id := s.start()
+			inFolder, besideLab := s.read(s.inFolder), s.read(s.besideLab)
+			s.advance(id)
+			s.write(s.inFolder, inFolder)
+			s.write(s.besideLab, besideLab)
+		}},
+		{name: "a crash while the marker beside the lab was written", do: func(s *site) { s.advance(s.start()); s.write(s.besideLab, `{"id": `) }},
+		{name: "a copy that was made after the last install", do: func(s *site) { s.advance(s.start()); s.s = s.copied() }},
+		{name: "a backup that was made before an install is restored", do: func(s *site) {
+			id := s.start()
+			saved, err := s.s.Get(s.t.Context(), identity.Key)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.advance(id)
+			s.restore(saved)
+		}},
+		{name: "an install while the state is lost", do: func(s *site) {
+			s.start()
+			s.s = storetest.Memory()
+			s.advance(s.start())
+		}, lost: "is another one than "},
+		{name: "a database that lost the change of its last start", do: func(s *site) {
+			s.start()
+			before := s.copied()
+			s.start()
+			s.s = damaged{before}
+		}, lost: "the state database was damaged, and has lost the changes since "},
 		{name: "an empty file for the marker beside the lab", do: func(s *site) { s.write(s.besideLab, "") }, first: true},
 		{name: "an empty marker in the state folder", do: func(s *site) { s.write(s.inFolder, ""); s.write(s.besideLab, "") }, lost: "has no state, but "},
 		{name: "a backup was restored", do: func(s *site) {
@@ -244,6 +286,95 @@ func TestFind(t *testing.T) {
 			id := s.find()
 			if got := id.Lost(); got != tt.lost && (tt.lost == "" || !strings.Contains(got, tt.lost)) || id.First() != tt.first {
 				t.Errorf("lost %q, first %v; want %q, %v", got, id.First(), tt.lost, tt.first)
+			}
+		})
+	}
+}
+
+// damaged is a store that has lost a change of its name.
+type damaged struct{ store.Store }
+
+func (damaged) Doubtful(key string) bool { return key == identity.Key }
+
+// advance is an install.
+func (s *site) advance(id *identity.Identity) {
+	s.t.Helper()
+	if err := id.Advance(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) read(path string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestRemovedMarker: a marker that was removed while its store is in use is reported, until it is written again.
+func TestRemovedMarker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	id := s.start()
+	s.remove(s.inFolder)
+	id.Look()
+	if ms := id.Markers(); ms[0].Err == nil || !strings.Contains(ms[0].Err.Error(), "was removed") || ms[1].Err != nil {
+		t.Errorf("markers: %v", ms)
+	}
+	s.advance(id)
+	id.Look()
+	if ms := id.Markers(); ms[0].Err != nil {
+		t.Errorf("markers after another install: %v", ms)
+	}
+}
+
+// TestBack: a lost state that is back in its place is known by its marker.
+func TestBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.start()
+	marker := s.read(s.inFolder)
+	s.s = storetest.Memory()
+	s.remove(s.inFolder)
+	id := s.start()
+	if back, err := id.Back(s.inFolder); back || err != nil {
+		t.Errorf("a folder without a marker: %v, %v", back, err)
+	}
+	s.write(s.inFolder, marker)
+	if back, err := id.Back(s.inFolder); !back || err != nil {
+		t.Errorf("the marker of the lost state: %v, %v", back, err)
+	}
+	other := newSite(t)
+	other.start()
+	if back, err := id.Back(other.inFolder); back || err != nil {
+		t.Errorf("the marker of another state: %v, %v", back, err)
+	}
+}
+
+// TestExpected: without a look into the database it is known that a start would find it lost.
+func TestExpected(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		do   func(s *site, db string)
+		want string // part; empty: nothing is lost
+	}{
+		{"before a first start", func(*site, string) {}, ""},
+		{"a state", func(s *site, db string) { s.start(); s.write(db, "content") }, ""},
+		{"no state file", func(s *site, _ string) { s.start() }, "has no state, but "},
+		{"an empty state file", func(s *site, db string) { s.start(); s.write(db, "") }, "has no state, but "},
+		{"an emptied folder", func(s *site, _ string) { s.start(); s.remove(s.inFolder) }, "has no state, but "},
+		{"an empty file beside the lab", func(s *site, _ string) { s.write(s.besideLab, "") }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			db := filepath.Join(filepath.Dir(s.inFolder), "state.db")
+			tt.do(s, db)
+			if got := identity.Expected(db, s.inFolder, s.besideLab); got != tt.want && (tt.want == "" || !strings.Contains(got, tt.want)) {
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}

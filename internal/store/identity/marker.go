@@ -26,10 +26,11 @@ func BesideLab(lab string) string {
 
 // A marker is a file that names a store.
 type marker struct {
-	path   string
-	exists bool
-	name   name  // zero: it does not exist, or cannot be read
-	err    error // of the last read or write
+	path    string
+	exists  bool
+	name    name  // zero: it does not exist, or cannot be read
+	err     error // of the last read or write
+	removed bool  // it was written, and the last look did not find it
 }
 
 // about is for people who find the file.
@@ -76,27 +77,29 @@ func readFile(path string) ([]byte, error) {
 	return text, errors.Join(err, f.Close())
 }
 
-// write makes the marker name a store. A process that may not create files in its folder, as after it has dropped its privileges, writes
-// into the one that exists.
-func (m *marker) write(n name, owner *Owner) {
+// writeMarker makes the marker at path name a store. A process that may not create files in its folder, as after it has dropped its
+// privileges, writes into the one that exists.
+func writeMarker(path string, n name, owner *Owner) error {
 	text, err := json.MarshalIndent(content{about, n}, "", "  ")
-	if err == nil {
-		text = append(text, '\n')
-		err = replace.File(m.path, 0o600, func(f *os.File) error {
-			if owner != nil {
-				if err := f.Chown(owner.UID, owner.GID); err != nil {
-					return err
-				}
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	err = replace.File(path, 0o600, func(f *os.File) error {
+		if owner != nil {
+			if err := f.Chown(owner.UID, owner.GID); err != nil {
+				return err
 			}
-			return replace.With(text)(f)
-		})
-		if err != nil && rewriteFile(m.path, text) == nil {
-			err = nil
 		}
+		return replace.With(text)(f)
+	})
+	if err == nil || rewriteFile(path, text) == nil {
+		return nil
 	}
-	if m.err = err; err == nil {
-		m.name, m.exists = n, true
+	if at := (*fs.PathError)(nil); errors.As(err, &at) { // of a temporary name
+		err = at.Err
 	}
+	return fmt.Errorf("it cannot be written: %w", err)
 }
 
 // rewriteFile writes into the file at path. A crash in the middle leaves a marker that cannot be read: it still shows that there was a
