@@ -56,7 +56,7 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 		fmt.Fprintln(w, "store: ok")
 	}
 	if s.StateLost != "" {
-		fmt.Fprintln(w, "state: install states were lost; no machine is installed until an admin says so (bootlab state shows what happened)")
+		fmt.Fprintln(w, "state: install states were lost; no machine is installed until an admin says so (bootlab state says what happened, and how to put the state back)")
 	}
 	if s.Reload.Err != "" {
 		fmt.Fprintln(w, "reload: the last one was refused, the previous lab stays in force (bootlab status shows the reason)")

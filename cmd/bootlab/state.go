@@ -26,8 +26,10 @@ func stateCommand(o *options) *cobra.Command {
 	accept := &cobra.Command{
 		Use:   "accept-new",
 		Short: "Accept the state after a loss: hosts whose install state is unknown are armed",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return acceptState(cmd, o, yes) },
+		Long: `Accept the state after a loss: it lists the hosts that would install themselves, and asks. Hosts whose install state is unknown are armed.
+After a first start or a reload it changes no host, so it does not ask: it ends the warning that names the hosts that install themselves.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return acceptState(cmd, o, yes) },
 	}
 	accept.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.AddCommand(accept)
@@ -74,9 +76,15 @@ func stateText(cmd *cobra.Command, s api.State) error {
 	switch s.Condition {
 	case api.StateLost:
 		fmt.Fprintf(w, "install states were lost, noticed %s: %s\n", localTime(s.Since), s.Reason)
-		fmt.Fprintln(w, "no machine with install: once is installed until an admin says so: bootlab install HOST, or bootlab state accept-new for all")
+		fmt.Fprintln(w, "no machine with install: once is installed until an admin says so:", s.Advice)
 		fmt.Fprintf(w, "install state unknown, %d: %s\n", len(s.Unknown), cmp.Or(strings.Join(s.Unknown, ", "), "none"))
-		installText(w, "would install themselves at their next network boot after bootlab state accept-new", s)
+		armed, accepted := s, s
+		armed.Install, armed.Pools = slices.DeleteFunc(slices.Clone(s.Install), isIn(s.Unknown)), nil
+		if len(armed.Install) > 0 {
+			installText(w, "install themselves at their next network boot", armed)
+		}
+		accepted.Install = slices.DeleteFunc(slices.Clone(s.Install), isIn(armed.Install))
+		installText(w, "would install themselves at their next network boot after bootlab state accept-new", accepted)
 	case api.StateFirst:
 		fmt.Fprintln(w, "this is the first start of the lab")
 		installText(w, "install themselves at their next network boot", s)
@@ -96,6 +104,10 @@ func stateText(cmd *cobra.Command, s api.State) error {
 	}
 	fmt.Fprintln(w)
 	return table(cmd, "MARKER STATE", rows)
+}
+
+func isIn(names []string) func(string) bool {
+	return func(name string) bool { return slices.Contains(names, name) }
 }
 
 // installText lists what would install itself, or says that nothing would.

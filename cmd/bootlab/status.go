@@ -99,7 +99,10 @@ func statusHead(w io.Writer, s api.Status) {
 		if !t.Synced.IsZero() {
 			last = fmt.Sprintf("last write %s in %v", localTime(t.Synced), t.Took.Round(10*time.Microsecond))
 		}
-		fmt.Fprintf(w, "state %s: %s, %d MiB free\n", t.Folder, last, t.FreeBytes>>20)
+		if !t.FreeUnknown {
+			last += fmt.Sprintf(", %d MiB free", t.FreeBytes>>20)
+		}
+		fmt.Fprintf(w, "state %s: %s\n", t.Folder, last)
 	}
 	for _, problem := range s.Store.Problems {
 		fmt.Fprintln(w, "store degraded:", problem)

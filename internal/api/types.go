@@ -160,9 +160,11 @@ type Store struct {
 	Synced     time.Time     `json:"synced,omitzero"` // the last write that is on disk; zero: none since the start
 	Took       time.Duration `json:"took,omitempty"`  // of that write, in nanoseconds
 	FreeBytes  uint64        `json:"free_bytes"`
-	FreeInodes uint64        `json:"free_inodes"`        // 0 too where the file system has no limit
-	Problems   []string      `json:"problems,omitempty"` // why it is degraded: what happened and what to do; empty: it is not
-	Causes     []string      `json:"causes,omitempty"`   // the same in a few words, without names: /readyz is open to anyone
+	FreeInodes uint64        `json:"free_inodes"` // 0 too where the file system has no limit
+	// FreeUnknown says that the file system cannot be asked: FreeBytes and FreeInodes are 0 then.
+	FreeUnknown bool     `json:"free_unknown,omitempty"`
+	Problems    []string `json:"problems,omitempty"` // why it is degraded: what happened and what to do; empty: it is not
+	Causes      []string `json:"causes,omitempty"`   // the same in a few words, without names: /readyz is open to anyone
 }
 
 // A Reload is the outcome of an attempt to apply a lab.
@@ -286,6 +288,7 @@ type State struct {
 	Condition string        `json:"condition"`
 	Since     time.Time     `json:"since,omitzero"`    // of a loss: when it was noticed
 	Reason    string        `json:"reason,omitempty"`  // of a loss
+	Advice    string        `json:"advice,omitempty"`  // likewise: what to do
 	Problem   string        `json:"problem,omitempty"` // the file was removed, replaced or unmounted while in use
 	Markers   []StateMarker `json:"markers"`
 	Unknown   []string      `json:"unknown"` // hosts whose install state is unknown

@@ -134,7 +134,7 @@ func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MA
 	case ticket.Held:
 		return decision{body: l.local(h, "is held, not installed (bootlab install "+h.Name+")"), what: "local boot, held"}, ticket, nil
 	case ticket.Unknown != "":
-		return decision{body: l.local(h, "has lost its install state (bootlab install "+h.Name+" or bootlab state accept-new)"), what: "local boot, install state unknown"}, ticket, nil
+		return decision{body: l.local(h, "has lost its install state (bootlab install "+h.Name+" --done if it has a system)"), what: "local boot, install state unknown"}, ticket, nil
 	case ticket.LocalBoot:
 		return decision{body: l.local(h, "is installed"), what: "local boot"}, ticket, nil
 	}

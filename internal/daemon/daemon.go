@@ -98,6 +98,7 @@ type Daemon struct {
 	file          *logfile.Store // of persistentState
 	served        *served
 	installWatch  *install.Watch
+	installed     installed
 	clusters      *clusters
 	loops         *bootloop.Detector
 	state         *state
@@ -161,7 +162,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 // newDaemon returns a daemon with what needs neither a lab nor a file.
 func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
-		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: install.NewWatch(), health: health.New(),
+		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: install.NewWatch(), installed: make(installed, 1), health: health.New(),
 		handover: handover.New(cfg.Log),
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")), garbage: memory.NewReleaser(),
 	}
@@ -332,7 +333,7 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	}
 	d.bus = event.NewBus(event.BusConfig{
 		Now: time.Now, Identify: d.identify,
-		Recorders: []event.Recorder{logs.New(d.log), d.timeline}, Counters: []event.Recorder{counts, d.installWatch, received{d.loops}},
+		Recorders: []event.Recorder{logs.New(d.log), d.timeline}, Counters: []event.Recorder{counts, d.installWatch, d.installed, received{d.loops}},
 	})
 	return nil
 }

@@ -311,6 +311,9 @@ func TestStateRemovedWhileRunning(t *testing.T) {
 	if s := r.status(); !strings.Contains(s.Warnings.Error(), "state.db was removed") {
 		t.Errorf("warnings %q, none of the store", s.Warnings)
 	}
+	r.until("the log has it", func() bool {
+		return strings.Contains(r.log.String(), `msg="state file needs attention" err="state file `)
+	})
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,20 @@
 package daemon_test
 
 import (
+	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/store/identity"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -20,6 +26,42 @@ func (r *rig) examined() []doctor.Finding {
 		r.t.Fatal(err)
 	}
 	return doctor.Run(r.t.Context(), daemon.Examined(l, r.lab, found.Warnings))
+}
+
+// TestDoctorExpectsLoss: before a start, doctor says that the state folder was emptied, and so it does of a lab that cannot be marked.
+func TestDoctorExpectsLoss(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.55.0.1")
+	state := r.withState()
+	about := func(subject string) (found []doctor.Finding) {
+		t.Helper()
+		return slices.DeleteFunc(r.examined(), func(f doctor.Finding) bool { return f.Check != "start" || f.Subject != subject || f.Level == doctor.OK })
+	}
+	if fs := about(state); len(fs) > 0 {
+		t.Errorf("before the first start: %+v", fs)
+	}
+	r.start()
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if fs := about(state); len(fs) > 0 {
+		t.Errorf("after a stop: %+v", fs)
+	}
+	if err := errors.Join(os.RemoveAll(state), os.Mkdir(state, 0o750)); err != nil {
+		t.Fatal(err)
+	}
+	if fs := about(state); len(fs) != 1 || fs[0].Level != doctor.Fail || !strings.Contains(fs[0].Text, "install states are lost: the state folder has no state, but ") || !strings.Contains(fs[0].Fix, "bootlab restore FILE") {
+		t.Errorf("an emptied folder: %+v", fs)
+	}
+	dir := filepath.Dir(r.lab)
+	if err := errors.Join(os.RemoveAll(identity.BesideLab(r.lab)), unix.Mount(dir, dir, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	remount(t, dir, unix.MS_BIND|unix.MS_RDONLY)
+	if fs := about(identity.BesideLab(r.lab)); len(fs) != 1 || fs[0].Level != doctor.Warn {
+		t.Errorf("a lab that is read-only: %+v", fs)
+	}
 }
 
 // TestDoctorTriesBalancers: a program that has a port of a derived balancer, whose address the daemon would add, is found by doctor and by a

@@ -14,8 +14,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/identity"
 	"github.com/bootlab/bootlab/internal/store/records"
@@ -28,12 +30,12 @@ type state struct {
 	store  store.Store
 	id     *identity.Identity
 	first  atomic.Bool // this is the first start of the lab, and no admin has accepted what it installs
-	warned string      // of watch: what was logged
+	warned string      // of watchState: what was logged
 
 	looking sync.Mutex // held by look, which a disk that hangs may never leave
 	mu      sync.Mutex
-	looked  error                // what the last look found
-	armed   map[string]time.Time // hosts and, with their network, pools that reloads have armed and no admin has accepted; since when a host was as it was then
+	looked  *diskhealth.Misplaced // what the last look found
+	armed   map[string]time.Time  // hosts and, with their network, pools that reloads have armed and no admin has accepted; since when a host was as it was then
 }
 
 // openState compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
@@ -104,25 +106,44 @@ func (s *state) keep(ctx context.Context, user *privilege.User, log *slog.Logger
 }
 
 // check returns an error that says what to do if what the store keeps would not outlive the process.
-func (s *state) check() error {
+func (s *state) check() *diskhealth.Misplaced {
 	now, err := os.Stat(s.folder)
 	gone := errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.opened)
 	if file, ok := s.store.(interface{ Unlinked() bool }); gone && ok && file.Unlinked() {
-		return fmt.Errorf("state folder %s was removed while in use: run bootlab backup FILE now, while bootlab runs, then stop it, run bootlab restore FILE, and start it; "+
-			"a stop without that loses what the folder held", s.folder)
+		return misplaced("state folder was removed", "state folder %s was removed while in use: run bootlab backup FILE now, while bootlab runs, then stop it, "+
+			"run bootlab restore FILE, and start it; a stop without that loses what the folder held", s.folder)
 	}
 	if gone {
-		return fmt.Errorf("state folder %s was unmounted or replaced while in use: put it back before bootlab is restarted: the folder that is there now does not have "+
-			"the state", s.folder)
+		return s.replaced()
 	}
 	if file, ok := s.store.(interface{ Check() error }); ok {
-		return file.Check()
+		if err := file.Check(); err != nil {
+			return &diskhealth.Misplaced{Text: err.Error()}
+		}
 	}
 	return nil
 }
 
+// replaced says what to do about another folder in the place of the state folder, or none.
+func (s *state) replaced() *diskhealth.Misplaced {
+	const mounted = "lost state is mounted again"
+	back, err := s.id.Back(filepath.Join(s.folder, identity.InFolder))
+	switch {
+	case back:
+		return misplaced(mounted, "the state that was lost is in %s again: restart bootlab, which then uses it; what was stored since the last start is not in it", s.folder)
+	case s.id.Lost() != "" && err != nil: // the confined daemon may not read what is mounted later
+		return misplaced(mounted, "state folder %s was mounted or replaced while in use: if it has the state that was lost, restart bootlab, which then uses it", s.folder)
+	}
+	return misplaced("state folder was unmounted or replaced", "state folder %s was unmounted or replaced while in use: put it back before bootlab is restarted: "+
+		"the folder that is there now does not have the state", s.folder)
+}
+
+func misplaced(cause, format string, args ...any) *diskhealth.Misplaced {
+	return &diskhealth.Misplaced{Cause: cause, Text: fmt.Sprintf(format, args...)}
+}
+
 // problem returns what check found just now, or earlier where the disk does not answer.
-func (s *state) problem() error {
+func (s *state) problem() *diskhealth.Misplaced {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -130,10 +151,11 @@ func (s *state) problem() error {
 			return // another look has not ended
 		}
 		defer s.looking.Unlock()
-		err := s.check()
+		found := s.check()
+		s.id.Look()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.looked = err
+		s.looked = found
 	}()
 	timer := time.NewTimer(records.SaveWait)
 	defer timer.Stop()
@@ -146,14 +168,73 @@ func (s *state) problem() error {
 	return s.looked
 }
 
-// watch logs once that the state is not safe. One goroutine calls it.
-func (s *state) watch(log *slog.Logger) {
-	now := ""
-	if err := s.problem(); err != nil {
-		now = err.Error()
+// lookAtState notes whether the folder is in its place: the watch of the store logs and reports that. It returns what is wrong with the file
+// alone; empty: nothing.
+func (d *Daemon) lookAtState() (file string) {
+	place := d.state.problem()
+	if place != nil && place.Cause == "" {
+		place, file = nil, place.Text
 	}
-	if now != "" && now != s.warned { // a folder is removed file by file: the advice changes
-		log.Error("state file needs attention", "err", now)
+	d.storeWatch.Note(place)
+	return file
+}
+
+// watchState logs once that the state file needs attention, and that it does not any more. One goroutine calls it.
+func (d *Daemon) watchState() {
+	now := d.lookAtState()
+	switch {
+	case now == d.state.warned:
+	case now != "":
+		d.log.Error("state file needs attention", "err", now)
+	default:
+		d.log.Info("state file: a problem has ended", "was", d.state.warned)
 	}
-	s.warned = now
+	d.state.warned = now
+}
+
+// installed is a recorder of installs that have ended.
+type installed chan struct{}
+
+// Record implements event.Recorder.
+func (i installed) Record(e event.Event) {
+	if e.Kind != event.InstallDone && e.Kind != event.InstallTimeout {
+		return
+	}
+	select {
+	case i <- struct{}{}:
+	default: // it is known that there is one
+	}
+}
+
+const (
+	advanceEvery = time.Second     // installs that end within it share one write
+	lastAdvance  = 2 * time.Second // how long the disk has for it at the stop
+)
+
+// countInstalls lets the markers of the state follow installs, until ctx ends. No machine waits for it. What the disk does not take is
+// tried again; the watch of the store logs why.
+func (d *Daemon) countInstalls(ctx context.Context) error {
+	tick := time.NewTicker(advanceEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			d.countInstalled(ctx)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAdvance)
+	defer cancel()
+	d.countInstalled(ctx)
+	return nil
+}
+
+func (d *Daemon) countInstalled(ctx context.Context) {
+	select {
+	case <-d.installed:
+		if d.state.id.Advance(ctx) != nil {
+			d.installed.Record(event.Event{Kind: event.InstallDone})
+		}
+	default:
+	}
 }

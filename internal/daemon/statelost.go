@@ -3,31 +3,31 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store/identity"
 )
 
 // reportState says at the start what follows from the state for machines, before the first of them is answered.
 func (d *Daemon) reportState(ctx context.Context) {
-	for _, m := range d.state.id.Markers() {
-		if m.Err != nil && d.installs.Lost() == nil {
-			d.log.Warn("state marker not written: without it, a lost state may not be noticed", "file", m.Path, "err", m.Err,
-				"advice", fmt.Sprintf("run install --owner %d --mode 600 /dev/null %s, and restart bootlab", os.Geteuid(), m.Path))
-		}
+	for _, m := range d.badMarkers() {
+		d.log.Warn("state marker not written: without it, a lost state may not be noticed", "file", m.Path, "err", m.Err, "advice", markerAdvice(m))
 	}
 	l := d.current.Load().Lab
 	if lost := d.installs.Lost(); lost != nil {
 		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("since %s; %s; bootlab state shows more: %s",
-			lost.Since.Format(time.DateTime), bootOwnDisks(len(d.unknownHosts(l))), adviceLost), Err: lost.Why})
+			lost.Since.Format(time.DateTime), bootOwnDisks(len(d.unknownHosts(l))), d.lossAdvice(l)), Err: lost.Why})
 	}
 	if hosts, pools := d.unaccepted(l); len(hosts)+len(pools) > 0 {
 		d.warnArmed(firstStart, hosts, pools)
@@ -46,10 +46,45 @@ func bootOwnDisks(hosts int) string {
 }
 
 const (
-	adviceLost  = "bootlab install HOST installs one of them, bootlab state accept-new arms all whose state is unknown"
 	adviceHeld  = "bootlab install HOST installs one of them, bootlab install HOST --done says that it is installed"
 	adviceFirst = "for those that have a system: bootlab install HOST --done; then bootlab state accept-new ends this warning"
 )
+
+// badMarkers returns the markers that would not show a loss; none while there is one.
+func (d *Daemon) badMarkers() (bad []identity.Marker) {
+	if d.installs.Lost() != nil {
+		return nil
+	}
+	return slices.DeleteFunc(d.state.id.Markers(), func(m identity.Marker) bool { return m.Err == nil })
+}
+
+// markerAdvice says what to do about a marker that would not show a loss.
+func markerAdvice(m identity.Marker) string {
+	switch {
+	case errors.Is(m.Err, identity.ErrRemoved):
+		return "restart bootlab"
+	case errors.Is(m.Err, syscall.EROFS):
+		return "mount that file writable, or the folder that it is in, and restart bootlab"
+	}
+	return fmt.Sprintf("run install --owner %d --mode 600 /dev/null %s, and restart bootlab", os.Geteuid(), m.Path)
+}
+
+// lossAdvice says what to do after a loss, the safe steps first.
+func (d *Daemon) lossAdvice(l *lab.Lab) string {
+	steps := []string{"if there is a backup, stop bootlab and run bootlab restore FILE"}
+	if d.state.id.Lost() != "" {
+		steps = []string{"if the state still exists, stop bootlab, mount its disk or put its folder back, and start bootlab", steps[0]}
+	}
+	last := "else bootlab state accept-new, which arms none: no host of the lab is unknown"
+	if _, pools := d.wouldInstall(l); len(d.unknownHosts(l))+len(pools) > 0 {
+		last = "else run bootlab install HOST --done for each host that has a system, bootlab install HOST for each whose disk may be overwritten, " +
+			"and then bootlab state accept-new, which arms all that are still unknown"
+	}
+	return strings.Join(append(steps, last), "; ") + " (" + lossPage + ")"
+}
+
+// lossPage says what to do after a loss.
+const lossPage = "docs/operations.md#the-state-folder-was-lost"
 
 // unknownHosts returns the hosts whose install state was lost, sorted.
 func (d *Daemon) unknownHosts(l *lab.Lab) []string {
@@ -75,8 +110,11 @@ func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
 // stateWarnings returns what bootlab status says of the state.
 func (d *Daemon) stateWarnings() (ws []string) {
 	ws = d.updates.Warnings()
-	if err := d.state.problem(); err != nil {
-		ws = append(ws, err.Error())
+	if text := d.lookAtState(); text != "" {
+		ws = append(ws, text)
+	}
+	for _, m := range d.badMarkers() {
+		ws = append(ws, fmt.Sprintf("state marker %s: %v: without it, a lost state may not be noticed: %s", m.Path, m.Err, markerAdvice(m)))
 	}
 	if text := d.lossText(); text != "" {
 		ws = append(ws, text)
@@ -103,9 +141,10 @@ func (d *Daemon) lossText() string {
 	if lost == nil {
 		return ""
 	}
+	l := d.current.Load().Lab
 	text := fmt.Sprintf("install states were lost, noticed %s: %s. No machine with install: once is installed until an admin says so: %s",
-		lost.Since.Format(time.DateTime), lost.Why, adviceLost)
-	if hosts := d.unknownHosts(d.current.Load().Lab); len(hosts) > 0 {
+		lost.Since.Format(time.DateTime), lost.Why, d.lossAdvice(l))
+	if hosts := d.unknownHosts(l); len(hosts) > 0 {
 		text += ". Unknown: " + some(hosts)
 	}
 	return text
@@ -125,13 +164,16 @@ func (c *adminBackend) State(context.Context) api.State {
 	l := c.current.Load().Lab
 	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), Markers: []api.StateMarker{}}
 	s.Install, s.Pools = c.wouldInstall(l)
-	if err := c.state.problem(); err != nil {
-		s.Problem = err.Error()
+	if place := c.state.problem(); place != nil {
+		s.Problem = place.Text
 	}
 	for _, m := range c.state.id.Markers() {
 		marker := api.StateMarker{Path: m.Path}
 		if m.Err != nil {
 			marker.Err = m.Err.Error()
+			if c.installs.Lost() == nil {
+				marker.Err += ": " + markerAdvice(m)
+			}
 		}
 		s.Markers = append(s.Markers, marker)
 	}
@@ -139,7 +181,7 @@ func (c *adminBackend) State(context.Context) api.State {
 		s.Condition = api.StateFirst
 	}
 	if lost := c.installs.Lost(); lost != nil {
-		s.Condition, s.Since, s.Reason = api.StateLost, lost.Since, lost.Why
+		s.Condition, s.Since, s.Reason, s.Advice = api.StateLost, lost.Since, lost.Why, c.lossAdvice(l)
 	}
 	return s
 }
@@ -173,6 +215,10 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	if err := c.file.AcceptLosses(ctx); err != nil {
 		return api.State{}, err
 	}
-	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), some(armed))})
+	detail := "no host armed"
+	if len(armed) > 0 {
+		detail = fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), some(armed))
+	}
+	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: detail})
 	return c.State(ctx), nil
 }

@@ -72,6 +72,8 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		// The admin API answers until the end.
 		{name: health.Admin, server: true, run: d.serveAdmin},
 		{name: "store", run: d.storeWatch.Run},
+		// No install ends any more.
+		{name: "installs", run: d.countInstalls},
 		// The last events are saved.
 		{name: "timeline", run: d.timeline.Run},
 	}

@@ -79,6 +79,12 @@ func (l *lossLab) wantNoInstall(unknown, why string) {
 	if s := l.status(); !strings.Contains(s.StateLost, why) || !strings.Contains(s.Warnings.Error(), "No machine with install: once is installed until an admin says so") {
 		l.t.Errorf("status: %q, warnings %q", s.StateLost, s.Warnings)
 	}
+	for _, text := range []string{l.status().StateLost, l.log.String(), l.output("state"), l.page("")} { // the safe steps are named
+		if !strings.Contains(text, "bootlab restore FILE") || !strings.Contains(text, " --done") || !strings.Contains(text, "docs/operations.md#the-state-folder-was-lost") ||
+			!strings.Contains(text, "mount its disk or put its folder back") {
+			l.t.Errorf("no safe step:\n%s", text)
+		}
+	}
 	if l.metric("bootlab_state_lost") != 1 {
 		l.t.Error("bootlab_state_lost is not 1")
 	}
@@ -91,9 +97,18 @@ func (l *lossLab) wantNoInstall(unknown, why string) {
 		}
 	}
 	l.wantOutput("install state unknown since ", "timeline", unknown)
-	l.wantOutput(": bootlab install "+unknown+" or bootlab state accept-new", "timeline", unknown)
+	l.wantOutput(": bootlab install "+unknown+" --done if it has a system, else bootlab install "+unknown+", which overwrites its disk", "timeline", unknown)
 	l.wantOutput("unknown", "hosts")
 	l.wantOutput(why, "state")
+}
+
+func (l *lossLab) output(args ...string) string {
+	l.t.Helper()
+	out, err := l.bootlab(args...)
+	if err != nil {
+		l.t.Errorf("bootlab %v: %v\n%s", args, err, out)
+	}
+	return out
 }
 
 func (l *lossLab) wantOutput(text string, args ...string) {
@@ -363,6 +378,13 @@ func TestUnmountedState(t *testing.T) {
 
 	l.restart(func() { run("umount", folder) }, wrap...)
 	l.wantNoInstall("w1", "the state folder has no state, but ")
+	run("mount", "--bind", disk, folder)
+	l.logged("restart bootlab, which then uses it")
+	if out := l.output("status"); strings.Contains(out, "does not have the state") {
+		t.Errorf("the state that is back is called missing:\n%s", out)
+	}
+	run("umount", folder)
+	l.logged("a problem has ended\" cause=\"lost state is mounted again\"")
 	l.restart(func() { run("mount", "--bind", disk, folder) }, wrap...)
 	known := func() {
 		t.Helper()
@@ -414,6 +436,14 @@ func TestRemovedState(t *testing.T) {
 		l.logged(advice)
 		l.wantOutput(advice, "status")
 		l.wantOutput(advice, "state")
+		l.wantOutput("was removed", "state")
+		waitUntil(t, "its condition is not good", func() bool { return l.metric(`bootlab_conditions{condition="disk",state="failed"}`) == 1 })
+		if body := l.page("readyz"); !strings.Contains(body, "store: degraded: state folder was removed") || strings.Contains(body, "disks: ok") {
+			t.Errorf("readyz:\n%s", body)
+		}
+		if out := l.output("status"); strings.Contains(out, "0 MiB free") {
+			t.Errorf("the space of a folder that does not exist:\n%s", out)
+		}
 	}
 	stop := func(why ...string) {
 		t.Helper()
@@ -474,6 +504,34 @@ func TestOldState(t *testing.T) {
 	l.restart(func() { netns.Run(t, "cp", "--archive", state, old) })
 	if out, err := l.bootlab("install", "w2", "--done"); err != nil {
 		t.Fatal(out)
+	}
+	l.restart(func() { removeAll(t, state); netns.Run(t, "mv", old, state) })
+	l.wantNoInstall("w2", "the state database is older than ")
+}
+
+// TestOldStateOfOneStart: nor is a copy that was made since the last start and before an install, once the marker beside the lab has followed.
+func TestOldStateOfOneStart(t *testing.T) {
+	t.Parallel()
+	l := newLossLab(t, "10.110.6", nil)
+	state, old := filepath.Join(l.dir, "state"), filepath.Join(l.dir, "old")
+	marker := func() string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(l.dir, ".lab.yaml.bootlab-state"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	l.restart(nil)
+	started := marker()
+	netns.Run(t, "cp", "--archive", state, old)
+	if out, err := l.bootlab("install", "w2", "--done"); err != nil {
+		t.Fatal(out)
+	}
+	waitUntil(t, "the marker follows", func() bool { return marker() != started })
+	l.restart(nil)
+	if s := l.status(); s.StateLost != "" || l.installs(2) {
+		t.Errorf("a crash after an install counts as a loss: %s", s.StateLost)
 	}
 	l.restart(func() { removeAll(t, state); netns.Run(t, "mv", old, state) })
 	l.wantNoInstall("w2", "the state database is older than ")

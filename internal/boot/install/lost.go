@@ -109,10 +109,7 @@ func (s Status) unknownText(host string) string {
 	if s.State != Unknown {
 		return ""
 	}
-	if s.Other != "" {
-		return fmt.Sprintf("install state unknown since %s: bootlab install %s", s.Since.Format(time.DateTime), host)
-	}
-	return fmt.Sprintf("install state unknown since %s: bootlab install %s or bootlab state accept-new", s.Since.Format(time.DateTime), host)
+	return fmt.Sprintf("install state unknown since %s: bootlab install %s --done if it has a system, else bootlab install %[2]s, which overwrites its disk", s.Since.Format(time.DateTime), host)
 }
 
 // Note returns what people should know of the status of a host: why it counts as installed without a callback, or why its state is

@@ -42,7 +42,7 @@ func TestLost(t *testing.T) {
 		for _, h := range []*lab.Host{fresh, begun} {
 			r.want(h, install.Unknown)
 			s := r.Status(h)
-			if note := s.Note(h.Name); !s.Since.Equal(since) || note != "install state unknown since 2026-11-21 09:00:00: bootlab install "+h.Name+" or bootlab state accept-new (the disk was replaced)" {
+			if note := s.Note(h.Name); !s.Since.Equal(since) || note != "install state unknown since 2026-11-21 09:00:00: bootlab install "+h.Name+" --done if it has a system, else bootlab install "+h.Name+", which overwrites its disk (the disk was replaced)" {
 				t.Errorf("%s: since %s, note %q", h.Name, s.Since, note)
 			}
 			if ticket := r.boot(h); !ticket.LocalBoot || ticket.Token != "" || !strings.HasPrefix(ticket.Unknown, "install state unknown since ") || !r.FromDisk(h) {

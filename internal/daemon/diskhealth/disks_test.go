@@ -1,6 +1,7 @@
 package diskhealth
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -32,6 +33,14 @@ func TestFolders(t *testing.T) {
 		}
 		if diff := cmp.Diff(slices.Sorted(slices.Values([]string{a, b})), names(b, filepath.Join(a, "none"), a)); diff != "" {
 			t.Errorf("folders (-want +got)\n%s", diff)
+		}
+		if err := os.Remove(b); err != nil {
+			t.Fatal(err)
+		}
+		f.Look(b)
+		synctest.Wait()
+		if got := f.Conditions(); len(got) != 1 || got[0].OK || got[0].Problem != "was removed while in use" {
+			t.Errorf("a folder that was removed: %+v", got)
 		}
 		time.Sleep(time.Second)
 		if diff := cmp.Diff([]string{a}, names(a)); diff != "" {

@@ -25,9 +25,10 @@ type measurement struct {
 	state Disk
 	at    time.Time // of state
 	busy  time.Time // since when it is being measured; zero: it is not
+	had   bool      // it existed at an earlier measurement
 }
 
-// Look measures folders in the background, and forgets others.
+// Look measures folders in the background, and forgets others. One that existed and does not any more is a condition that is not good.
 func (f *Folders) Look(folders ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,7 +45,7 @@ func (f *Folders) Look(folders ...string) {
 			state := Stat(dir)
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			m.state, m.at, m.busy = state, time.Now(), time.Time{}
+			m.state, m.at, m.busy, m.had = state, time.Now(), time.Time{}, m.had || state.Err == nil
 		}()
 	}
 }
@@ -60,6 +61,8 @@ func (f *Folders) Conditions() (all []api.Condition) {
 			c.Since, c.Problem = m.busy, CauseHangs
 		case m.at.IsZero():
 			continue // not measured yet
+		case errors.Is(s.Err, fs.ErrNotExist) && m.had:
+			c.Detail, c.Problem = "", "was removed while in use"
 		case errors.Is(s.Err, fs.ErrNotExist):
 			continue // the files that are missing in it are warnings
 		case s.Err != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -47,6 +48,14 @@ const (
 	causeLost     = "stored changes were lost"
 )
 
+// A Misplaced is why the folder or the file of the store is not where the next start looks for it.
+type Misplaced struct {
+	Cause string // a few words without names; empty: of the file, not of the folder
+	Text  string // for people: what happened, where, what to do
+}
+
+func (m *Misplaced) Error() string { return m.Text }
+
 // A Watch observes the store and the file system of its folder.
 type Watch struct {
 	store *logfile.Store
@@ -57,6 +66,7 @@ type Watch struct {
 	looking  sync.Mutex // held by Look, which a disk that hangs may never leave
 	mu       sync.Mutex
 	disk     Disk
+	place    *Misplaced
 	losses   []logfile.Loss
 	began    time.Time // of the look in progress; zero: there is none
 	reported []*loggedProblem
@@ -141,6 +151,13 @@ func (w *Watch) Look() {
 	w.disk, w.losses, w.began = disk, losses, time.Time{}
 }
 
+// Note says whether the folder of the store is in its place; nil: it is.
+func (w *Watch) Note(place *Misplaced) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.place = place
+}
+
 // Stat asks the file system of a folder. It hangs as the disk does.
 func Stat(dir string) Disk {
 	var s unix.Statfs_t
@@ -167,6 +184,9 @@ func (w *Watch) problems() (ps []problem) {
 	now, h := time.Now(), w.store.DiskStatus()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.place != nil {
+		ps = append(ps, problem{w.place.Cause, time.Time{}, w.place.Text})
+	}
 	looks := time.Duration(0)
 	if !w.began.IsZero() {
 		looks = now.Sub(w.began)
@@ -182,6 +202,7 @@ func (w *Watch) problems() (ps []problem) {
 	case h.Running > slowSync, h.Took > slowSync && now.Sub(h.Synced) < slowLasts:
 		ps = append(ps, problem{causeSlow, time.Time{}, fmt.Sprintf(
 			"a write to the disk of %s took %v: machines wait for their leases: check the disk and what else uses it", w.dir, max(h.Running, h.Took).Round(time.Millisecond))})
+	case errors.Is(d.Err, fs.ErrNotExist) && w.place != nil: // which says it
 	case d.Err != nil:
 		ps = append(ps, problem{cause(d.Err), time.Time{}, fmt.Sprintf("read the free space of %s: %v", w.dir, d.Err)})
 	case d.ReadOnly && !errors.Is(h.Err, syscall.EROFS):
@@ -210,15 +231,18 @@ func cause(err error) string {
 }
 
 // Advice says what to do about an error of the disk.
-func (w *Watch) Advice(err error) string {
+func (w *Watch) Advice(err error) string { return Advice(w.dir, err) }
+
+// Advice says what to do about an error of the disk of a state folder.
+func Advice(dir string, err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return "free space on the file system of " + w.dir
+		return "free space on the file system of " + dir
 	case errors.Is(err, syscall.EROFS):
 		return "the kernel makes a file system read-only after an error: check dmesg and the disk, repair and remount it with bootlab stopped, " +
-			"and see that " + w.dir + " is in ReadWritePaths of the systemd unit"
+			"and see that " + dir + " is in ReadWritePaths of the systemd unit"
 	default:
-		return "check the disk of " + w.dir
+		return "check the disk of " + dir
 	}
 }
 
@@ -268,7 +292,7 @@ func (p problem) same(o problem) bool {
 func (w *Watch) Status() api.Store {
 	h := w.store.DiskStatus()
 	w.mu.Lock()
-	s := api.Store{Folder: w.dir, Synced: h.Synced, Took: h.Took, FreeBytes: w.disk.Bytes, FreeInodes: w.disk.Inodes}
+	s := api.Store{Folder: w.dir, Synced: h.Synced, Took: h.Took, FreeBytes: w.disk.Bytes, FreeInodes: w.disk.Inodes, FreeUnknown: w.disk.Err != nil}
 	w.mu.Unlock()
 	for _, p := range w.problems() {
 		s.Problems = append(s.Problems, p.text)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
@@ -198,7 +199,8 @@ func TestState(t *testing.T) {
 	mount(0, "size=2g,nr_inodes=500")
 	found(t, m, "state", dir, doctor.Fail, "inodes free, fewer than 65536 KiB or 1000: too little for the daemon's state free some space")
 	mount(unix.MS_RDONLY, "")
-	found(t, m, "state", dir, doctor.Fail, "read-only")
+	found(t, m, "state", dir, doctor.Fail, "its file system is read-only: reservations and renewals are answered, new clients get no address, and no install begins "+
+		diskhealth.Advice(dir, unix.EROFS))
 }
 
 // TestFiles: a file that is missing, and one that the daemon's user may not read.

@@ -27,7 +27,13 @@ func Measured(s api.Status, l *lab.Lab) (all []Finding) {
 		add(Fail, "daemon", a.Addr.String(), a.Problem)
 	}
 	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp"}
+	for _, problem := range s.Store.Problems {
+		add(Fail, "state", s.Store.Folder, problem)
+	}
 	for _, c := range s.Conditions {
+		if c.Kind == api.ConditionDisk && c.Name == s.Store.Folder && !c.OK && len(s.Store.Problems) > 0 {
+			continue // one of them says more
+		}
 		check, subject := checks[c.Kind], c.Name
 		if check == "" {
 			check, subject = "daemon", c.Kind+" "+c.Name

@@ -41,6 +41,19 @@ func TestMeasuredConditions(t *testing.T) {
 			}
 		}
 	}
+	// Why the store is degraded has a line each, and the disk of its folder none beside it.
+	full := api.Status{
+		Store:      api.Store{Folder: "/state", Problems: []string{"stored changes were lost", "the file system of /state is almost full"}},
+		Conditions: []api.Condition{{Kind: api.ConditionDisk, Name: "/state", Problem: "almost full"}, {Kind: api.ConditionDisk, Name: "/files", OK: true, Detail: "1 MiB free"}},
+	}
+	checked := []doctor.Finding{{Check: "state", Subject: "/state", Level: doctor.Fail, Text: "too little"}, {Check: "state", Subject: "/state", Level: doctor.OK, Text: "a synced write took 1ms"}}
+	texts := []string{}
+	for _, f := range doctor.Join(doctor.Measured(full, &lab.Lab{}), checked) {
+		texts = append(texts, string(f.Level)+" "+f.Check+" "+f.Subject+" "+f.Text)
+	}
+	if want := []string{"fail state /state stored changes were lost", "fail state /state the file system of /state is almost full", "ok state /files 1 MiB free", "ok state /state a synced write took 1ms"}; !slices.Equal(texts, want) {
+		t.Errorf("%q, want %q", texts, want)
+	}
 	// What a check of its own has found says more.
 	s := api.Status{Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "br0", OK: true, Detail: "network n"}}}
 	own := []doctor.Finding{{Check: "interfaces", Subject: "br0", Level: doctor.OK, Text: "is up and has 10.0.0.1"}}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,7 +53,7 @@ func state(_ context.Context, m *Machine) []Finding {
 	case d.Err != nil:
 		return []Finding{fail(dir, d.Err.Error(), "")}
 	case d.ReadOnly:
-		return []Finding{fail(dir, "its file system is read-only: no lease can be stored, so no machine gets an address", "mount -o remount,rw, or set appliance.state")}
+		return []Finding{fail(dir, "its file system is read-only: reservations and renewals are answered, new clients get no address, and no install begins", storehealth.Advice(dir, syscall.EROFS))}
 	}
 	return []Finding{space(dir, d), syncTime(dir)}
 }

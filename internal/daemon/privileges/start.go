@@ -7,10 +7,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store/identity"
 )
 
 // Rehearse returns what the steps of a start find that need no port, and which files of profiles the daemon's user may not read. It calls
@@ -34,6 +38,7 @@ func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 		add("appliance.user", err, "the daemon becomes user "+a.User)
 	}
 	add(a.State, rehearseState(a, u), stateText(a.State))
+	steps = append(steps, expectLoss(a, labPath)...)
 	add(filepath.Dir(a.AdminSocket), socketFolder(a, tryFolder), "can have the admin socket")
 	if u != nil {
 		var documents []string
@@ -46,6 +51,20 @@ func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 		add(labPath, readable(u, l, labPath, documents, openAs(u)), "user "+u.Name+" can read it")
 	}
 	return steps, unread
+}
+
+// expectLoss returns that a start would find the state lost, and that a loss would not be noticed later.
+func expectLoss(a lab.Appliance, labPath string) (found []doctor.Finding) {
+	beside := identity.BesideLab(labPath)
+	if why := identity.Expected(statefile.Path(a), filepath.Join(a.State, identity.InFolder), beside); why != "" {
+		found = append(found, doctor.Finding{Subject: a.State, Level: doctor.Fail, Text: "install states are lost: " + why + ": a start installs no machine until an admin says so",
+			Fix: "mount its disk, put the folder back, or bootlab restore FILE (docs/operations.md#the-state-folder-was-lost)"})
+	}
+	if unix.Access(filepath.Dir(beside), unix.W_OK) == unix.EROFS && unix.Access(beside, unix.W_OK) != nil {
+		found = append(found, doctor.Finding{Subject: beside, Level: doctor.Warn, Text: "cannot be written: without this marker, a loss of the state folder is not noticed",
+			Fix: "mount that file writable, or the folder that it is in"})
+	}
+	return found
 }
 
 // A startError is why a start would be refused, and what to do. It implements doctor.Advised.

@@ -161,6 +161,8 @@ func Verify(r io.Reader, entry func(Entry)) (Summary, error) {
 		case line.SHA256 != "":
 			s.SHA256 = sum
 			return s, in.checkEnd(b, s)
+		case line.Key <= last && s.Entries > 0: // either may be the one that was changed
+			return s, fmt.Errorf("it is damaged at line %d or %d, whose keys are not in order; use another backup", s.Entries+1, s.Entries+2)
 		case line.Key <= last || line.Value == nil:
 			return s, fmt.Errorf("it is damaged at line %d; use another backup", s.Entries+2)
 		}

@@ -350,7 +350,7 @@ func (i *Identity) Markers() (all []Marker) {
 		err := m.err
 		switch {
 		case err == nil && m.removed && i.lost == "":
-			err = errRemoved
+			err = ErrRemoved
 		case err != nil || i.lost == "" || m.name.ID == i.record.ID:
 		case m.name.ID == "":
 			err = errors.New("missing; it is written when the state is accepted")
@@ -362,7 +362,8 @@ func (i *Identity) Markers() (all []Marker) {
 	return all
 }
 
-var errRemoved = errors.New("was removed; the next start writes it again")
+// ErrRemoved is that a marker was removed while its store is in use.
+var ErrRemoved = errors.New("was removed; the next start writes it again")
 
 // Look looks whether the markers that were written still exist. It hangs as their disks do.
 func (i *Identity) Look() {

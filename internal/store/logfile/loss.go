@@ -45,6 +45,9 @@ const (
 // String describes the loss for people.
 func (l Loss) String() string {
 	text := fmt.Sprintf("%d bytes at offset %d", l.Bytes, l.Offset)
+	if l.Bytes == 0 {
+		text = fmt.Sprintf("at offset %d", l.Offset)
+	}
 	switch {
 	case l.Kind == Torn:
 		return text + " are a write that a crash cut short: removed them, no machine was answered for it"
