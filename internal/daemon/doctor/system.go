@@ -53,7 +53,7 @@ func state(_ context.Context, m *Machine) []Finding {
 	case d.Err != nil:
 		return []Finding{fail(dir, d.Err.Error(), "")}
 	case d.ReadOnly:
-		return []Finding{fail(dir, "its file system is read-only: reservations and renewals are answered, new clients get no address, and no install begins", storehealth.Advice(dir, syscall.EROFS))}
+		return []Finding{fail(dir, "its file system is read-only: reservations and renewals are answered, new clients get no address, and no install begins", diskhealth.Advice(dir, syscall.EROFS))}
 	}
 	return []Finding{space(dir, d), syncTime(dir)}
 }
