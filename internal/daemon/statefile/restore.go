@@ -3,12 +3,14 @@ package statefile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
@@ -201,6 +203,12 @@ func (s *State) Restore(ctx context.Context, a lab.Appliance, r *Restore) (err e
 			}
 		}
 	})
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: nothing was changed: check dmesg and the disk, repair and remount it writable, or set appliance.state to another folder", err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: nothing was changed: free space on the file system of %s", err, a.State)
+	}
 	return err
 }
 

@@ -3,15 +3,21 @@ package statefile
 import (
 	"encoding/binary"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store/backup"
 	"github.com/bootlab/bootlab/internal/store/identity"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
+
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // TestRestoreNow: a host without a record is armed now, as bootlab hosts says, unless the state has lost something or there is none.
 func TestRestoreNow(t *testing.T) {
@@ -38,6 +44,25 @@ func TestRestoreNow(t *testing.T) {
 		if err != nil || len(r.Hosts) != 1 || r.Hosts[0].Now != tt.want || r.Hosts[0].After != "installed" {
 			t.Errorf("%s: %+v, %v, want %q now", tt.name, r, err, tt.want)
 		}
+	}
+}
+
+// TestRestoreReadOnly: a restore on a disk that takes no writes says what to do.
+func TestRestoreReadOnly(t *testing.T) {
+	netns.Need(t, "root")
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		netns.Absent(t, "mount", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	a := lab.Appliance{State: dir}
+	s, err := Hold(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Restore(t.Context(), a, &Restore{}); err == nil || !strings.Contains(err.Error(), "read-only file system: nothing was changed: check dmesg and the disk, repair and remount it writable") {
+		t.Errorf("restore: %v", err)
 	}
 }
 
