@@ -26,6 +26,7 @@ func Namespace() string {
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
 	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: serviceaddr.Wanted(l)}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
+	m.Loss = privileges.ExpectLoss(l.Appliance, labPath)
 	own, err := links.Addrs()
 	add := func(e ports.Endpoint, last uint16) {
 		addr := e.Addr.Addr()

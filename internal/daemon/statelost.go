@@ -50,9 +50,10 @@ const (
 	adviceFirst = "for those that have a system: bootlab install HOST --done; then bootlab state accept-new ends this warning"
 )
 
-// badMarkers returns the markers that would not show a loss; none while there is one.
+// badMarkers returns the markers that would not show a loss; none while there is one, or while something is wrong with the folder, which says
+// more.
 func (d *Daemon) badMarkers() (bad []identity.Marker) {
-	if d.installs.Lost() != nil {
+	if d.installs.Lost() != nil || d.state.problem() != nil {
 		return nil
 	}
 	return slices.DeleteFunc(d.state.id.Markers(), func(m identity.Marker) bool { return m.Err == nil })
@@ -171,7 +172,7 @@ func (c *adminBackend) State(context.Context) api.State {
 		marker := api.StateMarker{Path: m.Path}
 		if m.Err != nil {
 			marker.Err = m.Err.Error()
-			if c.installs.Lost() == nil {
+			if c.installs.Lost() == nil && s.Problem == "" {
 				marker.Err += ": " + markerAdvice(m)
 			}
 		}

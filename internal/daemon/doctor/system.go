@@ -23,7 +23,12 @@ import (
 )
 
 // start says what the steps of a start find.
-func start(_ context.Context, m *Machine) []Finding { return m.Start }
+func start(_ context.Context, m *Machine) []Finding {
+	if m.Serving {
+		return m.Start
+	}
+	return slices.Concat(m.Start, m.Loss)
+}
 
 // files says which files the lab names and the daemon cannot use.
 func files(_ context.Context, m *Machine) (all []Finding) {

@@ -38,7 +38,6 @@ func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 		add("appliance.user", err, "the daemon becomes user "+a.User)
 	}
 	add(a.State, rehearseState(a, u), stateText(a.State))
-	steps = append(steps, expectLoss(a, labPath)...)
 	add(filepath.Dir(a.AdminSocket), socketFolder(a, tryFolder), "can have the admin socket")
 	if u != nil {
 		var documents []string
@@ -53,8 +52,8 @@ func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 	return steps, unread
 }
 
-// expectLoss returns that a start would find the state lost, and that a loss would not be noticed later.
-func expectLoss(a lab.Appliance, labPath string) (found []doctor.Finding) {
+// ExpectLoss returns that a start would find the state lost, and that a loss would not be noticed later.
+func ExpectLoss(a lab.Appliance, labPath string) (found []doctor.Finding) {
 	beside := identity.BesideLab(labPath)
 	if why := identity.Expected(statefile.Path(a), filepath.Join(a.State, identity.InFolder), beside); why != "" {
 		found = append(found, doctor.Finding{Subject: a.State, Level: doctor.Fail, Text: "install states are lost: " + why + ": a start installs no machine until an admin says so",

@@ -363,7 +363,7 @@ func (i *Identity) Markers() (all []Marker) {
 }
 
 // ErrRemoved is that a marker was removed while its store is in use.
-var ErrRemoved = errors.New("was removed; the next start writes it again")
+var ErrRemoved = errors.New("was removed")
 
 // Look looks whether the markers that were written still exist. It hangs as their disks do.
 func (i *Identity) Look() {
