@@ -70,5 +70,6 @@ func (d *Daemon) followAddresses() {
 // lookAtDisks measures the free space of the folders that images, mirrors and the state are in.
 func (d *Daemon) lookAtDisks() {
 	a := d.current.Load().Lab.Appliance
+	d.disks.Require(d.state.folder)
 	d.disks.Look(a.State, a.Files)
 }

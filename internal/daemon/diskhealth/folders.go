@@ -16,8 +16,16 @@ import (
 // Folders measures the free space of folders. A disk that hangs delays no request: its last measurement stays, with its age. The zero value
 // measures none. It is safe for concurrent use.
 type Folders struct {
-	mu      sync.Mutex
-	folders map[string]*measurement
+	mu       sync.Mutex
+	folders  map[string]*measurement
+	required string // existed before the first measurement
+}
+
+// Require says that a folder existed before it was measured.
+func (f *Folders) Require(dir string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.required = dir
 }
 
 // A measurement is the last one of a folder.
@@ -61,7 +69,7 @@ func (f *Folders) Conditions() (all []api.Condition) {
 			c.Since, c.Problem = m.busy, CauseHangs
 		case m.at.IsZero():
 			continue // not measured yet
-		case errors.Is(s.Err, fs.ErrNotExist) && m.had:
+		case errors.Is(s.Err, fs.ErrNotExist) && (m.had || dir == f.required):
 			c.Detail, c.Problem = "", "was removed while in use"
 		case errors.Is(s.Err, fs.ErrNotExist):
 			continue // the files that are missing in it are warnings
