@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -116,6 +117,9 @@ func (i *Identity) findUnnamed(ctx context.Context) error {
 	}
 	empty := err == nil
 	m := i.anyMarker()
+	if m == nil {
+		m = i.movedMarker()
+	}
 	switch {
 	case m == nil && empty:
 		i.record.New = true
@@ -141,6 +145,19 @@ func (i *Identity) anyMarker() *marker {
 		return nil
 	}
 	return i.markers[n]
+}
+
+// movedMarker returns a marker of this lab from before it was renamed or moved; nil: there is none.
+func (i *Identity) movedMarker() *marker {
+	for _, own := range i.markers {
+		if filepath.Base(own.path) == InFolder {
+			continue
+		}
+		if m := movedMarker(own.path, i.hosts); m != nil {
+			return m
+		}
+	}
+	return nil
 }
 
 // compare returns why the store is not the one that the markers name. A marker that cannot be read names none.
@@ -183,8 +200,10 @@ func (i *Identity) Reloaded(hosts []string) (store.Op, bool) {
 	return hostsOp(hosts), !same && i.lost == ""
 }
 
+func firstHosts(hosts []string) []string { return hosts[:min(len(hosts), maxHosts)] }
+
 func hostsOp(hosts []string) store.Op {
-	value, err := json.Marshal(hosts[:min(len(hosts), maxHosts)])
+	value, err := json.Marshal(firstHosts(hosts))
 	if err != nil {
 		panic(err) // strings
 	}
@@ -325,9 +344,11 @@ func (i *Identity) commit(ctx context.Context, r record, with ...store.Op) error
 
 // writeMarkers makes all markers name the store. The caller holds writing.
 func (i *Identity) writeMarkers(owner *Owner) {
-	r, _ := i.now()
+	i.mu.Lock()
+	r, hosts := i.record, firstHosts(i.hosts)
+	i.mu.Unlock()
 	for _, m := range i.markers {
-		err := writeMarker(m.path, r.name, owner)
+		err := writeMarker(m.path, r.name, hosts, owner)
 		i.mu.Lock()
 		if m.err = err; err == nil {
 			m.name, m.exists, m.removed = r.name, true, false

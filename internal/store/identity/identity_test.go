@@ -491,3 +491,70 @@ func TestBesideLab(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedLab: a lab that was renamed, or is a folder or a link now, and has no state, finds the marker that it left by its hosts. Another lab in
+// the folder is not taken for it.
+func TestMovedLab(t *testing.T) {
+	t.Parallel()
+	ours, theirs := []string{"52:54:00:00:00:01", "52:54:00:00:00:02"}, []string{"52:54:00:00:00:03"}
+	for _, tt := range []struct {
+		name  string
+		hosts []string // of the lab now
+		lab   func(t *testing.T, dir string) string
+		lost  bool
+	}{
+		{"renamed", ours[1:], func(t *testing.T, dir string) string { return filepath.Join(dir, "prod.yaml") }, true},
+		{"a folder", ours, func(t *testing.T, dir string) string { return mkdir(t, filepath.Join(dir, "lab.d")) }, true},
+		{"a link elsewhere", ours, func(t *testing.T, dir string) string {
+			if err := os.WriteFile(filepath.Join(dir, "lab.yaml"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			link := filepath.Join(mkdir(t, filepath.Join(dir, "..", "etc")), "current.yaml")
+			if err := os.Symlink(filepath.Join(dir, "lab.yaml"), link); err != nil {
+				t.Fatal(err)
+			}
+			return link
+		}, true},
+		{"another lab", theirs, func(t *testing.T, dir string) string { return filepath.Join(dir, "other.yaml") }, false},
+		{"no hosts", nil, func(t *testing.T, dir string) string { return filepath.Join(dir, "empty.yaml") }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.hosts = ours
+			s.start()
+			old := s.besideLab
+			s.hosts, s.s = tt.hosts, storetest.Memory()
+			s.remove(s.inFolder)
+			s.besideLab = identity.BesideLab(tt.lab(t, filepath.Dir(old)))
+			id := s.find()
+			if got := id.Lost(); tt.lost != strings.Contains(got, old+" shows that there was one") || tt.lost == id.First() {
+				t.Errorf("lost %q, first start %t", got, id.First())
+			}
+			s.accept()
+			if id := s.find(); id.Lost() != "" {
+				t.Errorf("lost after it was accepted: %s", id.Lost())
+			}
+		})
+	}
+}
+
+// TestDanglingMarker: a link to nothing in the place of a marker shows that there was one.
+func TestDanglingMarker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	if err := os.Symlink("/nowhere", s.besideLab); err != nil {
+		t.Fatal(err)
+	}
+	if id := s.find(); id.Lost() == "" || id.First() {
+		t.Error("it is taken for a first start")
+	}
+}
+
+func mkdir(t *testing.T, dir string) string {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
