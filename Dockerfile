@@ -46,6 +46,7 @@ COPY configs /usr/share/doc/bootlab/configs
 VOLUME ["/var/lib/bootlab"]
 # Documentation only, with --network host: DHCP, TFTP, DNS, HTTP.
 EXPOSE 67/udp 4011/udp 69/udp 53/udp 53/tcp 8080/tcp
+# Its exit status is 1 while a server does not serve (docs/admin.md).
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD ["bootlab", "status"]
 STOPSIGNAL SIGTERM
 # A number, so that Kubernetes' runAsNonRoot can tell that it is not root.

@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -170,6 +172,9 @@ type AdminDeps struct {
 	Now        func() time.Time
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 
+	// NewToken replaces the token by a new one where LoadToken finds it; it is on disk when NewToken returns.
+	NewToken func() (string, error)
+
 	// Own reports whether a Host header means this appliance: a name in lower case, or an address, and a port; 0: none.
 	Own func(host string, port uint16) bool
 }
@@ -179,7 +184,8 @@ type Admin struct {
 	limits   Limits
 	web      *webserver.Server
 	deps     AdminDeps
-	keys     keys
+	keys     atomic.Pointer[keys]
+	rotation sync.Mutex // one at a time, so that the token on disk is the one in keys
 	logins   *logins.Limiter
 	open     *logins.Sessions[netip.Addr]
 	pages    *template.Template
@@ -210,11 +216,13 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "admin"))
 	limits := cfg.Limits.withDefaults()
 	limits.Drain = time.Second
-	return &Admin{
+	a := &Admin{
 		limits: limits, web: limits.server(m, deps.Log), deps: deps,
-		keys: newKeys(cfg.Token), logins: logins.New(deps.Now), open: logins.NewSessions[netip.Addr](deps.Now, sessionIdle, maxSessions), pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
+		logins: logins.New(deps.Now), open: logins.NewSessions[netip.Addr](deps.Now, sessionIdle, maxSessions), pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
 		cross: http.NewCrossOriginProtection(),
-	}, nil
+	}
+	a.keys.Store(newKeys(cfg.Token))
+	return a, nil
 }
 
 // Serve answers on all listeners until ctx ends and returns nil. It closes no listener. The permissions of a Unix socket
@@ -285,7 +293,7 @@ func (a *Admin) handler(why trust) http.Handler {
 			a.metrics.inFlight.Dec()
 			a.metrics.count(int(where), w, since(a.deps.Now, start))
 		}()
-		guard(a.deps.Panics, w, a.keys.token, func() { a.admit(w, r, mux, why, where) })
+		guard(a.deps.Panics, w, a.keys.Load().token, func() { a.admit(w, r, mux, why, where) })
 	})
 }
 
@@ -302,8 +310,7 @@ func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, wh
 	case why == bySocket, where.open(), r.URL.Path == "/login":
 		mux.ServeHTTP(w, r)
 	case a.admitSession(w, r, mux):
-	case a.admitToken(w, r):
-		mux.ServeHTTP(w, r)
+	case a.admitToken(w, r, mux):
 	case w.code != 0: // limited
 	case where == areaPage && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		a.loginPage(w, http.StatusUnauthorized, "")
@@ -338,42 +345,52 @@ func (a *Admin) misdirected(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(e)
 }
 
-// admitSession passes a request with the cookie of a session on to mux; false: it has none. A read ends with the session; what changes
-// something is completed.
+// admitSession passes a request with the cookie of a session on to mux; false: it has none.
 func (a *Admin) admitSession(w *reply, r *http.Request, mux http.Handler) bool {
-	session, ok := a.open.Use(a.keys.session(r))
+	session, ok := a.open.Use(a.keys.Load().session(r))
 	if !ok {
 		return false
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(session.Over, cancel)()
-		r = r.WithContext(ctx)
-	}
-	mux.ServeHTTP(w, r)
+	serveUntil(session.Over, w, r, mux)
 	return true
 }
 
-// admitToken reports whether a request shows the token in its header. It answers a wrong one whose source has shown too many.
-func (a *Admin) admitToken(w http.ResponseWriter, r *http.Request) bool {
+// serveUntil passes a request on to mux. A read ends with over; what changes something is completed.
+func serveUntil(over context.Context, w *reply, r *http.Request, mux http.Handler) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(over, cancel)()
+		r = r.WithContext(ctx)
+	}
+	mux.ServeHTTP(w, r)
+}
+
+// admitToken passes a request that shows the token in its header on to mux; false: it does not. It answers a wrong one whose source has
+// shown too many.
+func (a *Admin) admitToken(w *reply, r *http.Request, mux http.Handler) bool {
 	token, ok := bearer(r)
 	if !ok {
 		return false
 	}
-	result := a.tryToken(r, token)
+	k := a.keys.Load()
+	result := a.tryToken(k, r, token)
 	if result == logins.Limited {
 		w.Header().Set("Retry-After", strconv.Itoa(int(logins.Every/time.Second)))
 		a.refuse(w, r, tooManyLogins())
 	}
-	return result == logins.Right
+	if result != logins.Right {
+		return false
+	}
+	serveUntil(k.over, w, r, mux)
+	return true
 }
 
 // tryToken looks at a token, counts, and logs one that is wrong. The right one is accepted after any number of wrong ones: behind a proxy
 // whoever guesses has the admin's address, and 260 random bits are not guessed at any rate.
-func (a *Admin) tryToken(r *http.Request, token string) logins.Result {
+func (a *Admin) tryToken(k *keys, r *http.Request, token string) logins.Result {
 	from, result := peer(r), logins.Right
-	if !a.keys.isToken(token) {
+	if !k.isToken(token) {
 		result = a.logins.Try(from, func() bool { return false })
 	}
 	a.metrics.logins[result].Inc()
@@ -421,7 +438,7 @@ func (a *Admin) routes(why trust) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", get(a.healthz))
 	mux.Handle("/readyz", get(func(w http.ResponseWriter, r *http.Request) {
-		_, known := a.open.Use(a.keys.session(r))
+		_, known := a.open.Use(a.keys.Load().session(r))
 		a.readyz(w, r, known || why == bySocket)
 	}))
 	mux.Handle("/metrics", get(promhttp.HandlerFor(a.deps.Gatherer, promhttp.HandlerOpts{

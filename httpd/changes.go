@@ -241,6 +241,25 @@ func (a *Admin) postRevoke(r *http.Request, _ params) (any, error) {
 	return api.Revoked{Sessions: n}, nil
 }
 
+// postRotate replaces the token, and ends all that the old one, and sessions that began with it, have opened. It is for the Unix socket only:
+// whoever has a leaked token must not lock the admin out.
+func (a *Admin) postRotate(why trust) change {
+	return func(*http.Request, params) (any, error) {
+		if why != bySocket {
+			return nil, tokenBySocket("run bootlab token rotate on the daemon's machine")
+		}
+		a.rotation.Lock()
+		defer a.rotation.Unlock()
+		token, err := a.deps.NewToken()
+		if err != nil {
+			return nil, fmt.Errorf("the old token stays in use: %w", err)
+		}
+		a.keys.Swap(newKeys(token)).end()
+		a.deps.Log.Info("token rotated, all sessions revoked", "sessions", a.open.End(everySession))
+		return api.Token{Token: token}, nil
+	}
+}
+
 // postRelease ends a lease. DHCP cannot notify the machine (RFC 3203 could, but no client implements it), so the response says
 // what that means for it.
 func (a *Admin) postRelease(r *http.Request, _ params) (any, error) {

@@ -27,6 +27,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust, changes map[string]endp
 	for path, e := range changes {
 		mux.Handle(api.Prefix+path, a.only(http.MethodPost, a.json(e)))
 	}
+	mux.Handle(api.Prefix+"token/rotate", a.only(http.MethodPost, a.json(a.changing(a.postRotate(why)))))
 	for path, q := range a.questions(why) {
 		mux.Handle(api.Prefix+path, a.only(http.MethodGet, a.asked(q)))
 	}
@@ -131,7 +132,7 @@ func (a *Admin) json(e endpoint) http.HandlerFunc {
 func (a *Admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e := api.AsError(err)
 	if e.HTTPStatus() >= http.StatusInternalServerError {
-		a.deps.Log.Warn("request not answered", keyMethod, r.Method, keyErr, redact(err.Error(), a.keys.token))
+		a.deps.Log.Warn("request not answered", keyMethod, r.Method, keyErr, redact(err.Error(), a.keys.Load().token))
 	}
 	if areaOf(r.URL.Path) == areaPage {
 		a.errorPage(w, e)
@@ -211,7 +212,7 @@ func stream[T any](a *Admin, w http.ResponseWriter, r *http.Request, lines <-cha
 		case <-r.Context().Done():
 			return
 		case <-alive.C:
-			a.open.Use(a.keys.session(r)) // a session with an open stream is in use
+			a.open.Use(a.keys.Load().session(r)) // a session with an open stream is in use
 			_, err = io.WriteString(w, "\n")
 		case line, ok := <-lines:
 			if !ok || r.Context().Err() != nil {
@@ -280,9 +281,14 @@ func (a *Admin) getAdoption(r *http.Request) (any, error) {
 // getToken returns the token over the Unix socket only: a page that reaches the API by TCP must not read it.
 func (a *Admin) getToken(why trust) (any, error) {
 	if why != bySocket {
-		return nil, &api.Error{Status: http.StatusForbidden, Message: "the token is available over the Unix socket only", Hint: "run bootlab token on the daemon's machine"}
+		return nil, tokenBySocket("run bootlab token on the daemon's machine")
 	}
-	return api.Token{Token: a.keys.token}, nil
+	return api.Token{Token: a.keys.Load().token}, nil
+}
+
+// tokenBySocket refuses a request for the token that came over TCP.
+func tokenBySocket(hint string) error {
+	return &api.Error{Status: http.StatusForbidden, Message: "the token is available over the Unix socket only", Hint: hint}
 }
 
 const (

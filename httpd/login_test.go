@@ -2,6 +2,7 @@ package httpd_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -152,13 +153,95 @@ func TestRevokedSessionFollowsNothing(t *testing.T) {
 	}
 }
 
+// TestRotateToken: a new token ends the old one, every session and every open stream at once. If it cannot be stored, the old one stays.
+func TestRotateToken(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	var stored error
+	ask := func(t *testing.T, handler http.Handler, method, path, name, value string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, nil)
+		r.Header.Set(name, value)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	const path = "/api/v1/sessions"
+	synctest.Test(t, func(t *testing.T) {
+		admin := newAdmin(t, h, &logBuffer{}, func(d *httpd.AdminDeps) {
+			d.NewToken = func() (string, error) { return "another-token-of-this-lab", stored }
+		})
+		public, trusted := admin.Public(), admin.Trusted()
+		h.news, h.unfollowed = make(chan event.Event), make(chan string, 2)
+		login := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/login", strings.NewReader("token="+adminToken))
+		login.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		public.ServeHTTP(w, login)
+		cookie, _, _ := strings.Cut(w.Header().Get("Set-Cookie"), ";")
+		stored = errors.New("no space left on device")
+		if w := ask(t, trusted, "POST", "/api/v1/token/rotate", "X-None", ""); w.Code != 500 || !strings.Contains(w.Body.String(), "no space left") {
+			t.Errorf("not stored: %d %s", w.Code, w.Body)
+		}
+		if w := ask(t, public, "GET", path, "Authorization", "Bearer "+adminToken); w.Code != 200 {
+			t.Errorf("the old token: %d", w.Code)
+		}
+		ended := make(chan struct{}, 2)
+		for name, value := range map[string]string{"Cookie": cookie, "Authorization": "Bearer " + adminToken} {
+			go func() {
+				ask(t, public, "GET", "/api/v1/timeline/a?follow=1", name, value)
+				ended <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Fatal("a stream ended before")
+		}
+		stored = nil
+		if w := ask(t, public, "POST", "/api/v1/token/rotate", "Authorization", "Bearer "+adminToken); w.Code != 403 {
+			t.Errorf("over TCP: %d %s", w.Code, w.Body)
+		}
+		if w := ask(t, trusted, "POST", "/api/v1/token/rotate", "X-None", ""); w.Body.String() != "{\"token\":\"another-token-of-this-lab\"}\n" {
+			t.Errorf("rotate: %d %s", w.Code, w.Body)
+		}
+		synctest.Wait()
+		if len(ended) != 2 {
+			t.Errorf("%d of 2 streams ended", len(ended))
+		}
+		for _, tt := range []struct {
+			name, value string
+			code        int
+		}{{"Cookie", cookie, 401}, {"Authorization", "Bearer " + adminToken, 401}, {"Authorization", "Bearer another-token-of-this-lab", 200}} {
+			if w := ask(t, public, "GET", path, tt.name, tt.value); w.Code != tt.code {
+				t.Errorf("%s %s: %d, want %d", tt.name, tt.value, w.Code, tt.code)
+			}
+		}
+	})
+}
+
+// TestCookieBehindTLS: the cookie of a login that came by HTTPS through a proxy is sent back by HTTPS only.
+func TestCookieBehindTLS(t *testing.T) {
+	t.Parallel()
+	public := newAdmin(t, newFakeDaemon(), &logBuffer{}, nil).Public()
+	for _, tt := range []struct {
+		proto  string
+		secure bool
+	}{{"", false}, {"http", false}, {"https", true}, {"HTTPS, http", true}, {"http, https", false}} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/login", strings.NewReader("token="+adminToken))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Forwarded-Proto", tt.proto)
+		w := httptest.NewRecorder()
+		public.ServeHTTP(w, r)
+		if got := w.Header().Get("Set-Cookie"); w.Code != 303 || strings.Contains(got, "; Secure") != tt.secure {
+			t.Errorf("X-Forwarded-Proto %q: %d, %s, want Secure: %v", tt.proto, w.Code, got, tt.secure)
+		}
+	}
+}
+
 // TestStreamsEndWithTheirSession: an open stream ends at once when its session is revoked or logged out, and writes nothing more. One that
 // was opened with the token goes on.
 func TestStreamsEndWithTheirSession(t *testing.T) {
 	t.Parallel()
 	h := newFakeDaemon()
-	admin := newAdmin(t, h, &logBuffer{}, nil)
-	public, trusted := admin.Public(), admin.Trusted()
+	var public, trusted http.Handler
 	ask := func(t *testing.T, handler http.Handler, method, path, form string, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(form))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -181,6 +264,8 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
+			admin := newAdmin(t, h, &logBuffer{}, nil)
+			public, trusted = admin.Public(), admin.Trusted()
 			h.news, h.unfollowed = make(chan event.Event), make(chan string, 2)
 			cookie, _, _ := strings.Cut(ask(t, public, "POST", "/login", "token="+adminToken).Header().Get("Set-Cookie"), ";")
 			follow := func(name, value string) (<-chan string, context.CancelFunc) {

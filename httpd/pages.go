@@ -82,7 +82,8 @@ func (a *Admin) act(e endpoint, back func(*http.Request) string) http.HandlerFun
 }
 
 func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
-	switch a.tryToken(r, strings.TrimSpace(r.PostFormValue("token"))) {
+	k := a.keys.Load()
+	switch a.tryToken(k, r, strings.TrimSpace(r.PostFormValue("token"))) {
 	case logins.Wrong:
 		a.loginPage(w, http.StatusForbidden, "That is not the token.")
 		return
@@ -90,8 +91,13 @@ func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
 		a.loginPage(w, http.StatusTooManyRequests, "That is not the token, and too many wrong ones came from your address. The right one is accepted at once.")
 		return
 	}
-	cookie, _, _ := a.open.Start(peer(r), nil)
-	http.SetCookie(w, &http.Cookie{Name: a.keys.cookie, Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	cookie, started, _ := a.open.Start(peer(r), nil)
+	if a.keys.Load() != k { // the token was replaced meanwhile
+		a.endSession(started)
+		a.loginPage(w, http.StatusForbidden, "That is not the token.")
+		return
+	}
+	k.setCookie(w, r, cookie)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
@@ -99,10 +105,11 @@ func (a *Admin) logout(w http.ResponseWriter, r *http.Request) {
 	if r.PostFormValue("all") == "1" {
 		a.deps.Log.Info("all sessions revoked", keyAddr, peer(r), "sessions", a.open.End(everySession))
 	}
-	if own, ok := a.open.Use(a.keys.session(r)); ok {
-		a.open.End(func(o session) bool { return o.ID == own.ID })
+	k := a.keys.Load()
+	if own, ok := a.open.Use(k.session(r)); ok {
+		a.endSession(own)
 	}
-	http.SetCookie(w, &http.Cookie{Name: a.keys.cookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	k.clearCookie(w, r)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 

@@ -18,6 +18,9 @@ const (
 // A session is a login of the dashboard, from an address.
 type session = logins.Session[netip.Addr]
 
+// endSession ends one session.
+func (a *Admin) endSession(one session) { a.open.End(func(o session) bool { return o.ID == one.ID }) }
+
 func everySession(session) bool { return true }
 
 // sessions returns all sessions, the one used last first.

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/bootlab/bootlab/internal/host/replace"
 )
 
 const minToken = 16
@@ -37,6 +40,18 @@ func LoadToken(path string) (string, error) {
 	return token, nil
 }
 
+// NewToken replaces the token kept in the file path by a new one, which it returns once it is on disk.
+func NewToken(path string) (string, error) {
+	token := randomToken()
+	err := replace.File(path, 0o600, replace.With([]byte(token+"\n")))
+	if err != nil {
+		return "", fmt.Errorf("replace token %s: %w", path, err)
+	}
+	return token, nil
+}
+
+func randomToken() string { return rand.Text() + rand.Text() }
+
 func readToken(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -57,7 +72,7 @@ func makeToken(path string) error {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := f.WriteString(rand.Text() + rand.Text() + "\n"); err != nil {
+	if _, err := f.WriteString(randomToken() + "\n"); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -72,17 +87,21 @@ func makeToken(path string) error {
 // keys are the token and what is derived from it.
 type keys struct {
 	token  string
+	over   context.Context // ends with the token; reads that it admitted end then, too
+	end    context.CancelFunc
 	cookie string // name of the cookie of a session; of this daemon alone, because cookies do not tell ports apart
 }
 
-func newKeys(token string) keys {
+func newKeys(token string) *keys {
 	mac := hmac.New(sha256.New, []byte(token))
 	mac.Write([]byte("cookie"))
-	return keys{token: token, cookie: "bootlab-" + hex.EncodeToString(mac.Sum(nil))[:8]}
+	k := &keys{token: token, cookie: "bootlab-" + hex.EncodeToString(mac.Sum(nil))[:8]}
+	k.over, k.end = context.WithCancel(context.Background())
+	return k
 }
 
 // isToken compares in constant time, whatever the lengths.
-func (k keys) isToken(s string) bool {
+func (k *keys) isToken(s string) bool {
 	x, y := sha256.Sum256([]byte(s)), sha256.Sum256([]byte(k.token))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
@@ -94,10 +113,26 @@ func bearer(r *http.Request) (token string, ok bool) {
 }
 
 // session returns the cookie of the session that a request shows; empty: none.
-func (k keys) session(r *http.Request) string {
+func (k *keys) session(r *http.Request) string {
 	c, err := r.Cookie(k.cookie)
 	if err != nil {
 		return ""
 	}
 	return c.Value
+}
+
+// setCookie gives the browser that sent r the cookie of a session, for as long as it runs.
+func (k *keys) setCookie(w http.ResponseWriter, r *http.Request, session string) {
+	http.SetCookie(w, &http.Cookie{Name: k.cookie, Value: session, Path: "/", HttpOnly: true, Secure: byHTTPS(r), SameSite: http.SameSiteStrictMode})
+}
+
+func (k *keys) clearCookie(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{Name: k.cookie, Path: "/", MaxAge: -1, HttpOnly: true, Secure: byHTTPS(r), SameSite: http.SameSiteStrictMode})
+}
+
+// byHTTPS reports whether the browser used HTTPS, as a proxy in front says; of several proxies the first. Anyone's word will do for this, and
+// for nothing else: it only makes the cookie of the one who says so stricter.
+func byHTTPS(r *http.Request) bool {
+	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",")
+	return strings.EqualFold(strings.TrimSpace(proto), "https")
 }

@@ -62,18 +62,28 @@ func reloadText(cmd *cobra.Command, r api.Reload) error {
 }
 
 func tokenCommand(o *options) *cobra.Command {
-	return &cobra.Command{
+	text := func(cmd *cobra.Command, t api.Token) error {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), t.Token)
+		return err
+	}
+	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Show the token that the dashboard and the API require over TCP",
+		Short: "Show the token that the dashboard and the API require over TCP, or replace it",
 		Args:  cobra.NoArgs,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Token, error) {
 			t, err := c.Token(cmd.Context())
 			return api.Token{Token: t}, err
-		}, func(cmd *cobra.Command, t api.Token) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), t.Token)
-			return err
-		}),
+		}, text),
 	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "rotate",
+		Short: "Replace the token by a new one, and print it; the old one and all sessions end at once",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Token, error) {
+			return c.RotateToken(cmd.Context())
+		}, text),
+	})
+	return cmd
 }
 
 func installCommand(o *options) *cobra.Command {

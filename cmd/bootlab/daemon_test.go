@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -350,8 +352,81 @@ func TestToken(t *testing.T) {
 		{args: "status --server http://10.88.0.1:9680 --token " + token, out: []string{"lab cli"}},
 		{args: "token --json --lab " + h.lab, json: true, out: []string{token}},
 		{args: "token --server http://10.88.0.1:9680 --token wrong", err: "bootlab token"},
+		{args: "token rotate --server http://10.88.0.1:9680 --token " + token, err: "Unix socket only"},
 	} {
 		s.check(t, run(t.Context(), strings.Fields(s.args)...))
+	}
+	a := h.run("token", "rotate")
+	next := strings.TrimSpace(a.out)
+	if a.err != nil || len(next) < 20 || next == token {
+		t.Fatalf("the new token is %q: %v", next, a.err)
+	}
+	for _, s := range []step{
+		{args: "status --server http://10.88.0.1:9680 --token " + token, err: "bootlab token"},
+		{args: "status --server http://10.88.0.1:9680 --token " + next, out: []string{"lab cli"}},
+		{args: "token --lab " + h.lab, out: []string{next}},
+	} {
+		s.check(t, run(t.Context(), strings.Fields(s.args)...))
+	}
+	h.stop()
+	h.start()
+	h.steps(step{args: "token", out: []string{next}})
+}
+
+// TestAdminBehindTLS: a balancer with TLS in front of the admin API, as docs/admin.md shows one: logins get a Secure cookie, and the
+// command line works through it.
+func TestAdminBehindTLS(t *testing.T) {
+	netns.Need(t, "curl", "openssl")
+	h := serve(t)
+	dir := filepath.Dir(h.lab)
+	netns.Run(t, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=boot.lab.example",
+		"-addext", "subjectAltName=DNS:boot.lab.example", "-keyout", filepath.Join(dir, "key.pem"), "-out", filepath.Join(dir, "cert.pem"))
+	key, err := os.ReadFile(filepath.Join(dir, "key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := os.ReadFile(filepath.Join(dir, "cert.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "lab.pem"), append(cert, key...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.stop() // a key of appliance takes effect at a start
+	h.edit("appliance: {", "appliance: {admin_hosts: [boot.lab.example], ")
+	h.edit("balancers:\n", `balancers:
+  admin: {listen: "10.88.0.1:443", mode: http, tls: {certificates: [lab.pem]}, backends: ["10.88.0.1:9680"]}
+`)
+	h.start()
+	token := strings.TrimSpace(h.run("token").out)
+	curl := []string{"curl", "-s", "--noproxy", "*", "--resolve", "boot.lab.example:443:10.88.0.1", "--cacert", filepath.Join(dir, "cert.pem"), "-i"}
+	login := append(slices.Clone(curl), "-d", "token="+token, "https://boot.lab.example/login")
+	var out string
+	h.until("the backend is healthy", func() bool {
+		b, _ := exec.Command(login[0], append([]string{"-m", "5"}, login[1:]...)...).CombinedOutput()
+		out = string(b)
+		return strings.Contains(out, "HTTP/2 303")
+	})
+	if !strings.Contains(out, "; Secure") {
+		t.Errorf("the cookie of a login by HTTPS is not Secure:\n%s", out)
+	}
+	ask := append(slices.Clone(curl), "-H", "Authorization: Bearer "+token, "https://boot.lab.example/api/v1/status")
+	if out := netns.Run(t, ask[0], ask[1:]...); !strings.Contains(out, `"lab":"cli"`) {
+		t.Errorf("status by HTTPS:\n%s", out)
+	}
+}
+
+// TestTokenIsNotInHelp: the token of the environment is not printed as the default of its flag.
+func TestTokenIsNotInHelp(t *testing.T) {
+	t.Setenv("BOOTLAB_TOKEN", "a-token-of-the-environment")
+	a := run(t.Context(), "status", "--help")
+	if a.err != nil || strings.Contains(a.out, "a-token-of-the-environment") {
+		t.Errorf("%v\n%s", a.err, a.out)
+	}
+	for _, want := range []string{"BOOTLAB_TOKEN", "https://"} {
+		if !strings.Contains(a.out, want) {
+			t.Errorf("the help lacks %s:\n%s", want, a.out)
+		}
 	}
 }
 

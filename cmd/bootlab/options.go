@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,8 +27,9 @@ type options struct {
 func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.lab, "lab", daemon.DefaultLab, "lab `file`, or folder of *.yaml files")
 	f.BoolVar(&o.json, "json", false, "print JSON")
-	f.StringVar(&o.server, "server", os.Getenv("BOOTLAB_SERVER"), "`address` of the daemon: its Unix socket, or http://host:port (default: the lab file's admin_socket)")
-	f.StringVar(&o.token, "token", os.Getenv("BOOTLAB_TOKEN"), "`token` for http:// addresses (see bootlab token)")
+	f.StringVar(&o.server, "server", os.Getenv("BOOTLAB_SERVER"), "`address` of the daemon: its Unix socket, http://host:port or https://host (default: the lab file's admin_socket)")
+	f.StringVar(&o.token, "token", os.Getenv("BOOTLAB_TOKEN"), "`token` for http:// and https:// addresses (see bootlab token); ps shows it to other users, so set BOOTLAB_TOKEN instead")
+	f.Lookup("token").DefValue = "" // the help prints defaults
 }
 
 // client returns a client of the daemon. Where no address is given, the lab file says where its socket is; a lab file that
@@ -43,16 +45,33 @@ func (o *options) client() (*api.Client, error) {
 	return api.NewClient(server, o.token)
 }
 
-// noLab adds to the error that no daemon runs that the lab file, which says where, is missing. Who has named the lab file or the
-// daemon knows where it is.
+// noLab adds to the error that no daemon runs that the lab file, which says where, is missing or cannot be read. Who has named the lab file
+// or the daemon knows where it is.
 func noLab(cmd *cobra.Command, err error) error {
-	if cmd.Flag("lab").Changed || cmd.Flag("server").Value.String() != "" {
+	if !errors.Is(err, api.ErrNoDaemon) || cmd.Flag("server").Value.String() != "" {
 		return err
 	}
-	if _, missing := os.Stat(daemon.DefaultLab); errors.Is(err, api.ErrNoDaemon) && errors.Is(missing, fs.ErrNotExist) {
+	path := cmd.Flag("lab").Value.String()
+	if denied := unreadable(path); denied != nil {
+		return fmt.Errorf("%w; this is the default socket: the lab file, which may name another, cannot be read (%w): run this as a user who may, or name the daemon with --server", err, denied)
+	}
+	if cmd.Flag("lab").Changed {
+		return err
+	}
+	if _, missing := os.Stat(daemon.DefaultLab); errors.Is(missing, fs.ErrNotExist) {
 		return fmt.Errorf("%w; %s does not exist: if your lab file is another one, name it with --lab", err, daemon.DefaultLab)
 	}
 	return err
+}
+
+// unreadable returns an error if the lab file, or the folder that it is, exists and this user may not read it. It opens nothing: a FIFO would
+// block.
+func unreadable(path string) error {
+	const read = 4 // R_OK
+	if err := syscall.Access(path, read); errors.Is(err, fs.ErrPermission) {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return nil
 }
 
 // print writes v as JSON if that was asked for, else as text.

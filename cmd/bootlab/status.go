@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,12 +18,31 @@ import (
 func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show the state of each server and the result of the last reload",
+		Short: "Show the state of each server and the result of the last reload; exit status 1 if a server does not serve",
 		Args:  cobra.NoArgs,
-		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Status, error) {
-			return c.Status(cmd.Context())
-		}, statusText),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			s, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return cmp.Or(o.print(cmd, s, func() error { return statusText(cmd, s) }), notReady(s))
+		},
 	}
+}
+
+// notReady returns an error if a server does not serve all that the lab asks for, as /readyz answers then, too.
+func notReady(s api.Status) error {
+	switch {
+	case s.Ready(), !s.Stopping.IsZero(): // one that stops still serves what is under way
+		return nil
+	case len(s.Servers) == 0:
+		return errors.New("the daemon is starting: no server answers yet")
+	}
+	return fmt.Errorf("not serving: %s", strings.Join(s.Unready(), ", "))
 }
 
 func statusText(cmd *cobra.Command, s api.Status) error {

@@ -85,7 +85,7 @@ func parseTarget(target string) (string, error) {
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return "", fmt.Errorf("%q is not the address of a daemon: want /path/of/a.sock or http://host:port", target)
+		return "", fmt.Errorf("%q is not the address of a daemon: want /path/of/a.sock, http://host:port or https://host", target)
 	}
 	return u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/"), nil
 }
@@ -338,6 +338,11 @@ func (c *Client) Token(ctx context.Context) (string, error) {
 	var t Token
 	err := c.get(ctx, "token", &t)
 	return t.Token, err
+}
+
+// RotateToken replaces the token by a new one, and ends all sessions. Only the Unix socket answers it.
+func (c *Client) RotateToken(ctx context.Context) (t Token, err error) {
+	return t, c.post(ctx, "token/rotate", nil, &t)
 }
 
 // Cycle says whether an installation waits for the machine's next boot.

@@ -48,6 +48,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
 		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: own, Panics: d.panics.Server(health.Admin),
+		NewToken: func() (string, error) { return httpd.NewToken(d.inState(tokenFile)) },
 	})
 }
 
