@@ -31,7 +31,7 @@ func backupCommand(o *options) *cobra.Command {
 			return saveBackup(cmd, o, args[0])
 		},
 	}
-	cmd.Flags().BoolVar(&verify, "verify", false, "only check that FILE is a whole backup, and show what it holds; needs no daemon")
+	cmd.Flags().BoolVar(&verify, "verify", false, "only check that FILE (- for standard input) is a whole backup, and show what it holds; needs no daemon")
 	return cmd
 }
 
@@ -129,20 +129,33 @@ func writable(path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
+// A byteCounter counts what is written to it.
+type byteCounter struct{ n int64 }
+
+// Write implements io.Writer.
+func (c *byteCounter) Write(b []byte) (int, error) {
+	c.n += int64(len(b))
+	return len(b), nil
+}
+
 func verifyBackup(cmd *cobra.Command, o *options, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
+	in := cmd.InOrStdin()
+	if path == "-" {
+		path = "standard input"
+	} else {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
 	}
-	defer f.Close()
-	done, err := backup.Verify(f, func(backup.Entry) {})
+	count := &byteCounter{}
+	done, err := backup.Verify(io.TeeReader(in, count), func(backup.Entry) {})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	result := backupResult{File: path, Summary: done}
-	if result.Bytes, err = f.Seek(0, io.SeekCurrent); err != nil {
-		return err
-	}
+	result := backupResult{File: path, Summary: done, Bytes: count.n}
 	return o.print(cmd, result, func() error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %s\n", path, backupText(done))
 		return err

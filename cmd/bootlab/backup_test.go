@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +75,19 @@ func TestBackup(t *testing.T) {
 	}
 
 	// To standard output, where nothing else is written.
+	verify := bootlab(t.Context(), "backup", "--verify", "-", "--json")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]bool{len(whole): true, len(whole) - 20: false} {
+		cmd := *verify
+		cmd.Stdin = bytes.NewReader(whole[:n])
+		out, err := cmd.CombinedOutput()
+		if (err == nil) != want || !strings.Contains(string(out), "standard input") || want && !strings.Contains(string(out), fmt.Sprintf(`"bytes": %d`, n)) {
+			t.Errorf("verify %d bytes of %d from standard input: %v %s", n, len(whole), err, out)
+		}
+	}
 	a = h.run("backup", "-")
 	if _, err := backup.Read(strings.NewReader(a.out)); err != nil || !strings.Contains(a.stderr, "saved lab cli") {
 		t.Errorf("%v, stderr %q", err, a.stderr)

@@ -95,6 +95,10 @@ func stateText(cmd *cobra.Command, s api.State) error {
 		fmt.Fprintf(w, "held by a restore, %d: %s; they start from their own disks until an admin says so: bootlab install HOST, or bootlab install HOST --done for one that is installed\n",
 			len(s.Held), strings.Join(s.Held, ", "))
 	}
+	if len(s.LoopHeld) > 0 {
+		fmt.Fprintf(w, "held after too many attempts to install, %d: %s; they start from their own disks until an admin says so: fix the profile, then bootlab install HOST, or bootlab install HOST --done for one that is installed\n",
+			len(s.LoopHeld), strings.Join(s.LoopHeld, ", "))
+	}
 	if s.Problem != "" {
 		fmt.Fprintln(w, "warning:", s.Problem)
 	}

@@ -291,8 +291,9 @@ type State struct {
 	Advice    string        `json:"advice,omitempty"`  // likewise: what to do
 	Problem   string        `json:"problem,omitempty"` // the file was removed, replaced or unmounted while in use
 	Markers   []StateMarker `json:"markers"`
-	Unknown   []string      `json:"unknown"` // hosts whose install state is unknown
-	Held      []string      `json:"held"`    // hosts that a restore holds: they start from their own disks until an admin says what they are
+	Unknown   []string      `json:"unknown"`   // hosts whose install state is unknown
+	Held      []string      `json:"held"`      // hosts that a restore holds: they start from their own disks until an admin says what they are
+	LoopHeld  []string      `json:"loop_held"` // hosts held after too many attempts to install: they start from their own disks, too
 	// Install are the hosts that install themselves at their next network boot; after a loss, once it is accepted. Pools are pools,
 	// as network/pool, whose machines do, unless they are known to be installed.
 	Install []string `json:"install"`

@@ -97,6 +97,11 @@ func (d *Daemon) restoredHosts(l *lab.Lab) []string {
 	return d.hostsThat(l, func(h *lab.Host) bool { return d.installs.Status(h).HeldByRestore() })
 }
 
+// loopHosts returns the hosts that were held after too many attempts, sorted.
+func (d *Daemon) loopHosts(l *lab.Lab) []string {
+	return d.hostsThat(l, func(h *lab.Host) bool { s := d.installs.Status(h); return s.Held && !s.HeldByRestore() })
+}
+
 func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
 	names := []string{}
 	for _, h := range l.Hosts {
@@ -122,6 +127,9 @@ func (d *Daemon) stateWarnings() (ws []string) {
 	}
 	if hosts := d.restoredHosts(d.current.Load().Lab); len(hosts) > 0 {
 		ws = append(ws, "a restore holds "+some(hosts)+": they start from their own disks, as they may have been installed after the backup was made; "+adviceHeld)
+	}
+	if hosts := d.loopHosts(d.current.Load().Lab); len(hosts) > 0 {
+		ws = append(ws, "held after too many attempts to install: "+some(hosts)+": they start from their own disks; fix their profiles, then: "+adviceHeld)
 	}
 	l := d.current.Load().Lab
 	hosts, pools := d.unaccepted(l)
@@ -163,7 +171,7 @@ func some(names []string) string {
 // State implements httpd.Backend.
 func (c *adminBackend) State(context.Context) api.State {
 	l := c.current.Load().Lab
-	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), Markers: []api.StateMarker{}}
+	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), LoopHeld: c.loopHosts(l), Markers: []api.StateMarker{}}
 	s.Install, s.Pools = c.wouldInstall(l)
 	if place := c.state.problem(); place != nil {
 		s.Problem = place.Text

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -64,6 +66,14 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnos
 	for _, s := range d.serverStates() {
 		if !s.Serving {
 			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, Err: s.Err})
+		}
+	}
+	if store := d.storeWatch.Status(); len(store.Causes) > 0 {
+		m.Store = strings.Join(store.Problems, "; ")
+	}
+	for _, x := range d.servers.dhcp.TakenReservations() {
+		if x.Host == m.Host {
+			m.Taken = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
 		}
 	}
 	return api.Diagnosis(diagnosis.Of(boots, m, time.Now())), nil

@@ -42,9 +42,30 @@ type File struct {
 // errFormat is returned for a file that is in no known format.
 var errFormat = errors.New("it is in no format that bootlab knows; --format names one of csv, json, kea, dnsmasq")
 
+// errISC is returned for the lease file of ISC dhcpd.
+var errISC = errors.New("it is a lease file of ISC dhcpd, which is not imported: machines that are on keep their addresses when they renew, and a pool probes an address " +
+	"before it offers it to another; for those that are off, write a CSV file with the columns ip, mac, hostname and expires, and import that")
+
+// isISC reports whether a file begins as one of ISC dhcpd.
+func isISC(head string) bool {
+	for line := range strings.Lines(head) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0, strings.HasPrefix(fields[0], "#") && !strings.Contains(line, "dhcpd.leases"):
+			continue
+		}
+		return fields[0] == "authoring-byte-order" || fields[0] == "server-duid" || fields[0] == "lease" && strings.Contains(line, "{") || strings.Contains(line, "dhcpd.leases(5)")
+	}
+	return false
+}
+
+// byteOrderMark begins files that spreadsheets save as UTF-8.
+const byteOrderMark = "\ufeff"
+
 // Detect returns the format of a file, or an error that says that it is not known.
 func Detect(data []byte) (Format, error) {
-	line, _, _ := strings.Cut(strings.TrimLeft(string(data[:min(len(data), 4096)]), " \t\r\n"), "\n")
+	head := strings.TrimLeft(strings.TrimPrefix(string(data[:min(len(data), 4096)]), byteOrderMark), " \t\r\n")
+	line, _, _ := strings.Cut(head, "\n")
 	fields := strings.Fields(line)
 	switch {
 	case len(fields) == 0:
@@ -57,6 +78,8 @@ func Detect(data []byte) (Format, error) {
 		return Kea, nil
 	case fields[0] == "duid", len(fields) == 5 && isNumber(fields[0]):
 		return Dnsmasq, nil
+	case isISC(head):
+		return "", errISC
 	}
 	return "", errFormat
 }
@@ -65,6 +88,7 @@ func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 
 // Parse reads a lease file. An error names the line that is not what the format wants; nothing of the file counts then.
 func Parse(data []byte, f Format) (*File, error) {
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
 	switch f {
 	case CSV:
 		return parseCSV(data)

@@ -126,9 +126,25 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%s %q: %v, want %q", tt.format, tt.text, err, tt.err)
 		}
 	}
-	for text, want := range map[string]string{"": "it is empty", " \n\t": "it is empty", "lease 10.0.0.1 {": "it is in no format that bootlab knows", "\x00\x01": "it is in no format"} {
+	const isc = "it is a lease file of ISC dhcpd, which is not imported: "
+	for text, want := range map[string]string{"": "it is empty", " \n\t": "it is empty",
+		"lease 10.0.0.1 {": isc, "# The format of this file is documented in the dhcpd.leases(5) manual page.\n# more\n": isc, "authoring-byte-order little-endian;\n": isc, "x": "it is in no format that bootlab knows", "\x00\x01": "it is in no format"} {
 		if f, err := Detect([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %q, %v", text, f, err)
+		}
+	}
+}
+
+// TestByteOrderMark: a file that a spreadsheet saved as UTF-8 begins with a byte order mark.
+func TestByteOrderMark(t *testing.T) {
+	t.Parallel()
+	text := []byte("\ufeffip,mac,expires\r\n192.168.16.1,52:54:00:2c:01:01,never\r\n")
+	if f, err := Detect(text); f != CSV || err != nil {
+		t.Errorf("detected %q, %v", f, err)
+	}
+	for f, text := range map[Format]string{CSV: string(text), JSON: "\ufeff[{\"ip\":\"192.168.16.1\",\"mac\":\"52:54:00:2c:01:01\",\"never\":true}]", Dnsmasq: "\ufeff0 52:54:00:2c:01:01 192.168.16.1 * *\n"} {
+		if file, err := Parse([]byte(text), f); err != nil || len(file.Leases) != 1 {
+			t.Errorf("%s: %+v, %v", f, file, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -39,6 +40,8 @@ type Machine struct {
 	Servers   []Server // that do not serve
 	FullPools []string // of its network, without a free address
 	Problems  []string // of its network's interface and its hypervisor, measured now
+	Taken     string   // who uses its reserved address now, another machine; empty: nobody is known to
+	Store     string   // why leases are not stored now; empty: they are
 	Checks    []Check  // that fail now, after they had passed
 	Cluster   string   // what its cluster waits for; empty: nothing
 }
@@ -84,6 +87,7 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 	c.dropPrograms()
 	d := c.asState(c.diagnose())
 	d.Host, d.MachineStage, d.MachineWhy = m.Host, string(m.State.Stage), m.State.Why
+	d = c.addressTaken(d)
 	d.Do = c.adoption(d.Do)
 	d.Evidence = slices.Clone(d.Evidence) // rules share their events
 	slices.SortStableFunc(d.Evidence, func(a, b event.Event) int { return a.At.Compare(b.At) })
@@ -95,6 +99,23 @@ func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
 		d.Facts = append(d.Facts, c.conflict...)
 		d.Facts = append(d.Facts, m.facts()...)
 	}
+	return d
+}
+
+// addressTaken adds to what is not done that another machine uses the address now, unless d is about that.
+func (c *boot) addressTaken(d Diagnosis) Diagnosis {
+	f := failings[event.AddressConflict]
+	if c.m.Taken == "" || d.State == Done || strings.HasPrefix(d.Cause, f.cause) {
+		return d
+	}
+	for i := len(c.boots) - 1; i >= 0; i-- {
+		if seen := (&boot{Boot: c.boots[i]}).seen(event.AddressConflict); len(seen) > 0 {
+			d.Evidence = append(slices.Clone(d.Evidence), seen...)
+			break
+		}
+	}
+	d.Facts = append(d.Facts, f.cause+": "+c.m.Taken)
+	d.Do = append(slices.Clone(d.Do), c.commands(f.do...)...)
 	return d
 }
 
@@ -117,7 +138,7 @@ func (c *boot) asState(d Diagnosis) Diagnosis {
 		if d.State == Stopped {
 			d.Facts = append(d.Facts, "before: "+d.Cause)
 		}
-		d.Cause, d.Do = s.Why, nil
+		d.Cause, d.Do, d.Stage = s.Why, nil, c.reached()
 	case Done:
 		d.Cause, d.Do = "nothing is wrong: "+s.Why, nil
 	default:
@@ -215,7 +236,7 @@ func ownEvents(events []event.Event) (own []event.Event) {
 
 // diagnose tries what is certain before what is likely.
 func (c *boot) diagnose() Diagnosis {
-	for _, rule := range []func() (Diagnosis, bool){c.serves, c.held, c.console, c.later, c.diskReturns, c.power, c.fromDisk, c.taken, c.finished, c.failure, c.unseen, c.runs} {
+	for _, rule := range []func() (Diagnosis, bool){c.serves, c.held, c.console, c.unstored, c.later, c.diskReturns, c.power, c.fromDisk, c.taken, c.finished, c.failure, c.unseen, c.runs} {
 		if d, ok := rule(); ok {
 			return d
 		}

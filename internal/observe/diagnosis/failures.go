@@ -187,12 +187,15 @@ func (c *boot) held() (Diagnosis, bool) {
 		d.Stage = event.StageInstall
 		return d, true
 	case c.m.Install == "held":
-		d := stopped("it booted too often without finishing, and is held", c.commands("fix its profile, then: bootlab install HOST"), c.seen(event.InstallLoop, event.ScriptLoop)...)
+		d := stopped("it booted too often without finishing, and is held", c.commands("fix its profile, then: bootlab install HOST; or bootlab install HOST --done if it is installed"), c.seen(event.InstallLoop, event.ScriptLoop)...)
 		d.Stage = event.StageInstall
 		return d, true
 	case c.m.Install == "unknown":
 		d := stopped("its install state was lost: it starts from its own disk until an admin says what it is", decide, c.seen(event.InstallUnknown)...)
 		d.Stage = event.StageInstall
+		if off := []string{"stopped", "absent", "crashed", "off"}; !slices.Contains(off, c.m.VM) && !slices.Contains(off, c.m.BMC) {
+			d.State = Unknown // it may well run
+		}
 		return d, true
 	}
 	return Diagnosis{}, false

@@ -226,6 +226,19 @@ func (c *boot) unseen() (Diagnosis, bool) {
 	return d, true
 }
 
+// unstored is a machine that needs a lease of a pool while leases cannot be stored: it gets offers, and no acknowledgement.
+func (c *boot) unstored() (Diagnosis, bool) {
+	if c.m.Store == "" || c.m.Reserved || len(c.own) == 0 {
+		return Diagnosis{}, false
+	}
+	last := c.own[len(c.own)-1]
+	if last.Kind != event.DHCPDiscover && last.Kind != event.DHCPOffer {
+		return Diagnosis{}, false
+	}
+	return stopped("it was offered an address, which is not acknowledged, as the store takes no lease: "+c.m.Store,
+		c.commands("bootlab status says what is wrong with the disk of the state; machines with a reservation or a lease are still answered"), last), true
+}
+
 // networkBoot says how an armed machine comes to boot from the network.
 func (c *boot) networkBoot() string {
 	if c.m.VM == "" && c.m.BMC == "" {

@@ -177,9 +177,13 @@ func (o Observation) before(now time.Time) State {
 	case i.HeldByRestore():
 		return stuck(Stopped, "a restore holds it: bootlab install "+o.Host+", or --done if it is installed")
 	case i.Held:
-		return stuck(Stopped, "held after too many attempts: bootlab install "+o.Host)
+		return stuck(Stopped, "held after too many attempts: bootlab install "+o.Host+", or --done if it is installed")
 	case i.State == install.Unknown:
-		return stuck(Stopped, "its install state was lost: bootlab install "+o.Host+", or --done if it is installed")
+		at := Unknown // it starts from its own disk, and may well run
+		if o.IsOff() {
+			at = Stopped
+		}
+		return stuck(at, "its install state was lost: bootlab install "+o.Host+", or --done if it is installed")
 	case o.Power == PowerSilent:
 		s := stuck(Unknown, "its hypervisor does not answer")
 		if o.Problem != "" {

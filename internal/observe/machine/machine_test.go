@@ -95,9 +95,11 @@ func TestOf(t *testing.T) {
 		{name: "boots, silent beyond patience", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Stopped, why: "more than 5 min, at stage script", stuck: true},
 		{name: "its own script, silent", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Unknown, why: "script of your own"},
 		{name: "boot failed", o: machine.Observation{Install: booting, Boot: with(boots(event.StageFiles, time.Second), timeline.Failed, "no such file")}, want: machine.Stopped, why: "no such file", stuck: true},
-		{name: "held", o: machine.Observation{Host: "d", Install: install.Status{State: install.Booting, Held: true}, Boot: boots(event.StageScript, time.Second)}, want: machine.Stopped, why: "too many attempts: bootlab install d", stuck: true},
+		{name: "held", o: machine.Observation{Host: "d", Install: install.Status{State: install.Booting, Held: true}, Boot: boots(event.StageScript, time.Second)}, want: machine.Stopped, why: "too many attempts: bootlab install d, or --done if it is installed", stuck: true},
 		{name: "held by a restore, never seen", o: machine.Observation{Host: "d", Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}, want: machine.Stopped, why: "a restore holds it: bootlab install d, or --done", stuck: true},
-		{name: "install state lost", o: machine.Observation{Install: install.Status{State: install.Unknown}}, want: machine.Stopped, why: "was lost", stuck: true},
+		{name: "install state lost", o: machine.Observation{Install: install.Status{State: install.Unknown}}, want: machine.Unknown, why: "was lost", stuck: true},
+		{name: "install state lost, and it runs", o: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Unknown}}, want: machine.Unknown, why: "was lost", stuck: true},
+		{name: "install state lost, and it is off", o: machine.Observation{Power: machine.PowerOff, Install: install.Status{State: install.Unknown}}, want: machine.Stopped, why: "was lost", stuck: true},
 		{name: "of a virtual machine that was deleted", o: machine.Observation{Power: machine.PowerAbsent, Install: armed, Boot: with(boots(event.StageFiles, time.Second), timeline.Ended, "")}, want: machine.Off},
 
 		{name: "installs", o: machine.Observation{Install: installs, Boot: boots(event.StageConfig, time.Minute)}, want: machine.Installing},
