@@ -193,7 +193,7 @@ func (c *boot) held() (Diagnosis, bool) {
 	case c.m.Install == "unknown":
 		d := stopped("its install state was lost: it starts from its own disk until an admin says what it is", decide, c.seen(event.InstallUnknown)...)
 		d.Stage = event.StageInstall
-		if off := []string{"stopped", "absent", "crashed", "off"}; !slices.Contains(off, c.m.VM) && !slices.Contains(off, c.m.BMC) {
+		if !c.m.VM.Off() && !machine.Power(c.m.BMC).Off() {
 			d.State = Unknown // it may well run
 		}
 		return d, true

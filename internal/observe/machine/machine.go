@@ -54,6 +54,9 @@ const (
 	PowerUnasked Power = "unasked" // its hypervisor has not answered yet
 )
 
+// Off reports whether nothing runs.
+func (p Power) Off() bool { return p == PowerOff || p == PowerAbsent || p == PowerCrashed }
+
 // Health is what the check of a machine's balancer says.
 type Health int
 
@@ -105,7 +108,7 @@ type State struct {
 
 // IsOff reports whether it was measured that the machine does not run.
 func (o Observation) IsOff() bool {
-	return o.Power == PowerOff || o.Power == PowerAbsent || o.Power == PowerCrashed
+	return o.Power.Off()
 }
 
 // Booted reports whether the machine was started, as far as its own timeline shows. A check, an admin's mark, a change of its virtual machine
