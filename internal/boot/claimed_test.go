@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -193,7 +195,8 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestSilentMachine: a machine that does not answer ARP, as some firmware does not, gets a script, but no document: an installer answers.
+// TestSilentMachine: where no machine answers ARP, the kernel's entry alone is no evidence: anybody can name the machine's MAC in an ARP packet
+// while it is off. Nobody gets its script, so that no boot begins, however often somebody asks; nor its document, nor "done".
 func TestSilentMachine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -201,12 +204,23 @@ func TestSilentMachine(t *testing.T) {
 	r := rigOf(t, nil, nil)
 	r.lab, r.table = tableOf(t, dir, labFile)
 	token := r.token(t)
+	before := r.installs.Status(r.lab.Host("worker-0"))
 	r.found = neighbour.Found{User: neighbour.Own, MAC: mac, Silent: true}
-	if _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
-		t.Errorf("script: %v", err)
+	for what, ask := range map[string]func() error{
+		"script":         func() error { _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); return err },
+		"script by TFTP": func() error { _, err := r.ByDatagram().Script(t.Context(), mac, addr, lab.ScriptName); return err },
+		"document":       func() error { _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); return err },
+		"done":           func() error { return r.Done(t.Context(), mac, token, addr) },
+	} {
+		if err := ask(); statusOf(err) != 503 {
+			t.Errorf("%s: %v, want status 503", what, err)
+		}
+		if e := r.events[len(r.events)-1]; e.Reason != event.Silent || e.Claimed != strings.HasPrefix(what, "script") {
+			t.Errorf("%s: event %+v", what, e)
+		}
 	}
-	if _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); statusOf(err) != 503 {
-		t.Errorf("document: %v, want status 503", err)
+	if diff := gocmp.Diff(before, r.installs.Status(r.lab.Host("worker-0"))); diff != "" {
+		t.Errorf("the host's state (-want +got):\n%s", diff)
 	}
 }
 

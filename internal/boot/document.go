@@ -106,13 +106,9 @@ func (s *Service) config(ctx context.Context, t *Table, mac lab.MAC, token, name
 	return s.document(ctx, t, c, token, name)
 }
 
-// document renders a config document for a machine that has shown that it is there: an installer answers ARP, unlike some firmware. Else a
-// neighbour could put the machine's MAC into the kernel's table while the machine is off.
+// document renders a config document for c.
 func (s *Service) document(ctx context.Context, t *Table, c client, token, name string) (*Document, error) {
 	h := c.host
-	if c.silent {
-		return nil, unavailable(event.Silent, "asked from "+c.addr.String()+", where "+h.Name+" does not answer ARP", nil)
-	}
 	stores, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
 	if err := s.deps.Installs.Confirm(stores, h, token); err != nil {

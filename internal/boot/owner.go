@@ -23,7 +23,6 @@ type client struct {
 	recipe *recipe.Recipe
 	mac    lab.MAC // of the NIC that asks
 	addr   netip.Addr
-	silent bool // it was asked which MAC it has, and did not answer
 }
 
 // owner returns the machine with that MAC if the request is the machine's own.
@@ -32,21 +31,19 @@ func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (client, error) 
 	if h == nil || h.Profile == nil {
 		return client{}, forbidden(event.UnknownMachine, "no machine of the lab has this MAC", nil)
 	}
-	silent, err := s.verifyRequest(t, h, mac, from)
-	if err != nil {
+	if err := s.verifyRequest(t, h, mac, from); err != nil {
 		return client{}, err
 	}
-	return client{h, t.recipes[h.Profile], mac, from, silent}, nil
+	return client{h, t.recipes[h.Profile], mac, from}, nil
 }
 
 // verifyRequest returns an error unless a request from that address is the machine's own, as far as can be known. It applies to scripts too, as
 // they carry the token of the boot.
-func (s *Service) verifyRequest(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) (silent bool, err error) {
+func (s *Service) verifyRequest(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
 	if err := s.verifyAddress(t, h, mac, from); err != nil {
-		return false, err
+		return err
 	}
-	found, err := s.verifySender(h.Name, h.AllMACs(), from, conflictOf(h))
-	return found.Silent, err
+	return s.verifySender(h.Name, h.AllMACs(), from, conflictOf(h))
 }
 
 // verifyReceived is verifyRequest once a script of h was received; h may be nil. The machine is not asked again: it starts its system and is silent, for a
@@ -95,9 +92,9 @@ func (s *Service) verifyAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.A
 
 // verifySender returns an error if another machine than the one with these MACs sends from an address, where that can be known: on a segment of
 // this machine. Its cause is then conflict.
-func (s *Service) verifySender(name string, own []lab.MAC, from netip.Addr, conflict error) (neighbour.Found, error) {
+func (s *Service) verifySender(name string, own []lab.MAC, from netip.Addr, conflict error) error {
 	found, err := s.deps.Neighbours.Find(from, own)
-	return found, refusalOf(found, err, name, from, conflict)
+	return refusalOf(found, err, name, from, conflict)
 }
 
 // refusalOf returns the refusal that follows from what was found, or nil.
@@ -112,6 +109,9 @@ func refusalOf(found neighbour.Found, err error, name string, from netip.Addr, c
 		return forbidden(event.OtherMachine, "asked from "+from.String()+" by "+found.MAC.String()+", which is no NIC of "+name, conflict)
 	case found.User == neighbour.None:
 		return unavailable(event.Silent, "asked from "+from.String()+", but no machine answers "+askedBy(from)+" there", nil)
+	case found.Silent:
+		// The kernel's entry alone is no evidence: anybody can name the machine's MAC in an ARP packet while the machine is off.
+		return unavailable(event.Silent, "asked from "+from.String()+", where "+name+" does not answer "+askedBy(from), nil)
 	}
 	return nil
 }
@@ -133,8 +133,7 @@ func (s *Service) verifyReport(t *Table, mac lab.MAC, from netip.Addr) error {
 	if h := t.lab.HostByMAC(mac); h != nil {
 		own = h.MACs
 	}
-	_, err := s.verifySender(mac.String(), own, from, errOther)
-	return err
+	return s.verifySender(mac.String(), own, from, errOther)
 }
 
 func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, from netip.Addr) error {

@@ -99,7 +99,7 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 	case !h.Profile.NetBoots():
 		return decision{body: l.local(h, "has nothing to boot from the network"), what: "local boot"}, nil
 	}
-	if _, err := s.verifyRequest(t, h, mac, from); err != nil {
+	if err := s.verifyRequest(t, h, mac, from); err != nil {
 		return decision{}, err
 	}
 	// Where DHCP is off, the requests of an operating system are not seen here, and every reboot would look like a loop.

@@ -168,8 +168,7 @@ func (r *Resolver) idle(conn *rtnetlink.Conn) {
 }
 
 // userOf returns which machine uses an address by the MAC that answered and all that were seen: in the kernel's entry before, in the
-// answer, and in the entry after; zero: none. Firmware that does not answer is known by the kernel's entry, which it made when it asked for
-// this machine.
+// answer, and in the entry after; zero: none.
 func userOf(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
 	found := Found{User: None}
 	for _, mac := range seen {
