@@ -65,7 +65,7 @@ type statusError int
 func (e statusError) Error() string   { return fmt.Sprintf("status %d", int(e)) }
 func (e statusError) HTTPStatus() int { return int(e) }
 
-func (s scripts) Script(_ context.Context, m lab.MAC, from netip.Addr, name string) (*boot.Script, error) {
+func (s scripts) Script(_ context.Context, m lab.MAC, from netip.AddrPort, name string) (*boot.Script, error) {
 	switch m[5] {
 	case 0xee:
 		return nil, statusError(404)
@@ -74,11 +74,17 @@ func (s scripts) Script(_ context.Context, m lab.MAC, from netip.Addr, name stri
 	case 0xfe:
 		panic("a bug of the boot service")
 	}
-	body := []byte("#!ipxe\n# " + name + " for " + m.String() + " at " + from.String() + "\n")
+	body := []byte("#!ipxe\n# " + name + " for " + m.String() + " at " + from.Addr().String() + "\n")
 	if m[5] == 0xda {
 		body = append(body, noise(1200)...)
 	}
-	return boot.NewScript(body, func(context.Context) error { s.received <- name; return nil }), nil
+	return boot.NewScript(body, func(context.Context) error {
+		if m[5] == 0xdb {
+			return statusError(403) // another machine's
+		}
+		s.received <- name
+		return nil
+	}), nil
 }
 
 type leases map[netip.Addr]lab.MAC

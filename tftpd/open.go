@@ -54,7 +54,7 @@ func refuse(err error) error {
 }
 
 // open opens what t names. The error is always a *refusal.
-func (s *Server) open(ctx context.Context, table *Table, t target, from netip.Addr) (content, error) {
+func (s *Server) open(ctx context.Context, table *Table, t target, from netip.AddrPort) (content, error) {
 	c, err := s.find(ctx, table, t, from)
 	var r *refusal
 	if errors.As(err, &r) && t.kind != script && optional(t.name) {
@@ -63,7 +63,7 @@ func (s *Server) open(ctx context.Context, table *Table, t target, from netip.Ad
 	return c, err
 }
 
-func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Addr) (content, error) {
+func (s *Server) find(ctx context.Context, table *Table, t target, from netip.AddrPort) (content, error) {
 	switch t.kind {
 	case script:
 		return s.openScript(ctx, t, from)
@@ -76,7 +76,7 @@ func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Ad
 	}
 	c, err := s.openFile(table, t.name)
 	if err != nil {
-		if name, ok := s.inHostTree(table, t.name, from); ok {
+		if name, ok := s.inHostTree(table, t.name, from.Addr()); ok {
 			c, err = s.openFile(table, name)
 		}
 	}
@@ -87,11 +87,11 @@ func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Ad
 const grubByMAC = "source ($root)/" + lab.PathBoot + "$net_default_mac/" + lab.GRUBName + "\n"
 
 // openScript renders the script of a machine. Where the name does not carry the MAC, the lease does.
-func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (content, error) {
+func (s *Server) openScript(ctx context.Context, t target, from netip.AddrPort) (content, error) {
 	mac := t.mac
 	if mac.IsZero() {
 		var ok bool
-		if mac, ok = s.deps.Leases.MACOf(from); !ok && t.name == lab.GRUBName {
+		if mac, ok = s.deps.Leases.MACOf(from.Addr()); !ok && t.name == lab.GRUBName {
 			return inMemory([]byte(grubByMAC)), nil
 		} else if !ok {
 			return content{}, &refusal{code: CodeNotFound, reason: event.UnknownMachine, message: "file not found", err: errNoLease}
@@ -100,15 +100,23 @@ func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (con
 	script, err := s.deps.Scripts.Script(ctx, mac, from, t.name)
 	if err != nil {
 		r := &refusal{code: CodeUndefined, message: "no boot script", err: err, reported: true}
-		var status interface{ HTTPStatus() int }
-		if errors.As(err, &status) {
-			r.code = codeOf(status.HTTPStatus())
+		if code, ok := codeBy(err); ok {
+			r.code = code
 		}
 		return content{}, r
 	}
 	c := inMemory(script.Body)
 	c.received = script.Received
 	return c, nil
+}
+
+// codeBy returns the code of the boot service's refusal; false if err is none.
+func codeBy(err error) (code ErrorCode, ok bool) {
+	var status interface{ HTTPStatus() int }
+	if !errors.As(err, &status) {
+		return code, false
+	}
+	return codeOf(status.HTTPStatus()), true
 }
 
 func codeOf(status int) ErrorCode {

@@ -25,6 +25,7 @@ func TestReceived(t *testing.T) {
 			unproven bool
 		}{
 			{"whole", script, nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, true, false, false},
+			{"whole, and another machine's", "boot/52-54-00-00-02-db/boot.ipxe", nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, false, true, true},
 			{"nobody", script, nil, func(*client) {}, event.TFTPFailed, false, true, true},
 			{"nobody, with options", script, []string{"blksize", "1024"}, func(*client) {}, event.TFTPFailed, false, true, true},
 			{"the port is closed", script, nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPFailed, false, true, true},

@@ -182,7 +182,10 @@ func (s *Server) received(ctx context.Context, t *transfer) {
 	if received == nil || !t.received() {
 		return
 	}
-	if err := received(ctx); err != nil {
+	err := received(ctx)
+	code, refused := codeBy(err)
+	t.disowned = refused && code == CodeAccess
+	if err != nil {
 		s.log.Warn("script served, but the boot was not stored", "addr", t.client, "err", err)
 	}
 }
@@ -203,7 +206,7 @@ func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Reque
 		return &refusal{code: CodeAccess, reason: event.NotServed, message: "access violation", err: errNoSuchPath}
 	}
 	t.script = target.kind == script
-	c, err := s.open(ctx, table, target, t.client.Addr())
+	c, err := s.open(ctx, table, target, t.client)
 	if gone := context.Cause(ctx); err != nil && t.script && gone != nil {
 		return gone // while the script was rendered
 	} else if err != nil {
@@ -245,7 +248,7 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 	default:
 		e.Kind, e.Bytes, e.Size, e.Err, e.Reason = event.TFTPFailed, t.acked(), t.readAhead.content.size, err.Error(), reasonOf(err)
 	}
-	e.Unproven = !t.received()
+	e.Unproven = !t.received() || t.disowned
 	if e.Unproven && t.script && result != resultRefused {
 		e.Claimed, e.Reason = true, event.Unacknowledged // anybody can send a request in the machine's name
 	}

@@ -49,10 +49,10 @@ func (c Config) withDefaults() Config {
 
 // Scripts renders boot scripts.
 type Scripts interface {
-	// Script returns the script of that name for the machine mac, which asks from that address. It records the events of what
+	// Script returns the script of that name for the machine mac, which asks from that address and port. It records the events of what
 	// it refused. An error may have a method HTTPStatus() int, which chooses the ERROR code. Received is called on the script
-	// once the client has acknowledged it.
-	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) (*boot.Script, error)
+	// once the client has acknowledged it; an error with the status 403 is that another machine may have asked for it.
+	Script(ctx context.Context, mac lab.MAC, from netip.AddrPort, name string) (*boot.Script, error)
 }
 
 // Leases knows which machine has an address.

@@ -27,6 +27,7 @@ type transfer struct {
 	shared    *sharedPort // the transport, if the port is shared
 
 	script     bool // a script was asked for
+	disowned   bool // another machine may have asked for it, and acknowledged it
 	readAhead  readAhead
 	terms      terms
 	retries    int

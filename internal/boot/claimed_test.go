@@ -13,11 +13,16 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
+
+// byTFTP is where the machine's requests by TFTP come from.
+var byTFTP = netip.AddrPortFrom(addr, 2070)
 
 // TestOthersAreMarked: every event of a request in another machine's name is marked as claimed.
 func TestOthersAreMarked(t *testing.T) {
@@ -43,15 +48,16 @@ func TestUnproven(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	write(t, filepath.Join(r.lab.Appliance.Files, "worker.cfg"), "{{")
-	for by, ask := range map[string]func(context.Context, lab.MAC, netip.Addr, string) (*boot.Script, error){
-		"tftp": r.ByDatagram().Script, "http": r.Service.Script,
+	for by, ask := range map[string]func() (*boot.Script, error){
+		"tftp": func() (*boot.Script, error) { return r.ByDatagram().Script(t.Context(), mac, byTFTP, lab.ScriptName) },
+		"http": func() (*boot.Script, error) { return r.Service.Script(t.Context(), mac, addr, lab.ScriptName) },
 	} {
-		_, err := ask(t.Context(), mac, addr, lab.ScriptName)
+		_, err := ask()
 		if e := r.events[len(r.events)-1]; err == nil || e.Kind != event.ScriptRefused || e.Claimed || e.Unproven != (by == "tftp") {
 			t.Errorf("by %s: %v, %+v", by, err, e)
 		}
 	}
-	script, err := newRig(t).ByDatagram().Script(t.Context(), mac, addr, lab.ScriptName)
+	script, err := newRig(t).ByDatagram().Script(t.Context(), mac, byTFTP, lab.ScriptName)
 	if err != nil || len(script.Body) == 0 {
 		t.Errorf("by TFTP: %v, %v", script, err)
 	}
@@ -207,10 +213,13 @@ func TestSilentMachine(t *testing.T) {
 	before := r.installs.Status(r.lab.Host("worker-0"))
 	r.found = neighbour.Found{User: neighbour.Own, MAC: mac, Silent: true}
 	for what, ask := range map[string]func() error{
-		"script":         func() error { _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); return err },
-		"script by TFTP": func() error { _, err := r.ByDatagram().Script(t.Context(), mac, addr, lab.ScriptName); return err },
-		"document":       func() error { _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); return err },
-		"done":           func() error { return r.Done(t.Context(), mac, token, addr) },
+		"script": func() error { _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); return err },
+		"script by TFTP": func() error {
+			_, err := r.ByDatagram().Script(t.Context(), mac, byTFTP, lab.ScriptName)
+			return err
+		},
+		"document": func() error { _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); return err },
+		"done":     func() error { return r.Done(t.Context(), mac, token, addr) },
 	} {
 		if err := ask(); statusOf(err) != 503 {
 			t.Errorf("%s: %v, want status 503", what, err)
@@ -235,6 +244,68 @@ func TestTakenMeanwhile(t *testing.T) {
 	r.found = neighbour.Found{User: neighbour.Foreign, MAC: lab.MAC{2, 0, 0, 0, 0, 0x66}}
 	if err := script.Received(t.Context()); statusOf(err) != 403 || r.count(event.InstallBooting)+r.count(event.ScriptServed) != 0 || r.count(event.AddressConflict) != 1 {
 		t.Errorf("%v, events %v", err, r.events)
+	}
+}
+
+// TestAcknowledged: an acknowledged script by TFTP begins a boot if the frame of its request came from the machine. Another machine's changes
+// nothing, however often, and the token of the installer that runs stays. Behind a router the boot begins when its token is used.
+func TestAcknowledged(t *testing.T) {
+	t.Parallel()
+	thief := lab.MAC{2, 0, 0, 0, 0, 0x66}
+	for _, tt := range []struct {
+		name   string
+		sender neighbour.Found
+		status int // of Received; 0: no error
+		begins bool
+	}{
+		{"the machine's own", neighbour.Found{User: neighbour.Own, MAC: mac}, 0, true},
+		{"another machine's", neighbour.Found{User: neighbour.Foreign, MAC: thief}, 403, false},
+		{"not seen", neighbour.Found{User: neighbour.None}, 403, false},
+		{"behind a router", neighbour.Found{User: neighbour.Elsewhere}, 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			h, old := r.lab.Host("worker-0"), r.token(t)
+			doc, err := r.Config(t.Context(), mac, old, "worker.cfg", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = doc.Read(t.Context(), 0)
+			doc.Release()
+			if before := r.installs.Status(h); err != nil || before.State != install.Installing {
+				t.Fatalf("%v, %+v", err, before)
+			}
+			r.found, r.sender = neighbour.Found{User: neighbour.Own, MAC: mac}, tt.sender
+			var script *boot.Script
+			for range 2 * bootloop.MaxScripts {
+				if script, err = r.ByDatagram().Script(t.Context(), mac, byTFTP, lab.ScriptName); err != nil {
+					break
+				}
+				if err = script.Received(t.Context()); statusOf(err) != tt.status {
+					t.Fatalf("received: %v, want status %d", err, tt.status)
+				}
+				if tt.begins {
+					break
+				}
+				if tt.sender.User == neighbour.Elsewhere && r.loops.ScriptHeld(mac) {
+					break // a loop behind a router
+				}
+			}
+			after := r.installs.Status(h)
+			if began := after.Attempts == 2; began != tt.begins || after.Held || (after.State == install.Booting) != tt.begins {
+				t.Errorf("after it: %+v, want a boot: %t", after, tt.begins)
+			}
+			if held := r.loops.ScriptHeld(mac); held != (tt.sender.User == neighbour.Elsewhere) {
+				t.Errorf("held for a loop: %t", held)
+			}
+			if e := r.events[len(r.events)-1]; tt.status != 0 && !e.Claimed {
+				t.Errorf("event %+v", e)
+			}
+			if err := r.Done(t.Context(), mac, old, addr); (err == nil) == tt.begins {
+				t.Errorf("done with the token of the install: %v", err)
+			}
+		})
 	}
 }
 

@@ -62,6 +62,20 @@ func (s *Service) verifyReceived(t *Table, h *lab.Host, mac lab.MAC, from netip.
 	return refusalOf(found, err, h.Name, from, conflictOf(h))
 }
 
+// verifyDatagram returns an error unless the machine h sent a request by TFTP, for a script that was acknowledged; h may be nil. proven is that
+// the frame of the request shows it. Behind a router none does.
+func (s *Service) verifyDatagram(h *lab.Host, by *datagram) (proven bool, err error) {
+	if h == nil {
+		return true, nil
+	}
+	from := by.from.Addr().Unmap()
+	found, err := s.deps.Neighbours.Sender(by.from, h.AllMACs(), by.answered)
+	if err == nil && found.User == neighbour.None {
+		return false, forbidden(event.OtherMachine, "asked from "+from.String()+", but no NIC of "+h.Name+" was seen to send that request", errOther)
+	}
+	return found.User == neighbour.Own, refusalOf(found, err, h.Name, from, conflictOf(h))
+}
+
 // conflictOf returns what a request in the name of h by another machine is.
 func conflictOf(h *lab.Host) error {
 	if !leasedHere(h.Network) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/install"
@@ -37,27 +38,33 @@ func (s *Script) Received(ctx context.Context) error {
 // Script renders the script for the machine with that MAC: its installer, its own disk, or why there is nothing for it. It changes no
 // state before Script.Received. name selects the boot loader: lab.GRUBName is GRUB's, any other iPXE's.
 func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) (*Script, error) {
-	return s.scriptOf(ctx, mac, from, name, event.Event{})
+	return s.scriptOf(ctx, mac, from, name, nil)
 }
 
-// Datagrams renders scripts for requests that are single datagrams, as those of TFTP. Anybody can send one with the address of a machine.
+// Datagrams renders scripts for requests that are single datagrams, as those of TFTP. Anybody can send one with the address of a machine, and
+// acknowledge the answer: he must guess its port, one of some 28,000.
 type Datagrams struct{ service *Service }
 
 // ByDatagram returns the service for such requests.
 func (s *Service) ByDatagram() Datagrams { return Datagrams{s} }
 
 // Script is Service.Script. That a request was refused is recorded as unproven.
-func (d Datagrams) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) (*Script, error) {
-	return d.service.scriptOf(ctx, mac, from, name, event.Event{Unproven: true})
+func (d Datagrams) Script(ctx context.Context, mac lab.MAC, from netip.AddrPort, name string) (*Script, error) {
+	return d.service.scriptOf(ctx, mac, from.Addr(), name, &datagram{from, time.Now()})
 }
 
-// scriptOf is Script; refused is what is known of an event that it was refused.
-func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, name string, refused event.Event) (*Script, error) {
+// A datagram is the request for a script that is one.
+type datagram struct {
+	from     netip.AddrPort
+	answered time.Time // when it began to be
+}
+
+// scriptOf is Script; by is the request if it is a datagram, else nil.
+func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, name string, by *datagram) (*Script, error) {
 	t := s.deps.Table()
 	d, err := s.script(ctx, t, mac, from, loaderOf(name))
 	if err != nil {
-		refused.Kind, refused.MAC, refused.Addr, refused.Detail = event.ScriptRefused, mac, from, name
-		s.recordRefusal(t, refused, err)
+		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Unproven: by != nil}, err)
 		return nil, err
 	}
 	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + d.what, Bytes: int64(len(d.body))}
@@ -67,15 +74,21 @@ func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, na
 	}
 	return NewScript(d.body, func(ctx context.Context) error {
 		// By TFTP the script may have gone to a machine that took the address since.
-		if err := s.verifyReceived(t, d.host, mac, from); err != nil {
+		err := s.verifyReceived(t, d.host, mac, from)
+		proven := true
+		if err == nil && by != nil {
+			proven, err = s.verifyDatagram(d.host, by)
+		}
+		if err != nil {
 			s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name}, err)
 			return err
 		}
+		e.Unproven = !proven
 		s.deps.Events.Record(e)
 		if d.received == nil {
 			return nil
 		}
-		return d.received(ctx)
+		return d.received(ctx, proven)
 	}), nil
 }
 
@@ -85,7 +98,7 @@ type decision struct {
 	body     []byte
 	what     string // for people
 	loops    bool   // the script holds a machine in a boot loop
-	received func(context.Context) error
+	received func(ctx context.Context, proven bool) error
 }
 
 func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (decision, error) {
@@ -110,9 +123,12 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 	}
 	d, ticket, err := s.install(ctx, t, h, mac, l)
 	d.host = h
-	d.received = func(ctx context.Context) error {
+	d.received = func(ctx context.Context, proven bool) error {
 		if counts {
 			s.deps.Loops.ScriptReceived(mac)
+		}
+		if !proven {
+			return s.deps.Installs.Acknowledged(ctx, h, ticket, !t.recipes[h.Profile].Answers())
 		}
 		return s.deps.Installs.Received(ctx, h, ticket)
 	}

@@ -25,6 +25,8 @@ type Neighbours interface {
 	Find(addr netip.Addr, own []lab.MAC) (neighbour.Found, error)
 	// Entry is Find without asking a machine.
 	Entry(addr netip.Addr, own []lab.MAC) (neighbour.Found, error)
+	// Sender returns who sent the TFTP request that was answered from that time on.
+	Sender(from netip.AddrPort, own []lab.MAC, answered time.Time) (neighbour.Found, error)
 }
 
 // Deps are what a Service needs; all are required.

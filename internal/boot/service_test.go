@@ -60,6 +60,7 @@ type rig struct {
 	events     []event.Event
 	leases     map[lab.MAC]netip.Addr
 	found      neighbour.Found // of every address
+	sender     neighbour.Found // of every request by TFTP
 	asked      [][]lab.MAC     // of the neighbours, one for each request
 	loops      *bootloop.Detector
 }
@@ -78,6 +79,11 @@ func (r *rig) count(k event.Kind) (n int) {
 
 func (r *rig) Entry(_ netip.Addr, own []lab.MAC) (neighbour.Found, error) {
 	return r.found, nil
+}
+
+// Sender returns what frames show of a request by TFTP.
+func (r *rig) Sender(netip.AddrPort, []lab.MAC, time.Time) (neighbour.Found, error) {
+	return r.sender, nil
 }
 
 func (r *rig) Find(_ netip.Addr, own []lab.MAC) (neighbour.Found, error) {

@@ -268,7 +268,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 // buildServers builds all servers. They do not serve yet.
 func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if d.neighbours, err = neighbour.Open(); err != nil {
-		d.log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone; start as root, or with CAP_NET_RAW", "err", err)
+		d.log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone, and who sent a request by TFTP is not known; start as root, or with CAP_NET_RAW", "err", err)
 	}
 	if d.clusters, err = d.openClusters(ctx); err != nil {
 		return err

@@ -119,6 +119,11 @@ func (w *bootServer) Entry(netip.Addr, []lab.MAC) (neighbour.Found, error) {
 	return neighbour.Found{}, nil
 }
 
+// Sender reports what Find does.
+func (w *bootServer) Sender(netip.AddrPort, []lab.MAC, time.Time) (neighbour.Found, error) {
+	return neighbour.Found{}, nil
+}
+
 // Find reports that nothing is known: the installers are on this machine.
 func (w *bootServer) Find(netip.Addr, []lab.MAC) (neighbour.Found, error) {
 	return neighbour.Found{}, nil

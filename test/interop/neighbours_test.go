@@ -33,7 +33,8 @@ type neighbourhood struct {
 	host, spy *machine
 	raw       int // a socket of the neighbour that sends with any address
 	frames    *packet.Socket
-	link      int // of frames
+	link      int          // of frames
+	deaf      *net.UDPConn // of the host, at forgedPort; nil: none yet
 
 	config, done string // the paths of the host's boot, as if they had leaked
 	script       string
@@ -185,9 +186,12 @@ func rrq(name string, options ...string) []byte {
 }
 
 // tftp fetches a file by the neighbour from an address and returns what came.
-func (n *neighbourhood) tftp(from, name string) string {
+func (n *neighbourhood) tftp(from, name string) string { return n.tftpBy(n.spy, from, name) }
+
+func (n *neighbourhood) tftpBy(m *machine, from, name string) string {
+	n.t.Helper()
 	var conn *net.UDPConn
-	err := n.spy.inside(func() (err error) {
+	err := m.inside(func() (err error) {
 		conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from)})
 		return err
 	})
@@ -228,6 +232,35 @@ func (n *neighbourhood) forge(fromPort, toPort uint16, payload []byte) {
 	binary.BigEndian.PutUint16(p[24:], uint16(8+len(payload)))
 	if err := unix.Sendto(n.raw, append(p, payload...), 0, &unix.SockaddrInet4{Addr: dst}); err != nil && !errors.Is(err, unix.ENOBUFS) {
 		n.t.Fatal(err)
+	}
+}
+
+// forgedPort is where a request comes from that is acknowledged at every port.
+const forgedPort = 20002
+
+// listenAtForgedPort keeps the host from refusing, by ICMP, what is sent to that port, as a neighbour can do that uses up its rate limit.
+func (n *neighbourhood) listenAtForgedPort() {
+	n.t.Helper()
+	if n.deaf != nil {
+		return
+	}
+	err := n.host.inside(func() (err error) {
+		n.deaf, err = net.ListenUDP("udp4", &net.UDPAddr{Port: forgedPort})
+		return err
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = n.deaf.Close() })
+}
+
+// acknowledgeEverywhere acknowledges a script at each port at which its transfer may wait: as one block, then as two.
+func (n *neighbourhood) acknowledgeEverywhere() {
+	n.t.Helper()
+	for block := byte(1); block <= 2; block++ {
+		for port := 32768; port < 61000; port++ {
+			n.forge(forgedPort, uint16(port), []byte{0, 4, 0, block})
+		}
 	}
 }
 
@@ -279,6 +312,12 @@ func (n *neighbourhood) phases() []phase {
 			{"forged requests with options", func() string {
 				n.forge(port(), 69, rrq("boot/"+hostHyphens+"/grub.cfg", "blksize", "1024"))
 				n.forge(port(), 69, rrq("autoexec.ipxe", "tsize", "0"))
+				return ""
+			}},
+			{"a forged request, acknowledged at every port", func() string {
+				n.listenAtForgedPort()
+				n.forge(forgedPort, 69, rrq(n.script))
+				n.acknowledgeEverywhere()
 				return ""
 			}},
 			{"forged requests with forged acknowledgements", func() string {
@@ -355,7 +394,7 @@ func (n *neighbourhood) gotNothing(name, what string) {
 	}
 }
 
-// TestNeighboursGetNothing lets a neighbour try to get the document of a host, and to disturb its install, in 20 ways: 0 documents, 0 installs
+// TestNeighboursGetNothing lets a neighbour try to get the document of a host, and to disturb its install, in 21 ways: 0 documents, 0 installs
 // disturbed. With BOOTLAB_LONG=1 it tries 10,000 times.
 func TestNeighboursGetNothing(t *testing.T) {
 	t.Parallel()
@@ -389,8 +428,8 @@ func TestNeighboursGetNothing(t *testing.T) {
 		n.boot()
 	}
 	n.install()
-	if kinds != 20 {
-		t.Errorf("%d kinds of tries, want 20", kinds)
+	if kinds != 21 {
+		t.Errorf("%d kinds of tries, want 21", kinds)
 	}
 	n.shows("address conflict", "timeline", "w0", "--all")
 	n.shows(spyMAC, "timeline", "w0", "--all")
@@ -445,6 +484,48 @@ func TestForgedScriptRequests(t *testing.T) {
 	if strings.Contains(n.log.String(), "context canceled") {
 		t.Error("the log has clients that went away for errors of the store")
 	}
+}
+
+// TestBlindAcknowledgement: a request for a script by TFTP that a neighbour forges with its own MAC, and acknowledges at every port, begins no
+// boot of a host that installs. The machine's own request does, by TFTP too.
+func TestBlindAcknowledgement(t *testing.T) {
+	t.Parallel()
+	n := newNeighbourhood(t, "10.93.21")
+	if status, _ := n.host.get(n.hostAddr(), n.config); status != http.StatusOK {
+		t.Fatalf("the document: status %d", status)
+	}
+	n.shows("installing", "hosts")
+	var before []string
+	n.until("the install is on the timeline", func() bool {
+		before, _ = n.events()
+		return strings.HasSuffix(strings.Join(before, " "), "install booting")
+	})
+	n.listenAtForgedPort()
+	served := func() float64 { return n.metric(`bootlab_events_total{kind="tftp_served"}`) }
+	n.until("a transfer is acknowledged", func() bool {
+		n.forge(forgedPort, 69, rrq(n.script))
+		n.acknowledgeEverywhere()
+		return served() > 0
+	})
+	n.shows("installing", "hosts")
+	if after, _ := n.events(); !slices.Equal(before, after) {
+		t.Errorf("the host's own boots (-want +got):\n%s\n%s", cmp.Diff(before, after), n.timeline())
+	}
+	n.reachable()
+	if status, _ := n.host.get(n.hostAddr(), n.done); status != http.StatusOK {
+		t.Fatalf("done: status %d\n%s", status, n.timeline())
+	}
+	if out, err := n.bootlab("install", "w0", "--yes"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	n.reachable()
+	if script := n.tftpBy(n.host, n.hostAddr(), n.script); configPath.FindString(script) == "" {
+		t.Fatalf("the machine's own request gets %q\n%s", script, n.timeline())
+	}
+	n.until("its own request begins a boot", func() bool {
+		out, err := n.bootlab("hosts")
+		return err == nil && strings.Contains(out, "booting")
+	})
 }
 
 // events returns the kinds of the host's own events, with the stage and the outcome of each boot, and how many requests others made in its

@@ -87,6 +87,21 @@ func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Decision,
 // becomes true: a boot begins, with the token of t as its only one; an installer counts as done, if this boot is the signal; or the host
 // is held after too many boots. What an admin decided meanwhile stands. A second call is no error.
 func (m *Machine) Received(ctx context.Context, h *lab.Host, t Decision) error {
+	return m.received(ctx, h, t, nil)
+}
+
+// Acknowledged is Received where the acknowledgement may be a blind guess: a machine behind a router received its script by TFTP. It ends no
+// boot and no install, and holds no host. If the machine will use the token in its script, the boot begins then; else it begins now, unless one
+// is under way. takesToken is whether its installer can be given a token.
+func (m *Machine) Acknowledged(ctx context.Context, h *lab.Host, t Decision, takesToken bool) error {
+	return m.received(ctx, h, t, func(s Status) bool {
+		usesToken := takesToken && (h.Profile.Config != "" || s.Requested.Signals.Has(Callback))
+		return !usesToken && s.State != Booting && s.State != Installing
+	})
+}
+
+// received is Received, without a step that mayBegin does not allow; nil: all may be made.
+func (m *Machine) received(ctx context.Context, h *lab.Host, t Decision, mayBegin func(Status) bool) error {
 	end, err := m.locks.take(ctx, h.Name)
 	if err != nil {
 		return err
@@ -96,7 +111,8 @@ func (m *Machine) Received(ctx context.Context, h *lab.Host, t Decision) error {
 	if t.Token != "" && !r.knows(t.Token) {
 		return nil // of the boot under way, or of one that an admin ended
 	}
-	if why, by := m.ended(h, s, m.deps.Now()); by != notEnded {
+	proven := mayBegin == nil
+	if why, by := m.ended(h, s, m.deps.Now()); by != notEnded && proven {
 		done := m.installed(s, by, why)
 		done.Requested = r // it begins in the next step
 		if err := m.finish(ctx, h, s, done, by); err != nil {
@@ -105,13 +121,15 @@ func (m *Machine) Received(ctx context.Context, h *lab.Host, t Decision) error {
 		s = done
 	}
 	switch {
-	case t.Token != "":
+	case t.Token != "" && (proven || mayBegin(s)):
 		return m.begin(ctx, h, s, r, t)
+	case t.Token != "":
+		return nil // it begins when the token is used
 	case s.State == Unknown:
 		m.emit(event.InstallUnknown, h, s.unknownText(h.Name))
 	case s.localBoot(h):
 		m.emit(event.InstallLocalBoot, h, "")
-	case t.Held && m.loops(s):
+	case t.Held && proven && m.loops(s):
 		return m.hold(ctx, h, s)
 	}
 	return nil

@@ -5,6 +5,7 @@
 //
 //	t, err := m.Boot(ctx, host, request)         // a script is requested: installer or disk?
 //	err = m.Received(ctx, host, t)               // the machine has it: the boot begins
+//	err = m.Acknowledged(ctx, host, t, true)     // or it may have it: the boot begins when its token is used
 //	release, err := m.Read(host, token, reads)   // may this token read the config document?
 //	err = m.ConfigRead(ctx, host, token)         // the document was read: the install has begun
 //	err = m.Done(ctx, host, token)               // the installer called back

@@ -11,6 +11,7 @@
 //	case neighbour.None:      // no machine uses the address
 //	case neighbour.Elsewhere: // not on a segment of this machine: nothing is known
 //	}
+//	found, err = r.Sender(addrPort, host.MACs, start) // who sent a request by TFTP, by the source of its frame
 //
 // A machine that also sends with the MAC of another cannot be distinguished from it.
 package neighbour

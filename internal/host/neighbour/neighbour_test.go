@@ -239,6 +239,43 @@ func advertise(mac lab.MAC, addr netip.Addr, to lab.MAC, ours netip.Addr) []byte
 	return slices.Concat(to[:], mac[:], []byte{0x86, 0xdd}, head, addr.AsSlice(), ours.AsSlice(), message)
 }
 
+// TestSender: the frame of a request by TFTP shows who sent it, whatever its address says.
+func TestSender(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root", "ip", "bash", "nc")
+	r := newRig(t, 52)
+	at := netip.AddrPortFrom(r.addr, 2070)
+	own := []lab.MAC{second, host}
+	want := func(user neighbour.User, mac lab.MAC, from netip.AddrPort, since time.Time) {
+		t.Helper()
+		if found, err := r.Sender(from, own, since); err != nil || found != (neighbour.Found{User: user, MAC: mac}) {
+			t.Errorf("from %s: found %+v, %v; want %s %s", from, found, err, user, mac)
+		}
+	}
+	request := func(by *netns.Client, payload string) {
+		t.Helper()
+		by.Run(t, "bash", "-c", "printf '"+payload+"' | nc -u -w1 -s "+at.Addr().String()+" -p 2070 10.78.52.1 69 || true")
+	}
+	const rrq, ack = `\000\001boot/x/boot.ipxe\000octet\000`, `\000\004\000\001`
+	start := time.Now()
+	want(neighbour.None, lab.MAC{}, at, start)
+	request(r.host, rrq)
+	want(neighbour.Own, host, at, start)
+	want(neighbour.None, lab.MAC{}, netip.AddrPortFrom(r.addr, 2071), start)
+	want(neighbour.None, lab.MAC{}, at, time.Now().Add(time.Hour)) // it was for another transfer
+	r.ip(r.spy, "addr", "add", r.addr.String()+"/24", "dev", "eth0")
+	request(r.spy, ack)
+	want(neighbour.Own, host, at, start)
+	request(r.spy, rrq)
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		if found, _ := r.Sender(at, own, start); found.User == neighbour.Foreign {
+			break
+		}
+	}
+	want(neighbour.Foreign, spy, at, start)
+	want(neighbour.Elsewhere, lab.MAC{}, netip.MustParseAddrPort("[fd00::1]:2070"), start)
+}
+
 // TestFindTogether: many requests at once share the answer.
 func TestFindTogether(t *testing.T) {
 	t.Parallel()

@@ -56,11 +56,14 @@ const (
 type Resolver struct {
 	arp   *packet.Socket       // for IPv4; nil: the kernel alone is asked
 	nd    *packet.Socket       // for IPv6, likewise
+	tftp  *packet.Socket       // for the senders of TFTP requests; nil: they are not known
 	conns chan *rtnetlink.Conn // idle ones: to open one for each question takes longer than the question
 	wg    sync.WaitGroup
 
 	mu   sync.Mutex
 	asks map[ask]*answer
+
+	requests requests
 }
 
 // maxIdle bounds the idle netlink sockets. So many questions are rarely asked at a time.
@@ -69,15 +72,18 @@ const maxIdle = 4
 // Open returns a resolver, which Close ends. With an error, because of a missing privilege, the resolver is valid and asks the kernel alone.
 func Open() (*Resolver, error) {
 	r := &Resolver{asks: map[ask]*answer{}, conns: make(chan *rtnetlink.Conn, maxIdle)}
-	var errARP, errND error
+	var errARP, errND, errTFTP error
 	if r.arp, errARP = packet.Open(unix.ETH_P_ARP, arp.Filter()); errARP == nil {
 		r.wg.Go(func() { r.arp.Receive(arp.Size, r.heardARP) })
 	}
 	if r.nd, errND = packet.Open(unix.ETH_P_IPV6, nd.Filter()); errND == nil {
 		r.wg.Go(func() { r.nd.Receive(nd.Size, r.heardND) })
 	}
-	if err := errors.Join(errARP, errND); err != nil {
-		return r, fmt.Errorf("open packet sockets for ARP and neighbour discovery: %w", err)
+	if r.tftp, errTFTP = packet.Open(unix.ETH_P_IP, rrqFilter()); errTFTP == nil {
+		r.wg.Go(func() { r.tftp.Receive(rrqSize, r.requests.heard) })
+	}
+	if err := errors.Join(errARP, errND, errTFTP); err != nil {
+		return r, fmt.Errorf("open packet sockets for ARP, neighbour discovery and TFTP: %w", err)
 	}
 	return r, nil
 }
@@ -87,7 +93,7 @@ func (r *Resolver) Close() {
 	for range len(r.conns) {
 		(<-r.conns).Close()
 	}
-	for _, socket := range []*packet.Socket{r.arp, r.nd} {
+	for _, socket := range []*packet.Socket{r.arp, r.nd, r.tftp} {
 		if socket != nil {
 			socket.Close()
 		}
