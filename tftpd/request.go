@@ -185,7 +185,7 @@ func (s *Server) received(ctx context.Context, t *transfer) {
 	err := received(ctx)
 	code, refused := codeBy(err)
 	t.disowned = refused && code == CodeAccess
-	if err != nil {
+	if err != nil && !t.disowned { // that is an event
 		s.log.Warn("script served, but the boot was not stored", "addr", t.client, "err", err)
 	}
 }

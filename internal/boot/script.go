@@ -42,7 +42,7 @@ func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name
 }
 
 // Datagrams renders scripts for requests that are single datagrams, as those of TFTP. Anybody can send one with the address of a machine, and
-// acknowledge the answer: he must guess its port, one of some 28,000.
+// acknowledge the answer without receiving it, at every port at which the transfer may wait.
 type Datagrams struct{ service *Service }
 
 // ByDatagram returns the service for such requests.

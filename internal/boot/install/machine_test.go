@@ -449,6 +449,54 @@ func TestLiveIsForgotten(t *testing.T) {
 	}
 }
 
+// TestAcknowledged: a script that may have been acknowledged by anybody ends no install, counts as no boot, and holds no host. The boot begins
+// when its token is used; where none will be, it begins unless one is under way.
+func TestAcknowledged(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name       string
+		config     string
+		signals    install.Signals
+		takesToken bool
+		begins     bool
+	}{
+		{"a document", "worker.ign", install.NextBoot, true, false},
+		{"a callback", "", install.Callback, true, false},
+		{"neither", "", install.NextBoot, true, true},
+		{"an installer that cannot be given a token", "answer.toml", install.Callback, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, h := newRig(t), host(lab.InstallOnce)
+			h.Profile.Config = tt.config
+			ticket := r.request(h, tt.signals)
+			if err := r.Acknowledged(t.Context(), h, ticket, tt.takesToken); err != nil {
+				t.Fatal(err)
+			}
+			if began := r.Status(h).State == install.Booting; began != tt.begins {
+				t.Errorf("%+v, want a boot: %t", r.Status(h), tt.begins)
+			}
+			if err := r.Confirm(t.Context(), h, ticket.Token); err != nil {
+				t.Fatal(err)
+			}
+			r.want(h, install.Booting)
+			for range 5 {
+				r.now = r.now.Add(time.Hour)
+				ticket, err := r.Boot(t.Context(), h, install.Request{Prepare: by(tt.signals)})
+				if err == nil {
+					err = r.Acknowledged(t.Context(), h, ticket, tt.takesToken)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s := r.Status(h); s.State != install.Booting || s.Attempts != 1 || s.Held {
+				t.Errorf("after acknowledgements: %+v", s)
+			}
+		})
+	}
+}
+
 // TestReadWhileArmed reads the document while the host is armed again: a read belongs to the boot that was current, or is refused.
 func TestReadWhileArmed(t *testing.T) {
 	t.Parallel()

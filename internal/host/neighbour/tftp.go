@@ -25,7 +25,7 @@ const (
 	rrqMost   = 1 << 14                // requests that are kept; a full set is emptied
 	rrqWait   = 500 * time.Millisecond // how long a frame may take longer than the datagram in it
 	rrqPoll   = 10 * time.Millisecond  // how often to look for it
-	rrqBefore = time.Second            // how long before the answer to it began it may have been received
+	rrqBefore = 3 * time.Second        // how long before the answer to it began it may have been received
 )
 
 // A sentRequest is a read request that a machine sent.
