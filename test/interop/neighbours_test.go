@@ -528,6 +528,50 @@ func TestBlindAcknowledgement(t *testing.T) {
 	})
 }
 
+// TestNamedInARP: a neighbour that sends with its own MAC, and names the MAC of a host that is off in its ARP packets, gets neither its script
+// nor a boot.
+func TestNamedInARP(t *testing.T) {
+	t.Parallel()
+	n := newNeighbourhood(t, "10.93.22")
+	before, _ := n.events()
+	defer n.off()()
+	netns.Run(t, "ip", "neigh", "flush", "to", n.hostAddr(), "dev", n.seg.Bridge)
+	// What is sent to the host's MAC arrives at victim0; what is sent leaves by eth0.
+	gateway, err := net.InterfaceByName(n.seg.Bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.eth0.rp_filter=0 net.ipv4.conf.all.arp_ignore=8",
+		"ip link add victim0 link eth0 address " + hostMAC + " type macvlan mode bridge",
+		"sysctl -qw net.ipv4.conf.victim0.rp_filter=0",
+		"ip link set victim0 arp off up",
+		"ip addr add " + n.hostAddr() + "/32 dev victim0",
+		"ip neigh replace " + n.addr + " lladdr " + gateway.HardwareAddr.String() + " dev eth0 nud permanent",
+	} {
+		n.spy.Run(t, "sh", "-c", line)
+	}
+	addr, victim := netip.MustParseAddr(n.hostAddr()), must(lab.ParseMAC(hostMAC))
+	frame := arp.Request(victim, addr, arp.Broadcast, netip.MustParseAddr(n.addr))
+	spy := must(lab.ParseMAC(spyMAC))
+	copy(frame[6:], spy[:]) // the source of the frame
+	answer := ""
+	n.until("the appliance answers", func() bool {
+		if err := n.frames.Send(n.link, frame[:]); err != nil {
+			t.Fatal(err)
+		}
+		answer = n.http(n.hostAddr(), "GET", n.script)
+		return answer != ""
+	})
+	if !strings.HasPrefix(answer, "HTTP/1.1 503 ") {
+		t.Errorf("the script: %q", answer)
+	}
+	n.gotNothing("the script", answer)
+	if after, _ := n.events(); !slices.Equal(before, after) {
+		t.Errorf("the host's own boots (-want +got):\n%s\n%s", cmp.Diff(before, after), n.timeline())
+	}
+}
+
 // events returns the kinds of the host's own events, with the stage and the outcome of each boot, and how many requests others made in its
 // name.
 func (n *neighbourhood) events() (own []string, claimed int) {
