@@ -265,9 +265,10 @@ func TestFloodOfDeclines(t *testing.T) {
 	}
 }
 
-// TestDeclinersBehindARelay: as on the segment, a new machine behind a relay gets a declined address at which nobody answers a ping. The network
-// has an address, and no interface: ARP would find nobody.
-func TestDeclinersBehindARelay(t *testing.T) {
+// behindRelay serves a pool of 20 addresses behind dhcrelay. A machine there, whose namespace it returns, uses the first two. The network has an
+// address, and no interface: ARP would find nobody.
+func behindRelay(t *testing.T) (*Server, *netns.Client, *events) {
+	t.Helper()
 	netns.Need(t, "root", "udhcpc", "dhcrelay")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
 	router, host := seg.NewClient(t), seg.NewClient(t)
@@ -297,6 +298,12 @@ func TestDeclinersBehindARelay(t *testing.T) {
 	s := newServer(t, func() *Table { return table }, b.store, b.events)
 	serve(t, s)
 	awaitInUse(t, s, segment.Path{Interface: seg.Bridge, Relay: true}, "10.78.1.1")
+	return s, host, b.events
+}
+
+// TestDeclinersBehindARelay: as on the segment, a new machine behind a relay gets a declined address at which nobody answers a ping.
+func TestDeclinersBehindARelay(t *testing.T) {
+	s, host, recorded := behindRelay(t)
 	for n := range 20 {
 		start := s.deps.Now().Add(time.Duration(n-60) * time.Second) // the first two, which a machine uses, are probed first
 		c := &leases.Change{Lease: leases.Lease{Addr: ip(fmt.Sprint("10.78.1.", 1+n)), MAC: madeUp(n), State: leases.Declined, Start: start, Expiry: start.Add(quarantineTime)}}
@@ -305,7 +312,7 @@ func TestDeclinersBehindARelay(t *testing.T) {
 		}
 	}
 	netns.WaitFor(t, "the flood to be reported", func() bool {
-		return slices.ContainsFunc(b.events.take(), func(e event.Event) bool { return e.Kind == event.DHCPFlood })
+		return slices.ContainsFunc(recorded.take(), func(e event.Event) bool { return e.Kind == event.DHCPFlood })
 	})
 	for _, a := range []string{"10.78.1.1", "10.78.1.2"} {
 		if s.deps.Book.EndDeclined(ip(a)) {

@@ -70,10 +70,15 @@ func (s *Server) admit(x *exchange) dropReason {
 			return s.refuse(x, event.PortLimit, fmt.Sprintf("the machines behind relay port %s have %d addresses of pool %s, the limit of a port (per_port)", port, have, x.pool.Name))
 		}
 	}
-	if s.floods.on(x.pool.Pool) && !s.floods.askedBefore(x.req.MAC) {
+	if s.asksOnceInFlood(x) {
 		return dropLimited
 	}
 	return dropNone
+}
+
+// asksOnceInFlood reports whether a new client of a pool that is full of machines that do not exist has to ask again.
+func (s *Server) asksOnceInFlood(x *exchange) bool {
+	return s.floods.on(x.pool.Pool) && !s.floods.askedBefore(x.req.MAC)
 }
 
 // relayPort names the port of a relay that a machine is connected to: circuit and remote id (RFC 3046), as text where they

@@ -23,8 +23,8 @@ import (
 // since and does not answer ARP. If there are many, it ends them, and for a while a new client gets an address at its second
 // DISCOVER only, which every real client sends and a made-up machine does not.
 //
-// Behind a relay a machine that does not answer a ping may still exist. There no lease is ended, but new clients have to ask
-// twice.
+// Behind a relay a machine that does not answer a ping may still exist. Where no machine answers that is known to exist, no lease
+// is ended; else only some at a time, the youngest first, which are those of the flood.
 const (
 	// silentAge is how old a lease must be: a system probes for an address for up to seven seconds before it uses it
 	// (RFC 5227 section 2.1.1), and answers no ARP in that time.
@@ -35,10 +35,15 @@ const (
 	// silentEvidence silent addresses, of a small pool a part, are a flood.
 	silentEvidence = 16
 	silentShare    = 4
-	// maxSilent bounds how many leases are ended at a time, silentProbes how many are probed at a time: some of segment.MaxProbes
-	// stay for clients.
-	maxSilent    = 256
-	silentProbes = segment.MaxProbes * 3 / 4
+	// maxSilent bounds how many leases are ended at a time, maxSilentRelay behind a relay, silentProbes how many are probed at a
+	// time: some of segment.MaxProbes stay for clients.
+	maxSilent      = 256
+	maxSilentRelay = 64
+	silentProbes   = segment.MaxProbes * 3 / 4
+	// Of machines that are known to exist, so many show whether pings are answered behind a relay, if there are minKnown: of fewer
+	// all may be off.
+	maxKnown = 16
+	minKnown = 4
 
 	// floodLasts is how long new clients have to ask twice after the last evidence. Their second DISCOVER counts from
 	// askAgain on: a copy of the first one, as of a switch with a loop, does not.
@@ -178,7 +183,11 @@ func (f *fullPool) evidence() int { return max(1, min(silentEvidence, f.addrs.Us
 
 // endSilent ends the leases of a full pool whose machines do not exist.
 func (s *Server) endSilent(ctx context.Context, f fullPool) {
-	found := s.deps.Book.AskedOnce(f.addrs, s.deps.Now().Add(-silentAge), maxSilent)
+	most := maxSilent
+	if f.path.Relay {
+		most = maxSilentRelay
+	}
+	found := s.deps.Book.AskedOnce(f.addrs, s.deps.Now().Add(-silentAge), most)
 	for i := range silentRounds {
 		if i > 0 && pause.For(ctx, silentPause) != nil {
 			return
@@ -187,10 +196,10 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 			return
 		}
 	}
-	ended, what := 0, "they are not ended, since a machine behind a relay need not answer a ping"
-	if !f.path.Relay {
-		var err error
-		if ended, err = s.deps.Book.EndSilent(ctx, found); err != nil {
+	what := "they are not ended, since no machine answers a ping behind this relay"
+	if !f.path.Relay || s.answersPings(f) {
+		ended, err := s.deps.Book.EndSilent(ctx, found)
+		if err != nil {
 			s.log.Warn("end leases of machines that do not answer", keyNetwork, f.Network.Name, keyErr, err)
 		}
 		what = fmt.Sprintf("%d were ended", ended)
@@ -200,6 +209,12 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 			"the pool is full, and the machines of at least %d of its leases asked once and do not answer %s: %s; until %s passes without more of them, "+
 				"a new machine gets an address at its second DHCPDISCOVER", len(found), probeName(f.path), what, floodLasts)})
 	}
+}
+
+// answersPings reports whether silence behind a relay means anything: not if pings are dropped on the way, or by all machines.
+func (s *Server) answersPings(f fullPool) bool {
+	known := s.deps.Book.AskedAgain(f.addrs, maxKnown)
+	return len(known) < minKnown || len(s.silent(f.path, known)) < len(known)
 }
 
 func probeName(p segment.Path) string {

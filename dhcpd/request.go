@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/dhcpd/wire"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -25,11 +26,11 @@ func (s *Server) request(x *exchange) dropReason {
 		if !addr.IsValid() {
 			addr = r.CIAddr // RENEWING, with an option too many
 		}
-		return s.grant(x, addr)
+		return s.grant(x, addr, leases.OfOffer)
 	case r.CIAddr.IsValid(): // RENEWING, REBINDING
-		return s.grant(x, r.CIAddr)
+		return s.grant(x, r.CIAddr, leases.OfRecord)
 	case r.Requested.IsValid(): // INIT-REBOOT
-		return s.grant(x, r.Requested)
+		return s.grant(x, r.Requested, leases.OfRecord)
 	}
 	return dropMalformed
 }
@@ -48,13 +49,13 @@ func (s *Server) otherServerChosen(x *exchange) dropReason {
 // grant leases addr to the machine, or refuses it. The address is ours if the client names this server, or has a lease of it.
 // A client without host or pool that asks for another server's address gets no answer (RFC 2131 section 4.3.2), unless the
 // address is of another network, where no server could grant it.
-func (s *Server) grant(x *exchange, addr netip.Addr) dropReason {
+func (s *Server) grant(x *exchange, addr netip.Addr, why leases.Ground) dropReason {
 	mac, book := x.req.MAC, s.deps.Book
 	var pool *leases.Pool // that must be able to give the address
 	if x.pool != nil && !x.host.reserved() {
 		pool = x.pool.addrs
 	}
-	found := book.Decide(mac, pool, addr)
+	found := book.Decide(mac, pool, addr, why)
 	switch {
 	case !x.scope.network.Subnet.Contains(addr):
 		return s.nak(x, addr, event.OtherSubnet, "address is not of network "+x.scope.network.Name)
@@ -69,6 +70,11 @@ func (s *Server) grant(x *exchange, addr netip.Addr) dropReason {
 		return s.nak(x, addr, reason, why)
 	case found.Other.IsValid():
 		return s.nak(x, addr, event.OtherLease, "address leased to this machine is "+found.Other.String())
+	case found.Unknown && why == leases.OfRecord:
+		return s.grantIfUsed(x, addr)
+	case found.Unknown && s.asksOnceInFlood(x):
+		book.Withdraw(mac)
+		return dropLimited
 	case !found.Free:
 		return s.nak(x, addr, event.AddressTaken, "address is not free for this machine")
 	}
@@ -83,6 +89,29 @@ func (s *Server) grant(x *exchange, addr netip.Addr) dropReason {
 		return dropNone
 	}
 	return s.commit(x, addr, leases.Active, lease, x.unstoredLease(found, lease))
+}
+
+// grantIfUsed leases an address to a machine that says that it has it, and of which the book knows nothing: if it renews, and a probe finds
+// it there. So the machines of a book that was lost keep their addresses. All others get no reply (RFC 2131 section 4.3.2): they may be
+// another server's, or made up. What exists sends a DHCPDISCOVER next.
+func (s *Server) grantIfUsed(x *exchange, addr netip.Addr) dropReason {
+	if !x.req.CIAddr.IsValid() || !x.mayProbe() {
+		return dropNotOurs
+	}
+	path := x.path()
+	path.Relay = path.Relay || x.scope.network.Interface != path.Interface
+	out := segment.NewSender(1, s.sendFailed)
+	x = x.keep(out)
+	s.probeAgain(path, addr, func(r segment.Result) {
+		defer s.contain()
+		defer out.Flush()
+		if r.Use == segment.InUse && (r.MAC == x.req.MAC || path.Relay) {
+			s.dropped(s.grant(x, addr, leases.OfOffer))
+			return
+		}
+		s.dropped(dropNotOurs)
+	})
+	return dropNone
 }
 
 // unstoredLease returns the lease time that a machine may be given whether or not the disk takes the new one: all of it for a

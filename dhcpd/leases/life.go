@@ -147,8 +147,21 @@ func (b *Book) Holding(addr netip.Addr) (Lease, bool) {
 	return Lease{}, false
 }
 
+// A Ground is why a machine requests an address.
+type Ground uint8
+
+// The grounds of a request.
+const (
+	// OfOffer: it names this server. Its offer may be forgotten by now: a full pool offers an address again, and offers are lost in a restart.
+	OfOffer Ground = iota
+	// OfRecord: it says that it has the address, and names no server. A machine of which the book knows nothing is not believed: RFC 2131
+	// section 4.3.2 wants silence, and anybody can send such requests in the names of machines that he makes up.
+	OfRecord
+)
+
 // A Decision is what a DHCPREQUEST for an address finds.
 type Decision struct {
+	Unknown        bool       // the machine has and had no address, and is not offered this one; by OfRecord it gets none
 	Free           bool       // the pool may give the address to the machine: no other has a lease, an offer of its own or a conflict there
 	Leased         bool       // the machine has a live lease of it
 	Other          netip.Addr // not Free, as the machine has a lease of this address, may keep it, and was not offered the one that it requests
@@ -156,8 +169,8 @@ type Decision struct {
 }
 
 // Decide decides about a machine that requests an address. p is the pool that takes the machine, nil for none. An address
-// that is free for it is offered to it, which keeps it for the time of the commit.
-func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
+// that is free for it is offered to it, which keeps it for the time of the commit, unless the machine is not believed.
+func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr, why Ground) (d Decision) {
 	a, ok := addr4(addr)
 	if !ok {
 		return d
@@ -172,7 +185,8 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
 	i := b.findLocked(a)
 	if p != nil {
 		if s := b.useLocked(p); s != nil && b.freeForLocked(s.pool, a, i, &v) {
-			if d.Other = b.keepsLocked(s.pool, a, &v); !d.Other.IsValid() {
+			d.Unknown = b.byMAC[m] == 0 && !b.offersLocked(m, a, v.milli)
+			if d.Other = b.keepsLocked(s.pool, a, &v); !d.Other.IsValid() && !(d.Unknown && why == OfRecord) {
 				b.setOfferLocked(s, m, a, i, v.milli).requested = true
 				d.Free = true
 			}
@@ -193,7 +207,7 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
 // DISCOVER would be offered that one again. RFC 2131 section 4.3.2 refuses such a request. Else anybody could move the leases of
 // others by one message in their name.
 func (b *Book) keepsLocked(p *Pool, a uint32, v *view) (has netip.Addr) {
-	if i := b.offerByMAC[v.mac]; i != 0 && b.offers.at(i).addr == a && b.offers.at(i).valid(v.milli) {
+	if b.offersLocked(v.mac, a, v.milli) {
 		return has
 	}
 	for i := b.byMAC[v.mac]; i != 0; i = b.slots.at(i).sameMAC {
@@ -202,6 +216,12 @@ func (b *Book) keepsLocked(p *Pool, a uint32, v *view) (has netip.Addr) {
 		}
 	}
 	return has
+}
+
+// offersLocked reports whether an address is offered to a machine.
+func (b *Book) offersLocked(m lab.MAC, a uint32, now int64) bool {
+	i := b.offerByMAC[m]
+	return i != 0 && b.offers.at(i).addr == a && b.offers.at(i).valid(now)
 }
 
 // renewalShare: a renewal that comes before this part of the lease has passed is answered with the time that is left,

@@ -12,13 +12,25 @@ import (
 // is reopened it knows such leases: the first of their machine, which has sent nothing since.
 
 // AskedOnce returns the addresses of a pool that are leased to machines which had no address before and have sent nothing
-// since some time: at most n, the oldest lease first. Whether they are in use is for the caller to find out.
+// since some time: at most n, the youngest lease first, as a flood fills what real machines have left. Whether they are in use is for the
+// caller to find out.
 func (b *Book) AskedOnce(p *Pool, since time.Time, n int) []netip.Addr {
-	now, before := seconds(b.now()), seconds(since)
-	var found []uint64 // start and address
+	before := seconds(since)
+	return b.youngest(p, n, func(e *slot) bool { return e.flags&askedOnce != 0 && e.start <= before })
+}
+
+// AskedAgain returns the addresses of a pool that are leased to other machines than those: at most n, the youngest lease first.
+func (b *Book) AskedAgain(p *Pool, n int) []netip.Addr {
+	return b.youngest(p, n, func(e *slot) bool { return e.flags&askedOnce == 0 })
+}
+
+// youngest returns the leased addresses of a pool that are wanted, at most n, the youngest lease first.
+func (b *Book) youngest(p *Pool, n int, wanted func(*slot) bool) []netip.Addr {
+	now := seconds(b.now())
+	var found []uint64 // age and address
 	b.walk(func(_ uint32, e *slot) {
-		if e.flags&askedOnce != 0 && e.live(now) && e.start <= before && p.gives(e.addr) {
-			found = append(found, uint64(e.start)<<32|uint64(e.addr))
+		if e.live(now) && p.gives(e.addr) && wanted(e) {
+			found = append(found, uint64(^e.start)<<32|uint64(e.addr))
 		}
 	}, func() {})
 	slices.Sort(found)

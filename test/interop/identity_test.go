@@ -203,7 +203,7 @@ func TestWhenToRefuse(t *testing.T) {
 		{"INIT-REBOOT with a free address, of a machine with a lease", rebooting(pooled, notHeld), dhcpv4.MessageTypeNak},
 		{"SELECTING a free address that was not offered, of a machine with a lease", message(dhcpv4.MessageTypeRequest, pooled, with(50, quad(notHeld)), with(54, quad("10.103.4.1"))), dhcpv4.MessageTypeNak},
 		{"REBINDING a free address, of a machine with a lease", message(dhcpv4.MessageTypeRequest, pooled, at(notHeld)), dhcpv4.MessageTypeNak},
-		{"INIT-REBOOT with a free address of the pool", rebooting(other, notHeld), dhcpv4.MessageTypeAck},
+		{"INIT-REBOOT with a free address of the pool, of a machine that never had one", rebooting(other, notHeld), dhcpv4.MessageTypeNone},
 		{"RENEWING", message(dhcpv4.MessageTypeRequest, pooled, at(held.YourIPAddr.String())), dhcpv4.MessageTypeAck},
 		{"RENEWING another's lease", message(dhcpv4.MessageTypeRequest, reserved, at(held.YourIPAddr.String())), dhcpv4.MessageTypeNak},
 		{"REBINDING of a unknown, who may be another server's", message(dhcpv4.MessageTypeRequest, unknown, at("10.103.4.77")), dhcpv4.MessageTypeNone},
