@@ -1,17 +1,26 @@
 package dhcpd
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
+
+	"golang.org/x/sys/unix"
 )
 
 const bindOnly = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
@@ -154,7 +163,7 @@ func TestLastHolderIsNotFree(t *testing.T) {
 	}
 	l.prober.Forget(ip("10.77.0.202"))
 	l.prober.Probe(segment.Path{Interface: seg.Bridge}, ip("10.77.0.202"), lab.MAC{}, func(segment.Result) {})
-	netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip("10.77.0.202")).Use == segment.InUse })
+	netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip("10.77.0.202")).Answered })
 	l.nextAddresses(l.deps.Table())
 	late := seg.NewClient(t, "02:00:00:00:00:08")
 	ask := func() {
@@ -189,7 +198,7 @@ func TestMovedMachineIsNoConflict(t *testing.T) {
 		client.Run(t, "ip", "addr", "add", old+"/24", "dev", "eth0")
 		l.prober.Forget(ip(old)) // it was free
 		l.prober.Probe(segment.Path{Interface: seg.Bridge}, ip(old), lab.MAC{}, func(segment.Result) {})
-		netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip(old)).Use == segment.InUse })
+		netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip(old)).Answered })
 		client.Run(t, "ip", "addr", "flush", "dev", "eth0")
 	}
 	conflict := func() bool {
@@ -268,5 +277,82 @@ func TestVLAN(t *testing.T) {
 	out := client.Run(t, "udhcpc", "-i", "eth0.100", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
 	if !strings.Contains(out, "ip=10.77.0.21") {
 		t.Errorf("got:\n%s", out)
+	}
+}
+
+// TestAnnouncedPool: every address of a pool is announced by ARP, again and again, and no request for it answered. New machines get addresses, no
+// address counts as used, and one machine that announces them all is reported.
+func TestAnnouncedPool(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		sender func(n int) lab.MAC
+		floods int
+	}{
+		{"by one machine", func(int) lab.MAC { return madeUp(99) }, 1},
+		{"by many", madeUp, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			netns.Need(t, "root", "udhcpc")
+			seg := netns.NewSegment(t, "10.77.0.1/24")
+			b := newBench(t)
+			b.smallPool(t, "10.77.0.240")
+			table := Compile(onBridge(b.lab, seg.Bridge))
+			s := newServer(t, func() *Table { return table }, b.store, b.events)
+			serve(t, s)
+			joinHere(t, seg)
+			announce := func() {
+				for n := range 40 {
+					addr := ip(fmt.Sprint("10.77.0.", 201+n))
+					f := arp.Request(tt.sender(n), addr, arp.Broadcast, addr)
+					sendFrame(t, "vcl", f[:])
+				}
+			}
+			netns.WaitFor(t, "the announcements to be received", func() bool {
+				announce()
+				return s.prober.Known(ip("10.77.0.240")).MAC == tt.sender(39)
+			})
+			var wg sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			wg.Go(func() {
+				for pause.For(ctx, 300*time.Millisecond) == nil {
+					announce()
+				}
+			})
+			defer wg.Wait()
+			defer cancel()
+			for range 2 {
+				out := seg.NewClient(t).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
+				if !strings.Contains(out, "ip=10.77.0.2") {
+					t.Errorf("a new machine gets no address:\n%s", out)
+				}
+			}
+			found := map[event.Kind]int{}
+			netns.WaitFor(t, "the flood to be reported, if there is one", func() bool {
+				for _, e := range b.events.take() {
+					found[e.Kind]++
+				}
+				return found[event.DHCPFlood] >= tt.floods
+			})
+			if found[event.DHCPConflict] != 0 || found[event.DHCPFlood] != tt.floods {
+				t.Errorf("events %v, want %d floods and no conflict", found, tt.floods)
+			}
+		})
+	}
+}
+
+// sendFrame sends an Ethernet frame.
+func sendFrame(t *testing.T, iface string, frame []byte) {
+	t.Helper()
+	dev, err := net.InterfaceByName(iface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -38,10 +38,10 @@ func (s *Server) offerFromPool(x *exchange) dropReason {
 	mac := x.req.MAC
 	addr, fresh, err := s.deps.Book.Offer(leases.Request{
 		MAC: mac, Subnet: x.scope.network.Subnet, Pool: x.pool.addrs, Requested: x.req.Requested,
-		InUse: func(a netip.Addr) bool { return s.prober.Known(a).Blocks(mac) },
+		InUse: func(a netip.Addr) bool { return x.scope.network.Probe && s.prober.Known(a).Blocks(mac) },
 	})
 	switch {
-	case err != nil && s.probeDeclinedThenOffer(x):
+	case err != nil && (s.probeClaimedThenOffer(x) || s.probeDeclinedThenOffer(x)):
 		return dropNone
 	case err != nil:
 		s.noticeFull(x)

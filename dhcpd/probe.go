@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -102,9 +103,42 @@ func (s *Server) probeDeclinedThenOffer(x *exchange) bool {
 	return true
 }
 
+// probeClaimedThenOffer probes an address that a machine only claims, by ARP that anybody can send, for a client that gets no other one. It is
+// offered if nobody answers there. False: there is none to probe.
+func (s *Server) probeClaimedThenOffer(x *exchange) bool {
+	if !x.mayProbe() || x.tries >= maxTries {
+		return false
+	}
+	mac := x.req.MAC
+	addr, _, err := s.deps.Book.Offer(leases.Request{
+		MAC: mac, Subnet: x.scope.network.Subnet, Pool: x.pool.addrs, Requested: x.req.Requested,
+		InUse: func(a netip.Addr) bool { r := s.prober.Known(a); return r.Answered && r.Blocks(mac) },
+	})
+	if err != nil {
+		return false
+	}
+	out := segment.NewSender(1, s.sendFailed)
+	x = x.keep(out)
+	x.tries++
+	s.prober.Probe(x.path(), addr, mac, func(r segment.Result) {
+		defer s.contain()
+		defer out.Flush()
+		if r.Use == segment.Free || r.Use == segment.InUse && !r.Blocks(mac) {
+			s.dropped(s.offer(x, addr))
+			return
+		}
+		s.deps.Book.Withdraw(mac)
+		if s.addressConflict(x.pool, r); !r.Answered {
+			x.tries = maxTries // too many probes at a time, or frames were lost
+		}
+		s.dropped(s.offerFromPool(x))
+	})
+	return true
+}
+
 // probeAgain probes an address that may have been found free before it was given.
 func (s *Server) probeAgain(path segment.Path, a netip.Addr, done func(segment.Result)) {
-	if s.prober.Known(a).Use != segment.InUse {
+	if s.prober.Known(a).Use == segment.Free {
 		s.prober.Forget(a)
 	}
 	s.prober.Probe(path, a, lab.MAC{}, done)
@@ -134,8 +168,11 @@ func (x *exchange) path() segment.Path {
 	return segment.Path{Interface: x.sock.Interface(), Relay: x.req.GIAddr.IsValid()}
 }
 
-// addressConflict takes an address of a pool that a machine uses without a lease out of use, and records it.
+// addressConflict takes an address of a pool that a machine uses without a lease out of use, and records it. A claim is not enough.
 func (s *Server) addressConflict(p *pool, r segment.Result) {
+	if !r.Answered {
+		return
+	}
 	s.deps.Book.Conflict(r.Addr, r.MAC, s.deps.Now().Add(conflictTime))
 	if !s.conflicts.isNew(r) {
 		return
@@ -146,6 +183,12 @@ func (s *Server) addressConflict(p *pool, r segment.Result) {
 	}
 	s.deps.Events.Record(event.Event{Kind: event.DHCPConflict, MAC: r.MAC, Addr: r.Addr, Detail: "pool " + p.Name, Err: fmt.Sprintf(
 		"%s uses %s without a lease; the address is not given to any client for now", who, r.Addr)})
+}
+
+// claimsIgnored reports a machine that claims addresses by ARP and answers at none.
+func (s *Server) claimsIgnored(mac lab.MAC) {
+	s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, MAC: mac, Detail: "ARP of " + mac.String(), Err: fmt.Sprintf(
+		"%s announces addresses of pools by ARP and answers no ARP request for them: for %s they keep no address from clients", mac, conflictTime)})
 }
 
 const (
@@ -224,7 +267,7 @@ func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 func (s *Server) recordConflicts(p *pool, free []netip.Addr) {
 	for _, a := range free {
 		r := s.prober.Known(a)
-		if r.Use != segment.InUse {
+		if !r.Answered {
 			continue
 		}
 		if last, ok := s.deps.Book.Bound(r.MAC, p.Network.Subnet); ok && last.Addr == a {

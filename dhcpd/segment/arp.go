@@ -12,11 +12,17 @@ func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 	defer interruptReads(ctx, s.arp)()
 	buf := make([]byte, arp.Size)
 	received := func(n int) {
-		if addr, mac, _, ok := arp.Parse(buf[:n]); ok && mac != s.MAC() {
-			if p.deps.Heard != nil {
-				p.deps.Heard(addr, mac)
-			}
+		addr, mac, op, ok := arp.Parse(buf[:n])
+		if !ok || mac == s.MAC() {
+			return
+		}
+		if p.deps.Heard != nil {
+			p.deps.Heard(addr, mac)
+		}
+		if op == arp.OpReply && arp.TargetMAC(buf[:n]) == s.MAC() {
 			p.observe(addr, mac)
+		} else {
+			p.claim(addr, mac)
 		}
 	}
 	readFrames(ctx, s.arp, buf, maxARP, received, func() { p.framesDropped(Path{Interface: s.iface}) })

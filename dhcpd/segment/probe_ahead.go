@@ -77,5 +77,5 @@ func (p *Prober) freshLocked(addr netip.Addr, now time.Time) bool {
 		return true
 	}
 	r := p.knownLocked(addr, now)
-	return r.Use != Unknown && now.Sub(r.At) < freeFor/2
+	return (r.Use == Free || r.Answered) && now.Sub(r.At) < freeFor/2
 }

@@ -19,7 +19,7 @@ type Use uint8
 const (
 	Unknown Use = iota // nothing recent; as the result of a probe: no probe was sent, or frames were dropped in a flood
 	Free               // probed without a reply
-	InUse              // a machine answered a probe, or sent ARP of its own
+	InUse              // a machine answered a probe, or claims the address by ARP of its own
 )
 
 // A Result is what is known of an address, and since when.
@@ -28,13 +28,15 @@ type Result struct {
 	Use  Use
 	MAC  lab.MAC   // of the machine that uses it, if InUse; zero past a relay
 	At   time.Time // of the observation
+	// Answered says that a machine answered a probe. Else it only claims the address, by ARP that anybody can send for any: Probe asks.
+	Answered bool
 }
 
 // Blocks reports whether the address must not be given to that client. Its own reply does not block it: it may still use
 // the address that it requests (RFC 2131 section 3.2). Past a relay the sender of a reply is unknown.
 func (r Result) Blocks(client lab.MAC) bool { return r.Use == InUse && r.MAC != client }
 
-// ProberDeps are what a prober works with. All but Heard are required.
+// ProberDeps are what a prober works with. All but Heard and Ignored are required.
 type ProberDeps struct {
 	Now func() time.Time
 	// Relevant reports whether an address is to be observed: one that a pool may give. It is called for each ARP packet that
@@ -42,6 +44,8 @@ type ProberDeps struct {
 	Relevant func(netip.Addr) bool
 	// Heard is called with the sender of each ARP packet that is received, by several goroutines; nil: nobody asks.
 	Heard func(netip.Addr, lab.MAC)
+	// Ignored is called with a machine whose claims are ignored from now on, since it answered no probe of many addresses; nil: nobody asks.
+	Ignored func(lab.MAC)
 }
 
 // ProberStats are the counters of a prober.
@@ -72,6 +76,7 @@ type Prober struct {
 	senders   map[Path]probeSender
 	ahead     map[Path]*aheadList
 	droppedAt map[Path]time.Time // when frames were last dropped in a flood: until then no reply proves nothing
+	claims    claims
 	stopped   bool
 }
 
@@ -129,7 +134,7 @@ const (
 
 // NewProber returns a prober without observations; see Serve and Run.
 func NewProber(deps ProberDeps) *Prober {
-	required.Fields(deps, "Heard")
+	required.Fields(deps, "Heard", "Ignored")
 	return &Prober{
 		deps: deps, wait: probeWait, limit: MaxProbes, wake: make(chan struct{}, 1), observed: newObservations(maxKnown),
 		probes: map[uint32]*probe{}, senders: map[Path]probeSender{}, ahead: map[Path]*aheadList{}, droppedAt: map[Path]time.Time{},
@@ -162,7 +167,7 @@ func (p *Prober) knownLocked(addr netip.Addr, now time.Time) Result {
 	if !ok || s.use == Free && now.Sub(at) >= freeFor || s.use == InUse && now.Sub(at) >= usedFor {
 		return r
 	}
-	r.Use, r.MAC, r.At = s.use, s.mac, at
+	r.Use, r.MAC, r.At, r.Answered = s.use, s.mac, at, s.answered
 	return r
 }
 
@@ -192,7 +197,7 @@ func (p *Prober) start(path Path, addr netip.Addr, w waiter) (r Result, waits bo
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r = p.knownLocked(addr, now)
-	if r.Use != Unknown {
+	if r.Use == Free || r.Answered {
 		return r, false
 	}
 	if !addr.Is4() || p.stopped {
@@ -231,7 +236,7 @@ func (p *Prober) probeLocked(path Path, addr netip.Addr, now time.Time) *probe {
 	return pr
 }
 
-// observe records a machine that uses an address.
+// observe records that a machine answers at an address. Without a probe that is a claim.
 func (p *Prober) observe(addr netip.Addr, mac lab.MAC) {
 	if !p.deps.Relevant(addr) {
 		return
@@ -239,15 +244,17 @@ func (p *Prober) observe(addr netip.Addr, mac lab.MAC) {
 	now := p.deps.Now()
 	p.observations.Add(1)
 	p.mu.Lock()
-	p.observed.put(addr, InUse, mac, now)
 	pr := p.probes[tableKey(addr)]
 	var done []waiter
 	if pr != nil {
+		p.observed.put(addr, observation{at: now.UnixNano(), mac: mac, use: InUse, answered: true})
 		done = p.answeredLocked(pr, mac)
+	} else {
+		p.claimLocked(addr, mac, now)
 	}
 	p.mu.Unlock()
 	for _, w := range done {
-		w.done(Result{Addr: addr, Use: InUse, MAC: mac, At: now})
+		w.done(Result{Addr: addr, Use: InUse, MAC: mac, At: now, Answered: true})
 	}
 }
 
@@ -362,11 +369,18 @@ func (p *Prober) tick(now time.Time) time.Duration {
 	p.mu.Lock()
 	next := p.aheadLocked(now)
 	ended := p.expiredLocked(now)
+	ignored := p.claims.ignored
+	p.claims.ignored = nil
 	for _, pr := range p.probes {
 		next = earlier(next, pr.deadline)
 		next = earlier(next, pr.resendAt)
 	}
 	p.mu.Unlock()
+	for _, mac := range ignored {
+		if p.deps.Ignored != nil {
+			p.deps.Ignored(mac)
+		}
+	}
 	for _, pr := range ended {
 		r := pr.result(now)
 		for _, w := range pr.waiters {
@@ -422,7 +436,10 @@ func (p *Prober) timeoutLocked(pr *probe, now time.Time) {
 		p.unknown.Add(1)
 	default:
 		p.free.Add(1)
-		p.observed.put(pr.addr, Free, lab.MAC{}, now)
+		if r := p.knownLocked(pr.addr, now); r.Use == InUse && !r.Answered {
+			p.claims.unanswered(r.MAC, now)
+		}
+		p.observed.put(pr.addr, observation{at: now.UnixNano(), use: Free})
 	}
 }
 
@@ -430,7 +447,7 @@ func (p *Prober) timeoutLocked(pr *probe, now time.Time) {
 func (pr *probe) result(now time.Time) Result {
 	switch {
 	case pr.answered:
-		return Result{Addr: pr.addr, Use: InUse, MAC: pr.mac, At: now}
+		return Result{Addr: pr.addr, Use: InUse, MAC: pr.mac, At: now, Answered: true}
 	case pr.dropped:
 		return Result{Addr: pr.addr}
 	}
@@ -465,6 +482,8 @@ type observation struct {
 	at  int64 // Unix nanoseconds
 	mac lab.MAC
 	use Use
+
+	answered bool
 }
 
 func newObservations(size int) *observations {
@@ -476,13 +495,13 @@ func tableKey(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-func (t *observations) put(a netip.Addr, s Use, mac lab.MAC, at time.Time) {
+func (t *observations) put(a netip.Addr, seen observation) {
 	k := tableKey(a)
 	if _, ok := t.young[k]; !ok && len(t.young) >= t.half {
 		t.young, t.old = t.old, t.young
 		clear(t.young)
 	}
-	t.young[k] = observation{at: at.UnixNano(), mac: mac, use: s}
+	t.young[k] = seen
 	delete(t.old, k)
 }
 

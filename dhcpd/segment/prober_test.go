@@ -146,7 +146,11 @@ func TestProbeOfAKnownAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newProber(t)
-		p.observe(ip("10.77.0.9"), bob)
+		answers := func() {
+			p.Probe(here, ip("10.77.0.9"), lab.MAC{}, func(Result) {})
+			p.observe(ip("10.77.0.9"), bob)
+		}
+		answers()
 		p.observe(ip("10.99.0.9"), bob) // nobody cares
 		a := newAnswers()
 		p.Probe(here, ip("10.77.0.9"), alice, a.done)
@@ -158,7 +162,7 @@ func TestProbeOfAKnownAddress(t *testing.T) {
 		if r := p.Known(ip("10.77.0.9")); r.Use != Unknown {
 			t.Errorf("forgotten: %+v", r)
 		}
-		p.observe(ip("10.77.0.9"), bob)
+		answers()
 		time.Sleep(10*time.Minute - time.Nanosecond)
 		if r := p.Known(ip("10.77.0.9")); r.Use != InUse {
 			t.Errorf("after almost ten minutes: %+v", r)
@@ -167,8 +171,8 @@ func TestProbeOfAKnownAddress(t *testing.T) {
 		if r := p.Known(ip("10.77.0.9")); r.Use != Unknown {
 			t.Errorf("after ten minutes: %+v", r)
 		}
-		if n := len(w.times(ip("10.77.0.9"))); n != 0 {
-			t.Errorf("asked %d times", n)
+		if n := len(w.times(ip("10.77.0.9"))); n != 2 {
+			t.Errorf("asked %d times, want once before each answer", n)
 		}
 	})
 }
@@ -294,6 +298,7 @@ func TestProbeAhead(t *testing.T) {
 			addrs = append(addrs, netip.AddrFrom4([4]byte{10, 77, 1, i}))
 		}
 		start := time.Now()
+		p.Probe(here, addrs[3], lab.MAC{}, func(Result) {})
 		p.observe(addrs[3], bob)
 		p.ProbeAhead(here, addrs)
 		time.Sleep(time.Second)
@@ -305,7 +310,7 @@ func TestProbeAhead(t *testing.T) {
 		if s := p.Stats(); s.ProbedAhead != 99 || s.Free != 99 {
 			t.Errorf("after a round: %+v, want 99 asked", s)
 		}
-		if len(w.times(addrs[3])) != 0 || len(w.times(addrs[4])) != 2 {
+		if len(w.times(addrs[3])) != 1 || len(w.times(addrs[4])) != 2 {
 			t.Errorf("asked %d times for one that is known, %d for one that is not", len(w.times(addrs[3])), len(w.times(addrs[4])))
 		}
 		// An hour: each stays known, and is asked for no oftener than every 2.5 minutes.
@@ -326,6 +331,51 @@ func TestProbeAhead(t *testing.T) {
 		if n := p.Stats().ProbedAhead; n != before {
 			t.Errorf("%d questions while nothing is wanted", n-before)
 		}
+	})
+}
+
+// TestClaims: a machine that announces many addresses by ARP keeps them from clients until they are probed, soon. Then it is ignored for a while,
+// and reported once. One that answers is believed, also if an announcement of another one comes between.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newProber(t)
+		var ignored []lab.MAC
+		p.deps.Ignored = func(m lab.MAC) { ignored = append(ignored, m) }
+		var addrs []netip.Addr
+		for i := range byte(100) {
+			addrs = append(addrs, netip.AddrFrom4([4]byte{10, 77, 1, i}))
+		}
+		p.ProbeAhead(here, addrs)
+		time.Sleep(10 * time.Second) // the round is over
+		claim := func(want Use) {
+			t.Helper()
+			for _, a := range addrs {
+				p.claim(a, bob)
+				if r := p.Known(a); r.Use != want || r.Answered {
+					t.Fatalf("%s, which is claimed: %+v", a, r)
+				}
+			}
+		}
+		claim(InUse)
+		a := newAnswers()
+		p.Probe(here, addrs[99], alice, a.done)
+		p.claim(addrs[99], bob) // is no answer
+		time.Sleep(200 * ms)
+		a.want(t, answer{Free, lab.MAC{}, 200 * ms})
+		time.Sleep(5 * time.Second)
+		claim(Free)
+		if !slices.Equal(ignored, []lab.MAC{bob}) {
+			t.Errorf("ignored: %v", ignored)
+		}
+		p.claim(addrs[0], alice)
+		time.Sleep(1100 * ms)
+		p.observe(addrs[0], alice) // answers the probe that begins after a second
+		if r := p.Known(addrs[0]); r.Use != InUse || r.MAC != alice || !r.Answered {
+			t.Errorf("a machine that answers: %+v, asked at %v", r, w.times(addrs[0]))
+		}
+		time.Sleep(11 * time.Minute)
+		claim(InUse)
 	})
 }
 
@@ -356,10 +406,10 @@ func TestObservationsAreBounded(t *testing.T) {
 	tb, now := newObservations(100), time.Now()
 	kept := ip("10.77.0.1")
 	for i := range uint32(10000) {
-		tb.put(kept, InUse, alice, now)
+		tb.put(kept, observation{use: InUse, mac: alice, at: now.UnixNano()})
 		var a [4]byte
 		binary.BigEndian.PutUint32(a[:], i)
-		tb.put(netip.AddrFrom4(a), InUse, bob, now)
+		tb.put(netip.AddrFrom4(a), observation{use: InUse, mac: bob, at: now.UnixNano()})
 		if len(tb.young)+len(tb.old) > 100 {
 			t.Fatalf("%d entries", len(tb.young)+len(tb.old))
 		}

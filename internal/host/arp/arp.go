@@ -76,6 +76,9 @@ func Parse(frame []byte) (addr netip.Addr, mac lab.MAC, op Op, ok bool) {
 	return addr, mac, op, true
 }
 
+// TargetMAC returns whom a packet that Parse takes is for: in a reply the machine that asked.
+func TargetMAC(frame []byte) lab.MAC { return lab.MAC(frame[header+18:]) }
+
 // ParseProbe returns which address the sender of a probe (RFC 5227 section 1.1) asks for, which it does not use yet. ok is false for any
 // other frame.
 func ParseProbe(frame []byte) (target netip.Addr, mac lab.MAC, ok bool) {

@@ -172,7 +172,7 @@ var table = [kinds]description{
 	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, refusal, "no address for this machine: no reservation, no pool, or the pool is full"},
 	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, refusal, "a machine accepted the offer of another DHCP server"},
 	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, request, "boot information was offered beside another DHCP server"},
-	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, refusal, "a pool is full, and at many of its leased or declined addresses no machine answers"},
+	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, refusal, "at many addresses of a pool that are leased, declined or claimed by ARP no machine answers"},
 	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, claim, "an address of a pool is in use without a lease"},
 	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, refusal, "another DHCP server answers on a network with dhcp: server"},
 	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, refusal, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets the boot program by TFTP, or no boot file"},
