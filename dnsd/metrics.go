@@ -33,7 +33,7 @@ const (
 type dropReason uint8
 
 const (
-	dropMalformed dropReason = iota // not a query
+	dropMalformed dropReason = iota // not a query, or from an address that is no machine's
 	dropBusy                        // the limit of queries that wait for the forwarder
 	dropPanic                       // our bug
 	dropReasons

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/miekg/dns"
@@ -125,5 +126,19 @@ func TestRateLimitOfUDP(t *testing.T) {
 	}
 	if n := truncated("127.0.0.1"); n > 0 {
 		t.Errorf("%d replies to the appliance itself were truncated", n)
+	}
+}
+
+// TestForgedBroadcastSource: a query from the broadcast address of a network of the lab gets no reply, which all its machines would receive.
+func TestForgedBroadcastSource(t *testing.T) {
+	t.Parallel()
+	l := openshift()
+	l.Networks = []*lab.Network{{Name: "n", Subnet: netip.MustParsePrefix("10.66.0.0/24")}}
+	s := newServer(t, compile(t, l), nil)
+	question := new(dns.Msg).SetQuestion("api.mycluster.example.com.", dns.TypeA)
+	for from, want := range map[string]bool{"10.66.0.255": false, "255.255.255.255": false, "224.0.0.1": false, "0.0.0.0": false, "10.66.0.21": true} {
+		if got := replyTo(t, s, question, from) != nil; got != want {
+			t.Errorf("a query from %s is answered: %v, want %v", from, got, want)
+		}
 	}
 }

@@ -139,6 +139,9 @@ const (
 // handle answers the message in r.w.b, in place, from memory alone. The caller has set r.from and r.tcp.
 func (s *Server) handle(r *request) result {
 	r.t = s.deps.Table()
+	if !r.t.lab.MayReply(r.from) {
+		return dropped
+	}
 	code, reply := r.q.parse(r.w.b)
 	if !reply {
 		return dropped

@@ -3,6 +3,7 @@ package tftpd_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"regexp"
 	"strconv"
 	"testing"
@@ -74,4 +75,34 @@ func octets(t *testing.T, machine *netns.Client) (in, out int) {
 	in, _ = strconv.Atoi(n[0][1])
 	out, _ = strconv.Atoi(n[1][1])
 	return in, out
+}
+
+// TestForgedBroadcastSource: a request from the broadcast address of a network of the lab gets no reply, which all its machines would receive.
+func TestForgedBroadcastSource(t *testing.T) {
+	eachPort(t, func(t *testing.T, single bool) {
+		const text = "version: 1\ndomain: lab.test\nnetworks: {n: {subnet: 127.0.0.0/24, address: 127.0.0.1}}\n"
+		s := newTestServer(t, testConfig{single: single, lab: text})
+		for _, tt := range []struct {
+			from string
+			want bool
+		}{{"127.0.0.255", false}, {"127.0.0.254", true}} {
+			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(tt.from)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.WriteToUDPAddrPort([]byte("\x00\x01nosuch\x00octet\x00"), s.addr); err != nil {
+				t.Fatal(err)
+			}
+			if tt.want { // and the requests before it were handled
+				_ = conn.SetReadDeadline(time.Now().Add(maxWait))
+				if _, err := conn.Read(make([]byte, 600)); err != nil {
+					t.Errorf("no reply to %s: %v", tt.from, err)
+				}
+				if n := len(s.events.events); n != 1 {
+					t.Errorf("%d requests were answered, want 1", n)
+				}
+			}
+			_ = conn.Close()
+		}
+	})
 }

@@ -28,6 +28,8 @@ func (s *Server) handlePacket(ctx context.Context, p packet) {
 	switch {
 	case string(p.data) == SelfTest:
 		s.answerSelfTest(p)
+	case !s.deps.Table().lab.MayReply(p.client.Addr()):
+		s.stats.dropped[reasonMalformed].Inc()
 	case isRequest(p.data):
 		s.start(ctx, p, received)
 	case s.cfg.SinglePort:
