@@ -3,6 +3,9 @@ package dnsd
 import (
 	"bytes"
 	"net/netip"
+	"os"
+	"strings"
+	"sync"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -92,10 +95,20 @@ func (t *Table) ClientName(label string) string {
 	return label + "." + t.domainText
 }
 
+// systemName is the first label of the name that the operating system gives this machine. It is the appliance's: admins open the dashboard by it.
+var systemName = sync.OnceValue(func() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	label, _, _ := strings.Cut(strings.ToLower(name), ".")
+	return label
+})
+
 // mayBeClients reports whether a DHCP client may have the name label.<domain>, forward and backward. It is the one place that
 // decides it. A name of the lab belongs to the lab, whichever of its domains it is in.
 func (t *Table) mayBeClients(label string) bool {
-	if lab.ReservedName(label) || t.lab.Host(label) != nil {
+	if lab.ReservedName(label) || label == systemName() || t.lab.Host(label) != nil {
 		return false
 	}
 	wire, err := appendName(make([]byte, 0, maxName), label+"."+t.domainText)

@@ -3,6 +3,7 @@ package dnsd
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -134,6 +135,19 @@ func TestNamesThatNoClientMayHave(t *testing.T) {
 		if has := strings.Contains(show(lookup(t, s, reverse, outside)), "PTR"); has != want {
 			t.Errorf("%s is the reverse name of the client %s: %v, want %v", reverse, label, has, want)
 		}
+	}
+}
+
+// TestNameOfTheAppliance: no DHCP client gets the name that the machine of the appliance has in its operating system.
+func TestNameOfTheAppliance(t *testing.T) {
+	t.Parallel()
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	label, _, _ := strings.Cut(strings.ToLower(name), ".")
+	if got := compile(t, openshift()).ClientName(label); got != "" {
+		t.Errorf("a client named %s has the name %s", label, got)
 	}
 }
 

@@ -9,8 +9,10 @@ const ApplianceLabel = "bootlab"
 // no discovered machine that is adopted. The name is in lower case and relative to its zone, or to the lab's domain.
 func ReservedName(relative string) bool {
 	switch label, _, _ := strings.Cut(relative, "."); label {
-	case "isatap", "localhost", "wpad": // programs look them up in whatever domain they are in, and trust the answer
+	case "autoconfig", "autodiscover", "isatap", "wpad": // programs look them up in whatever domain they are in, and trust the answer
 		return true
+	case "broadcasthost", "ip6-allhosts", "ip6-allnodes", "ip6-allrouters", "ip6-localhost", "ip6-localnet", "ip6-loopback", "ip6-mcastprefix", "localdomain", "localhost":
+		return true // of /etc/hosts: where it lacks them, the search list finds them here, and programs take the answer for this machine
 	case "*": // would answer for all of them
 		return true
 	}

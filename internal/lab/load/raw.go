@@ -245,7 +245,7 @@ type rawZone struct {
 	File    scalar[text]        `yaml:"file" doc:"Zone file, instead of records."`
 	Forward scalar[zoneForward] `yaml:"forward" def:"the lab answers for the whole zone" doc:"missing: names that the zone does not have are forwarded, for a domain that others use too. The zone of the lab's domain, of a cluster or of a network may be named without records."`
 	Update  scalars[access]     `yaml:"update" def:"none" doc:"Who may change the zone by dynamic update (RFC 2136), such as 'key external-dns'. A key is required. Names of the lab file cannot be changed."`
-	UpdRes  scalars[text]       `yaml:"update_reserved" def:"none" doc:"Names of the zone that updates may have although they are reserved: wpad, isatap, localhost, bootlab, ns, api, api-int, and wildcards such as '*.dev'."`
+	UpdRes  scalars[text]       `yaml:"update_reserved" def:"none" doc:"Names of the zone that updates may have although they are reserved: wpad, isatap, autodiscover, autoconfig, localhost and other names of /etc/hosts, bootlab, ns, api, api-int, and wildcards such as '*.dev'."`
 	Leases  scalar[zoneLeases]  `yaml:"leases" def:"not in transfers" doc:"transfer: zone transfers have the names of DHCP clients, as of the last 30s. The zone of the lab's domain or of a network may be named without records."`
 }
 
