@@ -361,7 +361,7 @@ func TestClaims(t *testing.T) {
 		a := newAnswers()
 		p.Probe(here, addrs[99], alice, a.done)
 		p.claim(addrs[99], bob) // is no answer
-		time.Sleep(200 * ms)
+		time.Sleep(250 * ms)
 		a.want(t, answer{Free, lab.MAC{}, 200 * ms})
 		time.Sleep(5 * time.Second)
 		claim(Free)
