@@ -18,6 +18,11 @@ type Config struct {
 	MinShare  int           // a client with no more connections than this loses none
 	Grace     time.Duration // a client with no more idle connections than the new one's loses none that is idle for less
 	KeepInUse bool          // connections in use are never evicted
+
+	// Where all clients have equally many connections in use, a new client may evict one that has taken less than MinRate bytes a second
+	// for Patience; see Measure. 0: it is refused.
+	Patience time.Duration
+	MinRate  int64
 }
 
 // A Set is the open connections of a server. It is safe for concurrent use.
@@ -40,8 +45,10 @@ type Conn struct {
 
 	// Guarded by set.mu.
 	requests int           // in progress; 0: the connection is idle
-	turn     uint64        // when it became idle or in use
-	since    time.Time     // the same on the clock, where Config.Grace needs it
+	turn     uint64        // when it became idle or in use, or was found to be fast enough
+	since    time.Time     // the same on the clock, where Config.Grace or Patience needs it
+	taken    func() int64  // see Measure; nil: not measured
+	before   int64         // what taken returned at since; negative: not known
 	element  *list.Element // in client.idle or client.inUse; nil: removed
 }
 
@@ -98,6 +105,18 @@ func (s *Set) Len() int {
 	return s.open
 }
 
+// Most returns the client with the most connections, and how many it has; invalid: there are none.
+func (s *Set) Most() (most netip.Addr, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for addr, c := range s.clients {
+		if has := c.idle.Len() + c.inUse.Len(); has > n {
+			most, n = addr, has
+		}
+	}
+	return most, n
+}
+
 // add returns the new connection, or what is closed when a place is free.
 func (s *Set) add(addr netip.Addr, evict func()) (c *Conn, freed <-chan struct{}) {
 	addr = clientaddr.Of(addr)
@@ -144,8 +163,60 @@ func (s *Set) victimLocked(addr netip.Addr) *Conn {
 		}
 		victim = s.evictableLocked(s.ranking[next], own)
 	}
+	if victim == nil && !s.cfg.KeepInUse && (s.cfg.Grace > 0 || s.cfg.Patience > 0) { // else the ranking has said it
+		victim = s.inUseLocked(own)
+	}
 	return victim
 }
+
+// maxLooks is how many connections one Add asks how fast they are.
+const maxLooks = 8
+
+// inUseLocked returns the connection in use that makes room for a new one of own where no idle one may be evicted: the oldest of the client
+// that has more of them than own would have, or one that is too slow of those that have as many. A connection that is fast enough is
+// asked again after all others.
+func (s *Set) inUseLocked(own *client) *Conn {
+	for range maxLooks {
+		most := s.busiestLocked()
+		if most == nil || most.idle.Len()+most.inUse.Len() <= s.cfg.MinShare || most.inUse.Len() <= own.inUse.Len() {
+			return nil
+		}
+		c := most.inUse.Front().Value.(*Conn)
+		if most.inUse.Len() > own.inUse.Len()+1 {
+			return c
+		}
+		if s.cfg.Patience == 0 || c.taken == nil || time.Since(c.since) < s.cfg.Patience {
+			return nil // the others are not older
+		}
+		taken := c.taken()
+		if c.before >= 0 && float64(taken-c.before) < float64(s.cfg.MinRate)*time.Since(c.since).Seconds() {
+			return c
+		}
+		c.detachLocked(c.requests)
+		s.moveLocked(c)
+		c.before = taken
+	}
+	return nil
+}
+
+// busiestLocked returns the client with the most connections in use, of equals the one whose first is the oldest; nil: none is in use.
+func (s *Set) busiestLocked() (most *client) {
+	if s.ranking[0].idle.Len() == 0 {
+		return s.ranking[0]
+	}
+	for _, c := range s.ranking { // idle ones cannot be evicted yet
+		if c.inUse.Len() == 0 {
+			continue
+		}
+		if most == nil || c.inUse.Len() > most.inUse.Len() || c.inUse.Len() == most.inUse.Len() && c.oldest() < most.oldest() {
+			most = c
+		}
+	}
+	return most
+}
+
+// oldest returns the turn of the first connection in use.
+func (o *client) oldest() uint64 { return o.inUse.Front().Value.(*Conn).turn }
 
 // evictableLocked returns the first connection of most, unless it must not be evicted for one of own.
 func (s *Set) evictableLocked(most, own *client) *Conn {
@@ -165,6 +236,14 @@ func (s *Set) evictableLocked(most, own *client) *Conn {
 // Touch notes that an idle connection was active: it is now the one that became idle last.
 func (c *Conn) Touch() { c.use(0) }
 
+// Measure makes Config.Patience hold for the connection: taken returns how many bytes its client has taken so far. It is called with locks
+// held, and must not block.
+func (c *Conn) Measure(taken func() int64) {
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	c.taken = taken
+}
+
 // Begin notes that a request begins. A connection is in use until End was called as often as Begin.
 func (c *Conn) Begin() { c.use(1) }
 
@@ -176,6 +255,9 @@ func (c *Conn) use(change int) {
 	defer c.set.mu.Unlock()
 	was := c.requests
 	c.requests += change
+	if c.requests == 0 {
+		c.before = -1 // at the start of the next request
+	}
 	if c.element != nil && (was == 0 || c.requests == 0) {
 		c.detachLocked(was)
 		c.set.moveLocked(c)
@@ -217,7 +299,7 @@ func (c *Conn) detachLocked(requests int) {
 func (s *Set) moveLocked(c *Conn) {
 	s.turn++
 	c.turn = s.turn
-	if s.cfg.Grace > 0 {
+	if s.cfg.Grace > 0 || s.cfg.Patience > 0 {
 		c.since = time.Now()
 	}
 	c.element = c.client.list(c.requests).PushBack(c)

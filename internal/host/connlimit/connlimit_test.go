@@ -140,6 +140,60 @@ func TestGraceOfOthers(t *testing.T) {
 	})
 }
 
+// TestInUseBehindGrace: a client with many connections in use loses one even while the idle ones of others are within Grace.
+func TestInUseBehindGrace(t *testing.T) {
+	t.Parallel()
+	if got := strings.Join(script(New(Config{Max: 4, Grace: time.Hour}), "1a+ 1a> 1b+ 1b> 1c+ 1c> 2a+ 3a+ 4a+ 5a+"), " "); got != "1a 1b 5a!" {
+		t.Errorf("lost %q, want those of the client with the most in use, and then none", got)
+	}
+}
+
+// TestPatience: of clients with equally many connections in use, one that takes too little loses to a new client, however old the fast ones are.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Max: 3, Patience: 5 * time.Second, MinRate: 1000})
+		var lost []string
+		taken := map[string]int64{}
+		add := func(client int, name string) *Conn {
+			c := s.Add(addr(client), func() { lost = append(lost, name) })
+			if c != nil {
+				c.Measure(func() int64 { return taken[name] })
+				c.Begin()
+			}
+			return c
+		}
+		fast, again := add(1, "fast"), add(3, "again")
+		time.Sleep(time.Second)
+		add(2, "slow")
+		taken["again"] = 1 << 30
+		again.End() // its next request takes nothing
+		again.Begin()
+		time.Sleep(5*time.Second - 1)
+		taken["fast"], taken["slow"] = 1<<20, 2000
+		if add(4, "early") != nil {
+			t.Error("a new client evicts one that is slow for a moment")
+		}
+		time.Sleep(time.Second)
+		if add(1, "second") != nil {
+			t.Error("a client that has as many as the others gets one more")
+		}
+		add(4, "4a")
+		if want := []string{"slow"}; !slices.Equal(lost, want) {
+			t.Fatalf("%v are evicted, want %v", lost, want)
+		}
+		for i := range int64(2) { // what it took before its last request is not known at the first look
+			time.Sleep(5 * time.Second)
+			taken["fast"], taken["4a"] = (2+i)<<20, (1+i)<<20
+			add(5, "5a")
+		}
+		if want := []string{"slow", "again"}; !slices.Equal(lost, want) {
+			t.Errorf("%v are evicted, want %v", lost, want)
+		}
+		fast.End()
+	})
+}
+
 func TestAddWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@
 // client that has the most idle connections, the one that has been idle longest. While there is an idle connection, none in
 // use is evicted. When all are in use, the client with the most loses its oldest, unless the new connection is of that
 // client: then the new one is refused. So a client that opens many connections evicts its own, and never locks others out.
+// Where all clients have equally many in use, a new client may take the place of one that takes its answer too slowly.
 //
 //	set := connlimit.New(connlimit.Config{Max: 4096})
 //	c := set.Add(addr, func() { evicted.Inc(); conn.Close() })
