@@ -104,6 +104,7 @@ func noise(n int) []byte {
 
 // A testServer is a running server and what it serves.
 type testServer struct {
+	server   *tftpd.Server
 	addr     netip.AddrPort
 	dir      string // of the files
 	files    map[string][]byte
@@ -195,6 +196,7 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.server = server
 	s.addr = conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)

@@ -139,6 +139,8 @@ func TestNegotiate(t *testing.T) {
 		{"window too large", []Option{{"windowsize", "65535"}}, l, terms{block: 512, window: 64, timeout: time.Second, oack: []Option{{"windowsize", "64"}}}},
 		{"no window", []Option{{"windowsize", "0"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
 		{"timeout", []Option{{"timeout", "3"}}, l, terms{block: 512, window: 1, timeout: 3 * time.Second, exact: true, oack: []Option{{"timeout", "3"}}}},
+		{"longest timeout", []Option{{"timeout", "10"}}, l, terms{block: 512, window: 1, timeout: 10 * time.Second, exact: true, oack: []Option{{"timeout", "10"}}}},
+		{"timeout too long", []Option{{"timeout", "11"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
 		{"timeout out of range", []Option{{"timeout", "256"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
 		{"size unknown", []Option{{"tsize", "0"}}, limits{window: 1, timeout: time.Second, size: -1}, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
 		{"unknown", []Option{{"utimeout", "5000"}, {"multicast", ""}, {"blksize", "x"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},

@@ -97,6 +97,9 @@ func (s *Server) start(ctx context.Context, p packet, why origin) {
 	if reason := s.admit(t); reason != "" {
 		s.stats.dropped[reason].Inc()
 		cancel(nil)
+		if reason == reasonBusy {
+			s.noteDropped(t)
+		}
 		return
 	}
 	p.transfers.Go(func() {
@@ -111,7 +114,8 @@ func (s *Server) start(ctx context.Context, p packet, why origin) {
 }
 
 // admit registers a transfer, or returns the reason to drop its request. Where there is no slot, a transfer whose client has
-// never answered is evicted: forged requests, or those from closed ports, must not lock machines out.
+// never answered is evicted: forged requests, or those from closed ports, must not lock machines out. Else the client with the
+// most transfers loses its oldest: no client keeps others out.
 func (s *Server) admit(t *transfer) (reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,9 +127,10 @@ func (s *Server) admit(t *transfer) (reason string) {
 	if most := s.cfg.MaxTransfers; int(s.running.Load()) >= most+max(1, most/4) { // evicted faster than they end
 		return reasonBusy
 	}
-	if t.slot = s.slots.Add(t.client.Addr(), func() { t.cancel(errEvicted) }); t.slot == nil {
+	if t.slot = s.slots.Add(t.client.Addr(), t.evict); t.slot == nil {
 		return reasonBusy
 	}
+	t.slot.Measure(t.taken.Load)
 	if old != nil {
 		old.cancel(errReplaced) // the client has restarted, with the same port
 	}
@@ -276,6 +281,8 @@ func reasonOf(err error) event.Reason {
 		return refused.reason
 	case errors.Is(err, errSilent):
 		return event.Stalled
+	case errors.Is(err, errEvicted), errors.Is(err, errShared):
+		return event.Busy
 	case sentError, errors.Is(err, errGone), errors.Is(err, errReplaced):
 		return event.Closed
 	}
@@ -302,7 +309,9 @@ const (
 	defaultBlock = 512   // RFC 1350
 	minBlock     = 8     // RFC 2348
 	maxBlock     = 65464 // RFC 2348
-	maxTimeout   = 255   // seconds, RFC 2349
+	// maxTimeout is the longest timeout in seconds that is accepted, of the 255 of RFC 2349: a client that is gone, or that means to,
+	// would hold its transfer for minutes.
+	maxTimeout = 10
 	// overhead4 and overhead6 are the bytes of an IP packet that are not the file's: IP, UDP and TFTP headers.
 	overhead4 = 20 + 8 + headerLen
 	overhead6 = 40 + 8 + headerLen

@@ -31,7 +31,7 @@ type Config struct {
 	Timeout      time.Duration // first wait for an answer, unless the client asks for another; 1 s
 	Retries      int           // how often a packet is sent again before the transfer fails; 5
 	Unanswered   int           // the same for a client that never answered, whose address may be forged; 2, but at most Retries
-	MaxTransfers int           // at the same time; beyond that a client that never answered is evicted, or the request dropped; 1024
+	MaxTransfers int           // at the same time; beyond that one is evicted, or the request dropped; 1024
 	MaxWindow    int           // most packets before an ACK (RFC 7440), whatever the client asks for; 64
 	Drain        time.Duration // how long transfers may go on once the server is stopped; 10 s
 	SinglePort   bool          // answer from the well-known port, not from one for each transfer: for NAT and containers
@@ -82,6 +82,7 @@ type Server struct {
 	panics *panics.Server
 	cache  fileCache
 	slots  *connlimit.Set // of transfers
+	full   fullness
 
 	mu      sync.Mutex
 	active  map[netip.AddrPort]*transfer
@@ -99,7 +100,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")), active: map[netip.AddrPort]*transfer{},
 		cache: fileCache{files: map[fileID]*cachedFile{}},
-		slots: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, KeepInUse: true}),
+		slots: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, Patience: 5 * cfg.Timeout, MinRate: minRate}),
+		full:  fullness{reports: make(chan event.Event, maxReports)},
 	}, nil
 }
 
@@ -108,6 +110,9 @@ const (
 	requestBatch = 16
 	// readPause is how long the server waits after a read error, so that one that stays does not keep a CPU busy.
 	readPause = 10 * time.Millisecond
+	// minRate is how many bytes a second a client must take to keep its only transfer while others find no slot. A round trip of 80 ms
+	// in lock-step leaves 6 KiB.
+	minRate = 1 << 10
 )
 
 // Serve answers requests that arrive at conn until ctx ends, lets transfers in progress finish for a while, and returns nil.
@@ -118,6 +123,7 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	}
 	// Transfers outlive ctx until they end or the drain is over.
 	transfers, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer s.reportDropped(ctx)()
 	var running sync.WaitGroup
 	err := s.receive(ctx, conn, func(p packet) {
 		p.transfers = &running

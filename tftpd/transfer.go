@@ -21,6 +21,7 @@ type transfer struct {
 	started   time.Time
 	cancel    context.CancelCauseFunc
 	slot      *connlimit.Conn // in use once the client has answered
+	taken     atomic.Int64    // bytes that the client has acknowledged, for slot
 	heard     atomic.Int64    // when the client answered last, in nanoseconds since started; 0: never
 	repeated  atomic.Bool     // the same request came again meanwhile
 	transport transport
@@ -50,6 +51,7 @@ var (
 	errGone     = errors.New("the client closed its port")
 	errReplaced = errors.New("the client started over")
 	errEvicted  = errors.New("evicted by another client's request: the client never answered")
+	errShared   = errors.New("evicted by another client's request: all transfers were in use, and this client had the most, or was too slow")
 	errStopping = errors.New("the server is stopping")
 )
 
@@ -71,9 +73,19 @@ func (t *transfer) acked() int64 {
 
 // noteAnswer notes that the client has answered what was sent at that time.
 func (t *transfer) noteAnswer(sent time.Time) {
+	t.taken.Store(t.acked())
 	if t.heard.Swap(max(1, int64(sent.Sub(t.started)))) == 0 {
 		t.slot.Begin()
 	}
+}
+
+// evict ends the transfer, since another one gets its slot.
+func (t *transfer) evict() {
+	if t.answered() {
+		t.cancel(errShared)
+		return
+	}
+	t.cancel(errEvicted)
 }
 
 // answered reports whether the client ever answered.

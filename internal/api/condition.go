@@ -7,8 +7,8 @@ import (
 )
 
 // A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate, a forwarder,
-// other DHCP servers on an interface, a reserved address that another machine uses, a mirror without an upstream that answers; or a machine or
-// zone that is refused for an error of its own.
+// other DHCP servers on an interface, a reserved address that another machine uses, a mirror without an upstream that answers, TFTP without a free transfer; or a
+// machine or zone that is refused for an error of its own.
 type Condition struct {
 	Kind    string    `json:"kind"` // one of ConditionKinds
 	Name    string    `json:"name"`
@@ -31,11 +31,12 @@ const (
 	ConditionDHCPServer  = "dhcp-server" // another one, named by the interface
 	ConditionReserved    = "reservation" // whose address another machine uses
 	ConditionMirror      = "mirror"      // of which no upstream answers
+	ConditionTFTP        = "tftp"        // whose transfers are all in use
 )
 
 // ConditionKinds returns all kinds, in the order in which they are shown.
 func ConditionKinds() []string {
-	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionMirror}
+	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionMirror, ConditionTFTP}
 }
 
 // ConditionsOf returns the conditions of a kind, and which of them are not OK.

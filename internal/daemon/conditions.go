@@ -16,15 +16,17 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
+	"github.com/bootlab/bootlab/tftpd"
 	"github.com/bootlab/bootlab/virt"
 )
 
 // conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, other
-// DHCP servers, reserved addresses that others use, mirrors without an upstream, and the machines and zones that are refused.
+// DHCP servers, reserved addresses that others use, mirrors without an upstream, a TFTP server that is full, and the machines and zones that
+// are refused.
 func (d *Daemon) conditions() []api.Condition {
 	s := d.current.Load()
 	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()),
-		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenReservations()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), refusedConditions(s))
+		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenReservations()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
@@ -133,6 +135,19 @@ func mirrorConditions(l *lab.Lab, outages []mirror.Outage) (all []api.Condition)
 	return all
 }
 
+// tftpConditions has a condition while TFTP drops requests.
+func tftpConditions(f tftpd.Full, full bool) []api.Condition {
+	if !full {
+		return nil
+	}
+	c := api.Condition{Kind: api.ConditionTFTP, Name: "transfers", Since: f.Since, Detail: fmt.Sprintf("%d at a time", f.Max),
+		Problem: fmt.Sprintf("full: %d requests were dropped", f.Dropped)}
+	if f.Held > 0 {
+		c.Problem += fmt.Sprintf("; the client with the most transfers is %s, with %d: look at that machine", f.Client, f.Held)
+	}
+	return []api.Condition{c}
+}
+
 // refusedConditions has one condition for each error or missing zone file that keeps a machine or a zone from being served.
 func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
 	for _, r := range s.Boot.Refused() {
@@ -150,7 +165,7 @@ const MetricConditions = "bootlab_conditions"
 // newConditionCollector counts conditions.
 func newConditionCollector(conditions func() []api.Condition) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved addresses that others use, mirrors of which no upstream answers, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved addresses that others use, mirrors of which no upstream answers, TFTP that drops requests because all transfers are in use, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[[2]string]int{}
 		for _, k := range api.ConditionKinds() {

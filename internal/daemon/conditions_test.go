@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/bootlab/bootlab/tftpd"
 )
 
 // TestRefusedConditions: a machine, a zone whose file has an error and one whose file is missing are named as the lab names them, with the
@@ -87,6 +89,21 @@ func TestMirrorConditions(t *testing.T) {
 	l := &lab.Lab{Mirrors: []*lab.Mirror{{Name: "debian"}, {Name: "fedora"}}}
 	got := mirrorConditions(l, []mirror.Outage{{Mirror: "debian", Since: since, Err: "502 Bad Gateway"}, {Mirror: "gone", Since: since, Err: "timeout"}})
 	want := []api.Condition{{Kind: api.ConditionMirror, Name: "debian", Since: since, Problem: "no upstream answers, so that only cached files are served: 502 Bad Gateway"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestTFTPConditions: a TFTP server that drops requests is shown, with the client that has the most transfers.
+func TestTFTPConditions(t *testing.T) {
+	t.Parallel()
+	if got := tftpConditions(tftpd.Full{}, false); got != nil {
+		t.Errorf("%+v, want none", got)
+	}
+	since := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	want := []api.Condition{{Kind: api.ConditionTFTP, Name: "transfers", Since: since, Detail: "1024 at a time",
+		Problem: "full: 312 requests were dropped; the client with the most transfers is 10.66.0.50, with 1019: look at that machine"}}
+	got := tftpConditions(tftpd.Full{Since: since, Dropped: 312, Max: 1024, Client: netip.MustParseAddr("10.66.0.50"), Held: 1019}, true)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

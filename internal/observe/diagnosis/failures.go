@@ -48,11 +48,13 @@ var (
 		event.NotPulled:  "bootlab images pull",
 		event.NotServed:  "name the file in the profile, or put it below files/public/",
 		event.Unreadable: "let the daemon's user read the file; bootlab status shows what is wrong with a disk",
+		event.Busy:       "bootlab status shows the client that has the most TFTP transfers",
 	}
 	transferAdvice = map[event.Reason]string{
 		event.Stalled:     "look at its screen; check its link and the MTU on the way",
 		event.FileChanged: "restart it; do not replace a file while machines load it",
 		event.Unreadable:  fileAdvice[event.Unreadable],
+		event.Busy:        fileAdvice[event.Busy],
 	}
 	documentAdvice = map[event.Reason]string{
 		event.NotFound:     "write the document: bootlab plan HOST names it; the machine asks until it exists",

@@ -181,7 +181,7 @@ var table = [kinds]description{
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, request, "firmware asked for a file's size only, as UEFI does"},
 	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, request, "a TFTP transfer is complete"},
 	TFTPFailed:  {"tftp_failed", StageFirmware, slog.LevelWarn, refusal, "a TFTP transfer failed"},
-	TFTPRefused: {"tftp_refused", StageFirmware, slog.LevelInfo, refusal, "a TFTP request was refused: no such file, or the file may not be served"},
+	TFTPRefused: {"tftp_refused", StageFirmware, slog.LevelInfo, refusal, "a TFTP request was refused: no such file, the file may not be served, or all transfers are in use"},
 
 	FirmwareServed: {"firmware_served", StageFirmware, slog.LevelInfo, request, "firmware fetched its network boot program by HTTP"},
 	ScriptServed:   {"script_served", StageScript, slog.LevelInfo, request, "a machine fetched its boot script"},

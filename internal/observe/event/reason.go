@@ -26,6 +26,7 @@ const (
 	Unreadable Reason = "unreadable"  // the daemon may not read it, or the disk failed
 	Outside    Reason = "outside"     // the client's address is in no network of the lab
 	BadRequest Reason = "bad_request" // what the client asks for does not exist in the protocol, or is not offered
+	Busy       Reason = "busy"        // all transfers by TFTP are in use; of TFTPFailed, too: another client got its slot
 )
 
 // The reasons of ScriptRefused, ConfigRefused and AddressConflict.
@@ -72,6 +73,7 @@ var reasons = []struct {
 	{Unreadable, "the daemon cannot read it"},
 	{Outside, "it came from an address that is in no network of the lab"},
 	{BadRequest, "it asks for what is not served"},
+	{Busy, "all transfers by TFTP were in use"},
 
 	{UnknownMachine, "no machine of the lab has its MAC"},
 	{WrongAddress, "it came from an address that the machine does not hold"},
