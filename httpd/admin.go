@@ -215,7 +215,7 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "admin"))
 	limits := cfg.Limits.withDefaults()
-	limits.Drain = time.Second
+	limits.Drain, limits.Patience = time.Second, 0
 	a := &Admin{
 		limits: limits, web: limits.server(m, deps.Log), deps: deps,
 		logins: logins.New(deps.Now), open: logins.NewSessions[netip.Addr](deps.Now, sessionIdle, maxSessions), pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,

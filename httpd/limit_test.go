@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // from connects from an address of this machine, 127.0.0.N.
@@ -89,4 +90,21 @@ func TestStalledDownloadsMakeRoom(t *testing.T) {
 	if n, err := io.Copy(io.Discard, good.Body); err != nil || n != big {
 		t.Errorf("the newcomer's download ended after %d bytes: %v", n, err)
 	}
+}
+
+// TestSlowestDownloadMakesRoom: where all addresses have one download, one that stalls makes room for another client in the end.
+func TestSlowestDownloadMakesRoom(t *testing.T) {
+	t.Parallel()
+	w := newBootServer(t, httpd.Limits{Connections: 2, Patience: 100 * time.Millisecond}, map[string][]byte{"images/vmlinuz": image(big), "public/a": []byte("a")})
+	for n := range byte(2) {
+		begun(t, w.from(t, 2+n), "/files/images/vmlinuz")
+	}
+	netns.WaitFor(t, "an answer", func() bool {
+		c := w.from(t, 4)
+		defer c.Close()
+		fmt.Fprint(c, "GET /files/public/a HTTP/1.1\r\nHost: x\r\n\r\n")
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, err := http.ReadResponse(bufio.NewReader(c), nil)
+		return err == nil
+	})
 }

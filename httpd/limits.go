@@ -17,9 +17,15 @@ type Limits struct {
 	Drain  time.Duration // for transfers under way when the server stops; default 30 s
 
 	Connections int // open at one time; default 4096
+	// Patience is how long a client may take less than minRate while it has one of Connections, and all clients have equally many, before
+	// another client gets it. Default 5 s; of Boot only.
+	Patience time.Duration
 }
 
-const maxBody = 1 << 20 // of what an installer reports
+const (
+	maxBody = 1 << 20 // of what an installer reports
+	minRate = 8 << 10 // bytes a second
+)
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
@@ -29,10 +35,11 @@ func (l Limits) withDefaults() Limits {
 		Drain:  cmp.Or(l.Drain, 30*time.Second),
 
 		Connections: cmp.Or(l.Connections, 4096),
+		Patience:    cmp.Or(l.Patience, 5*time.Second),
 	}
 }
 
 // server returns the server with these limits.
 func (l Limits) server(m *metrics, log *slog.Logger) *webserver.Server {
-	return &webserver.Server{Conns: connlimit.New(connlimit.Config{Max: l.Connections}), Header: l.Header, Idle: l.Idle, Drain: l.Drain, Evicted: m.evicted.Inc, Log: log}
+	return &webserver.Server{Conns: connlimit.New(connlimit.Config{Max: l.Connections, Patience: l.Patience, MinRate: minRate}), Header: l.Header, Idle: l.Idle, Drain: l.Drain, Evicted: m.evicted.Inc, Log: log}
 }

@@ -86,6 +86,18 @@ func (c *Conn) Acknowledged() bool {
 	}
 }
 
+// taken returns how many bytes the client's system has acknowledged; 0: not known.
+func (c *Conn) taken() (n int64) {
+	_, _ = c.socket(func(fd int) error {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil {
+			n = int64(info.Bytes_acked)
+		}
+		return err
+	})
+	return n
+}
+
 // socket calls do with the descriptor of a TCP connection; false: it is none.
 func (c *Conn) socket(do func(fd int) error) (tcp bool, err error) {
 	if c == nil {

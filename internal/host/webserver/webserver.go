@@ -137,7 +137,9 @@ func (l *listener) Accept() (net.Conn, error) {
 			_ = conn.Close() // the goroutine that reads or writes it gets an error
 		}
 		if slot := l.server.Conns.Add(connlimit.Client(conn), evict); slot != nil {
-			return &Conn{Conn: conn, slot: slot}, nil
+			c := &Conn{Conn: conn, slot: slot}
+			slot.Measure(c.taken)
+			return c, nil
 		}
 		evict()
 	}
