@@ -220,9 +220,9 @@ func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, p
 	}
 }
 
-// keyFiles marks the files of passwords and keys, and the state of the daemon, as secret.
+// keyFiles marks the files of passwords and keys, the state of the daemon and the files of the lab itself, which may hold passwords, as secret.
 func (c *compiler) keyFiles() {
-	for _, file := range c.lab.SecretFiles() {
+	for _, file := range slices.Concat(c.lab.SecretFiles(), c.lab.Files) {
 		if rel, err := filepath.Rel(c.lab.Appliance.Files, file); err == nil && filepath.IsLocal(rel) {
 			c.secret(filepath.ToSlash(rel))
 		} else {

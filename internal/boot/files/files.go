@@ -36,7 +36,7 @@ type Files struct {
 	ifMissing lab.Problems
 
 	secretNames []string // of secret, as they are spelled
-	outside     []string // secret files outside the files folder: keys, and the token of the admin API
+	outside     []string // secret files outside the files folder: keys, the token of the admin API, and files of the lab
 	inodes      secretInodes
 }
 

@@ -169,7 +169,7 @@ func TestSecretsOfTheLab(t *testing.T) {
 func TestLinksToSecrets(t *testing.T) {
 	t.Parallel()
 	outside, dir := t.TempDir(), t.TempDir()
-	write(t, outside, "ca.pem", "state/token")
+	write(t, outside, "ca.pem", "state/token", "lab.yaml", "conf.d/hosts.yaml")
 	write(t, dir, "ignition/worker.ign", "ignition/gone.ign", "ks/shared.cfg", "images/k", "public/plain")
 	link := func(from, to string) {
 		t.Helper()
@@ -180,6 +180,8 @@ func TestLinksToSecrets(t *testing.T) {
 	l := labWith(t, dir, &lab.Profile{Name: "os", Kernel: "images/k", Config: "ignition/{{.Host.Role}}.ign"}, &lab.Profile{Name: "ks", Config: "ks/shared.cfg"})
 	l.Appliance.State = filepath.Join(outside, "state")
 	l.Appliance.Store.CAFile = filepath.Join(outside, "ca.pem")
+	l.Files = []string{filepath.Join(outside, "lab.yaml"), filepath.Join(outside, "conf.d/hosts.yaml"), filepath.Join(dir, "public/lab.yaml")}
+	write(t, dir, "public/lab.yaml")
 	files, err := files.Compile(l)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +203,9 @@ func TestLinksToSecrets(t *testing.T) {
 	link(filepath.Join(dir, "ks/shared.cfg"), "public/ks.txt")
 	link(filepath.Join(outside, "ca.pem"), "public/ca.pem")
 	link(filepath.Join(outside, "state/token"), "public/token")
-	for _, name := range []string{"public/worker", "public/gone", "public/ks.txt", "public/ca.pem", "public/token"} {
+	link(filepath.Join(outside, "lab.yaml"), "public/lab")
+	link(filepath.Join(outside, "conf.d/hosts.yaml"), "public/hosts")
+	for _, name := range []string{"public/worker", "public/gone", "public/ks.txt", "public/ca.pem", "public/token", "public/lab", "public/hosts", "public/lab.yaml"} {
 		want(name, true)
 	}
 	want("public/k", false)
