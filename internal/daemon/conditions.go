@@ -98,20 +98,32 @@ func forwarderConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
 	return all
 }
 
+// maxNamedServers is how many other DHCP servers of an interface are named: anybody can forge more.
+const maxNamedServers = 3
+
 // otherServerConditions has one condition for each interface on which other DHCP servers answer; they are sorted by it.
 func otherServerConditions(others []dhcpd.OtherServer) (all []api.Condition) {
+	of := map[string]int{}
 	for _, o := range others {
 		who := fmt.Sprintf("%s (%s)", o.Addr, o.MAC)
 		if n := len(all); n > 0 && all[n-1].Name == o.Interface {
 			last := &all[n-1]
-			last.Detail += ", " + who
+			if of[o.Interface]++; of[o.Interface] <= maxNamedServers {
+				last.Detail += ", " + who
+			}
 			if o.Since.Before(last.Since) {
 				last.Since = o.Since
 			}
 			continue
 		}
+		of[o.Interface] = 1
 		all = append(all, api.Condition{Kind: api.ConditionDHCPServer, Name: o.Interface, Since: o.Since, Detail: who,
 			Problem: "another DHCP server answers: " + lab.OtherServer + ": " + lab.StopOtherServer})
+	}
+	for i, c := range all {
+		if n := of[c.Name]; n > maxNamedServers {
+			all[i].Detail = fmt.Sprintf("%d servers: %s, …", n, c.Detail)
+		}
 	}
 	return all
 }

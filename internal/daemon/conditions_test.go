@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/content/mirror"
@@ -106,5 +107,25 @@ func TestTFTPConditions(t *testing.T) {
 	got := tftpConditions(tftpd.Full{Since: since, Dropped: 312, Max: 1024, Client: netip.MustParseAddr("10.66.0.50"), Held: 1019}, true)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestManyOtherServers: of many DHCP servers on an interface, which anybody can forge, a few are named.
+func TestManyOtherServers(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	var others []dhcpd.OtherServer
+	for i := range 64 {
+		others = append(others, dhcpd.OtherServer{Interface: "br0", Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), MAC: lab.MAC{2, 5: byte(i)}, Since: since.Add(-time.Duration(i) * time.Second)})
+	}
+	got := otherServerConditions(append(others, dhcpd.OtherServer{Interface: "br1", Addr: netip.MustParseAddr("10.1.0.1"), Since: since}))
+	if len(got) != 2 || !got[0].Since.Equal(since.Add(-63*time.Second)) {
+		t.Fatalf("%+v", got)
+	}
+	if want := "64 servers: 10.0.0.1 (02:00:00:00:00:00), 10.0.0.2 (02:00:00:00:00:01), 10.0.0.3 (02:00:00:00:00:02), …"; got[0].Detail != want {
+		t.Errorf("%q, want %q", got[0].Detail, want)
+	}
+	if want := "10.1.0.1 (00:00:00:00:00:00)"; got[1].Detail != want {
+		t.Errorf("%q, want %q", got[1].Detail, want)
 	}
 }
