@@ -19,7 +19,7 @@ func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 		if p.deps.Heard != nil {
 			p.deps.Heard(addr, mac)
 		}
-		if op == arp.OpReply && arp.TargetMAC(buf[:n]) == s.MAC() {
+		if op == arp.OpReply && arp.IsTo(buf[:n], s.MAC()) {
 			p.observe(addr, mac)
 		} else {
 			p.claim(addr, mac)

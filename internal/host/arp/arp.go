@@ -76,8 +76,11 @@ func Parse(frame []byte) (addr netip.Addr, mac lab.MAC, op Op, ok bool) {
 	return addr, mac, op, true
 }
 
-// TargetMAC returns whom a packet that Parse takes is for: in a reply the machine that asked.
-func TargetMAC(frame []byte) lab.MAC { return lab.MAC(frame[header+18:]) }
+// IsTo reports whether a packet that Parse takes is to a machine: the frame, or the target that it names, as a reply names who asked. Not
+// every stack fills in both.
+func IsTo(frame []byte, mac lab.MAC) bool {
+	return lab.MAC(frame[:6]) == mac || lab.MAC(frame[header+18:header+24]) == mac
+}
 
 // ParseProbe returns which address the sender of a probe (RFC 5227 section 1.1) asks for, which it does not use yet. ok is false for any
 // other frame.
