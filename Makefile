@@ -61,12 +61,12 @@ deps: ## Debian's packages that tests need, and the modules of programs that the
 
 .PHONY: test-fast
 test-fast: assets ## the tests that need neither root nor other programs: under a minute
-	go test -short -timeout 10m ./...
+	go test -short -vet=off -parallel 16 -timeout 10m ./...
 
 # -timeout only ends what hangs. Tests of packages and of test/conformance mostly wait, so they run side by side, once what they share is
 # compiled. What boots real machines comes last, and alone: emulation takes every core.
 .PHONY: test
-test: deps assets bin/gotestsum ## every test, with the race detector, real boots included: some twenty minutes on two cores
+test: deps assets bin/gotestsum ## every test, with the race detector, real boots included: some fifteen minutes on two cores
 	@rc=0; export BOOTLAB_REQUIRE=all; rm -rf bin/flaky; \
 	go build -race ./... || exit 1; \
 	$(MAKE) --no-print-directory --keep-going --jobs=2 test-units test-conformance test-bench || rc=1; \

@@ -51,7 +51,7 @@ func TestRelease(t *testing.T) {
 		start, used = start.Add(step.after), used+step.used
 		before := resident(t)
 		r.Look(start)
-		if got := r.released.Equal(start) && resident(t) < before-16<<20; got != step.want {
+		if got := r.released.Equal(start) && resident(t) < before-releaseFrom; got != step.want {
 			t.Errorf("%s: released %t, want %t; resident %d bytes before, %d after", step.name, got, step.want, before, resident(t))
 		}
 	}
