@@ -389,7 +389,7 @@ func TestLossString(t *testing.T) {
 			Kind: Lost, Offset: 8192, Bytes: 70, Transactions: 1, Keys: []string{"lease/1"}, Exact: true,
 		},
 		"7 bytes at offset 9000 are a write that a crash cut short: removed them, no machine was answered for it": {Kind: Torn, Offset: 9000, Bytes: 7},
-		"0 bytes at offset 9000: the end of the file is missing: 3 changes are lost":                              {Kind: Lost, Offset: 9000, Cause: "the end of the file is missing", Transactions: 3},
+		"at offset 9000: the end of the file is missing: 3 changes are lost":                                      {Kind: Lost, Offset: 9000, Cause: "the end of the file is missing", Transactions: 3},
 		"90 bytes at offset 9000: one bit was wrong: corrected it":                                                {Kind: Corrected, Offset: 9000, Bytes: 90, Cause: "one bit was wrong: corrected it"},
 	} {
 		if got := l.String(); got != want {
