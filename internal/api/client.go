@@ -433,6 +433,15 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, co
 	return resp, nil
 }
 
+// A closedSocket is the error that this user may not open the socket of the daemon.
+type closedSocket struct{ err error }
+
+func (e *closedSocket) Error() string { return e.err.Error() + ": " + e.Fix() }
+func (e *closedSocket) Unwrap() error { return e.err }
+
+// Fix returns what to do.
+func (e *closedSocket) Fix() string { return "run as root or as a member of the socket's group" }
+
 // explain says in the user's words why the daemon was not reached.
 func (c *Client) explain(err error) error {
 	var ue *url.Error
@@ -443,7 +452,7 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w at %s: is it running? (bootlab serve)", ErrNoDaemon, c.where)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("open %s: %w: run as root or as a member of the socket's group", c.where, fs.ErrPermission)
+		return &closedSocket{fmt.Errorf("open %s: %w", c.where, fs.ErrPermission)}
 	case silent(err):
 		return fmt.Errorf("%w at %s: it accepts connections and sends nothing: is it stopped, or its disk?", ErrNoDaemon, c.where)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

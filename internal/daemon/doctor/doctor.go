@@ -90,7 +90,8 @@ func Run(ctx context.Context, m *Machine) (all []Finding) {
 	found := make([][]Finding, len(checks))
 	var wg sync.WaitGroup
 	if m.Unseen != nil {
-		f := warn("daemon", "cannot be asked: "+m.Unseen.Error(), "")
+		text, fix := split(m.Unseen)
+		f := warn("daemon", "cannot be asked: "+text, fix)
 		f.Check = "daemon"
 		all = append(all, f)
 	}
@@ -142,10 +143,16 @@ func Failed(subject string, err error) Finding {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return warn(subject, "was not tried: "+err.Error(), needsRoot)
 	}
+	text, fix := split(err)
+	return fail(subject, text, fix)
+}
+
+// split returns what is wrong and, if the error says it apart, what to do.
+func split(err error) (text, fix string) {
 	if a := Advised(nil); errors.As(err, &a) {
-		return fail(subject, a.Unwrap().Error(), a.Fix())
+		return a.Unwrap().Error(), a.Fix()
 	}
-	return fail(subject, err.Error(), "")
+	return err.Error(), ""
 }
 
 func ok(subject, text string) Finding { return Finding{Subject: subject, Level: OK, Text: text} }

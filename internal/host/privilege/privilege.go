@@ -41,13 +41,24 @@ type User struct {
 	Home   string
 }
 
+// A missingUser is the error that there is no user of that name.
+type missingUser string
+
+func (u missingUser) Error() string { return u.Unwrap().Error() + ": " + u.Fix() }
+func (u missingUser) Unwrap() error { return fmt.Errorf("no user %q", string(u)) }
+
+// Fix returns what to do.
+func (u missingUser) Fix() string {
+	return fmt.Sprintf("create it with \"useradd --system --user-group --home-dir /var/lib/bootlab --shell /usr/sbin/nologin %s\", "+
+		"or set appliance.user to another user, or to \"root\" to keep root", string(u))
+}
+
 // Lookup finds a user of this machine. The error for a missing one says how to create it.
 func Lookup(name string) (*User, error) {
 	u, err := user.Lookup(name)
 	var unknown user.UnknownUserError
 	if errors.As(err, &unknown) {
-		return nil, fmt.Errorf("no user %q: create it with \"useradd --system --user-group --home-dir /var/lib/bootlab "+
-			"--shell /usr/sbin/nologin %s\", or set appliance.user to another user, or to \"root\" to keep root", name, name)
+		return nil, missingUser(name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up user %q: %w", name, err)
