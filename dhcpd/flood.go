@@ -188,13 +188,6 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 		most = maxSilentRelay
 	}
 	found := s.deps.Book.AskedOnce(f.addrs, s.deps.Now().Add(-silentAge), most)
-	known, answer := 0, 0
-	if f.path.Relay {
-		known, answer = s.pings(f)
-	}
-	if !f.path.Relay || answer > 0 { // of a lease from before a restart less is known
-		found = append(found, s.deps.Book.Unheard(f.addrs, most-len(found))...)
-	}
 	for i := range silentRounds {
 		if i > 0 && pause.For(ctx, silentPause) != nil {
 			return
@@ -204,7 +197,7 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 		}
 	}
 	what := "they are not ended, since no machine answers a ping behind this relay"
-	if known < minKnown || answer > 0 {
+	if !f.path.Relay || s.answersPings(f) {
 		ended, err := s.deps.Book.EndSilent(ctx, found)
 		if err != nil {
 			s.log.Warn("end leases of machines that do not answer", keyNetwork, f.Network.Name, keyErr, err)
@@ -213,16 +206,15 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 	}
 	if s.floods.begin(f.Pool) {
 		s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, Detail: "pool " + f.Name + " of network " + f.Network.Name, Err: fmt.Sprintf(
-			"the pool is full, and the machines of at least %d of its leases asked once, or not since the start of the server, and do not answer %s: %s; until %s passes without more of them, "+
+			"the pool is full, and the machines of at least %d of its leases asked once and do not answer %s: %s; until %s passes without more of them, "+
 				"a new machine gets an address at its second DHCPDISCOVER", len(found), probeName(f.path), what, floodLasts)})
 	}
 }
 
-// pings returns of how many machines behind a relay it is known that they exist, of some, and how many of these answer a ping. If there
-// are some and none answers, pings are dropped on the way or by all machines, and silence means nothing.
-func (s *Server) pings(f fullPool) (known, answer int) {
-	addrs := s.deps.Book.AskedAgain(f.addrs, maxKnown)
-	return len(addrs), len(addrs) - len(s.silent(f.path, addrs))
+// answersPings reports whether silence behind a relay means anything: not if pings are dropped on the way, or by all machines.
+func (s *Server) answersPings(f fullPool) bool {
+	known := s.deps.Book.AskedAgain(f.addrs, maxKnown)
+	return len(known) < minKnown || len(s.silent(f.path, known)) < len(known)
 }
 
 func probeName(p segment.Path) string {

@@ -155,24 +155,6 @@ func TestFloodBehindARelay(t *testing.T) {
 	}
 }
 
-// TestFloodBeforeARestart: a pool is full of leases of made-up machines, and the server starts again. A new machine gets an address.
-func TestFloodBeforeARestart(t *testing.T) {
-	netns.Need(t, "root", "udhcpc")
-	seg := netns.NewSegment(t, "10.77.0.1/24")
-	b := newBench(t)
-	b.smallPool(t, "10.77.0.230")
-	table := Compile(onBridge(b.lab, seg.Bridge))
-	before := newServer(t, func() *Table { return table }, b.store, b.events)
-	for n := range 30 {
-		before.fillLease(t, fmt.Sprint("10.77.0.", 201+n), n)
-	}
-	serve(t, newServer(t, func() *Table { return table }, b.store, b.events))
-	out := seg.NewClient(t).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
-	if !strings.Contains(out, "ip=10.77.0.2") {
-		t.Errorf("a new machine gets no address:\n%s", out)
-	}
-}
-
 // TestFloodWherePingsAreDropped: behind a relay past which no machine answers a ping, though some asked again, no lease is ended.
 func TestFloodWherePingsAreDropped(t *testing.T) {
 	s, _, _ := behindRelay(t)

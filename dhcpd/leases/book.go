@@ -59,7 +59,6 @@ const (
 	onPortCount                    // it is in the count of its relay port
 	askedOnce                      // its machine had no address before, and has sent nothing since it got this one
 	foundUnused                    // it was declined, but no machine answers there
-	unheard                        // it was leased when the book was opened, and its machine has sent nothing since
 )
 
 func (e *slot) stamp() stamp {

@@ -196,7 +196,7 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr, why Ground) (d Decisi
 		return d
 	}
 	if e := b.slots.at(i); e.mac == m && e.live(v.sec) {
-		e.flags &^= askedOnce | unheard
+		e.flags &^= askedOnce
 		d.Leased, d.leased = true, time.Duration(e.expiry-e.start)*time.Second
 		d.passed = now.Sub(timeOf(e.start))
 	}

@@ -51,7 +51,6 @@ func (b *Book) readLocked(ctx context.Context) error {
 		e := b.slots.at(b.slots.take())
 		e.addr = a
 		e.write(s, blob)
-		e.flags |= unheard
 		return nil
 	})
 	if err != nil {

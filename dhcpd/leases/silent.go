@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A made-up machine that requests what it is offered gets a lease like any other, and is never heard of again. The book knows such
-// leases: the first of their machine, which has sent nothing since. When it is reopened, it knows of no lease whether it is the first, as
-// that is not stored, but still which machines have sent nothing since.
+// A made-up machine that requests what it is offered gets a lease like any other, and is never heard of again. Until the book
+// is reopened it knows such leases: the first of their machine, which has sent nothing since.
 
 // AskedOnce returns the addresses of a pool that are leased to machines which had no address before and have sent nothing
 // since some time: at most n, the youngest lease first, as a flood fills what real machines have left. Whether they are in use is for the
@@ -20,16 +19,9 @@ func (b *Book) AskedOnce(p *Pool, since time.Time, n int) []netip.Addr {
 	return b.youngest(p, n, func(e *slot) bool { return e.flags&askedOnce != 0 && e.start <= before })
 }
 
-// Unheard returns the addresses of a pool whose leases are older than the opened book, and whose machines have sent nothing since: at most
-// n, the youngest lease first.
-func (b *Book) Unheard(p *Pool, n int) []netip.Addr {
-	return b.youngest(p, n, func(e *slot) bool { return e.flags&unheard != 0 })
-}
-
-// AskedAgain returns the addresses of a pool that are leased to other machines than those of AskedOnce and Unheard: at most n, the youngest
-// lease first.
+// AskedAgain returns the addresses of a pool that are leased to other machines than those: at most n, the youngest lease first.
 func (b *Book) AskedAgain(p *Pool, n int) []netip.Addr {
-	return b.youngest(p, n, func(e *slot) bool { return e.flags&(askedOnce|unheard) == 0 })
+	return b.youngest(p, n, func(e *slot) bool { return e.flags&askedOnce == 0 })
 }
 
 // youngest returns the leased addresses of a pool that are wanted, at most n, the youngest lease first.
@@ -59,7 +51,7 @@ func (b *Book) EndSilent(ctx context.Context, addrs []netip.Addr) (int, error) {
 	var changes []*Change
 	for _, addr := range addrs {
 		a, _ := addr4(addr)
-		if i := b.findLocked(a); i != 0 && b.slots.at(i).flags&(askedOnce|unheard) != 0 && b.slots.at(i).live(seconds(now)) {
+		if i := b.findLocked(a); i != 0 && b.slots.at(i).flags&askedOnce != 0 && b.slots.at(i).live(seconds(now)) {
 			c := &Change{Lease: b.leaseLocked(i)}
 			c.State, c.Expiry = Released, now
 			changes = append(changes, c)
