@@ -242,7 +242,7 @@ func (a *Admin) postRevoke(r *http.Request, _ params) (any, error) {
 }
 
 // postRotate replaces the token, and ends all that the old one, and sessions that began with it, have opened. It is for the Unix socket only:
-// whoever has a leaked token must not lock the admin out.
+// a leaked token must not lock the admin out.
 func (a *Admin) postRotate(why trust) change {
 	return func(*http.Request, params) (any, error) {
 		if why != bySocket {

@@ -41,9 +41,9 @@ func (c *claims) unanswered(mac lab.MAC, now time.Time) {
 }
 
 // ignores reports whether the claims of a machine are ignored.
-func (c *claims) ignores(mac lab.MAC, now time.Time, keep time.Duration) bool {
+func (c *claims) ignores(mac lab.MAC, now time.Time) bool {
 	x, ok := c.by[mac]
-	if ok && now.Sub(x.last) >= keep {
+	if ok && now.Sub(x.last) >= usedFor {
 		delete(c.by, mac)
 		return false
 	}
@@ -63,7 +63,7 @@ func (p *Prober) claim(addr netip.Addr, mac lab.MAC) {
 }
 
 func (p *Prober) claimLocked(addr netip.Addr, mac lab.MAC, now time.Time) {
-	if p.claims.ignores(mac, now, usedFor) {
+	if p.claims.ignores(mac, now) {
 		return
 	}
 	was := p.knownLocked(addr, now)
