@@ -24,9 +24,11 @@ const (
 	commitBatch = 400
 	// commitTimeout: a client gives up on a request after about a minute, and has retransmitted long before.
 	commitTimeout = 5 * time.Second
-	// reclaimEvery is how often leases that ended long ago are looked for, reclaimStep how many are deleted at a time.
-	reclaimEvery = time.Minute
-	reclaimStep  = 256
+	// reclaimEvery is how often leases that ended long ago are looked for, askedAgainEvery how often it is stored which machines asked again
+	// since their first lease, and bookStep how many are written at a time.
+	reclaimEvery    = time.Minute
+	askedAgainEvery = 5 * time.Second
+	bookStep        = 256
 
 	// maxDatagram is the longest message that is sent: what fits in an Ethernet frame.
 	maxDatagram = 1500
@@ -295,14 +297,32 @@ func (e *storeErrors) report(log *slog.Logger, stored, failed int, why error, no
 	}
 }
 
-// reclaimLoop deletes leases that ended long ago, a few at a time.
+// reclaimLoop deletes leases that ended long ago.
 func (s *Server) reclaimLoop(ctx context.Context) {
 	for pause.For(ctx, reclaimEvery) == nil {
-		for n := reclaimStep; n == reclaimStep && ctx.Err() == nil; {
-			var err error
-			if n, err = s.deps.Book.Reclaim(ctx, reclaimStep); err != nil && ctx.Err() == nil {
-				s.log.Warn("reclaim expired leases", keyErr, err)
+		s.inSteps(ctx, "reclaim expired leases", s.deps.Book.Reclaim)
+	}
+}
+
+// askedAgainLoop stores which machines asked again since their first lease.
+func (s *Server) askedAgainLoop(ctx context.Context) {
+	for pause.For(ctx, askedAgainEvery) == nil {
+		s.inSteps(ctx, "store which machines asked again", s.deps.Book.StoreAskedAgain)
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	s.inSteps(last, "store which machines asked again", s.deps.Book.StoreAskedAgain)
+}
+
+// inSteps writes to the book, a few leases at a time, so that no client waits long. What fails is tried again by the next call.
+func (s *Server) inSteps(ctx context.Context, what string, write func(context.Context, int) (int, error)) {
+	for n := bookStep; n == bookStep && ctx.Err() == nil; {
+		var err error
+		if n, err = write(ctx, bookStep); err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn(what, keyErr, err)
 			}
+			return
 		}
 	}
 }

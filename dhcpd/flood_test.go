@@ -1,6 +1,7 @@
 package dhcpd
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -151,6 +152,42 @@ func TestFloodBehindARelay(t *testing.T) {
 	for n := range 2 {
 		if !s.deps.Book.Has(madeUp(n), ip(fmt.Sprint("10.78.1.", 1+n))) {
 			t.Errorf("machine %d, which answers pings, has lost its lease", n)
+		}
+	}
+}
+
+// TestFloodBeforeARestart: a pool is full of leases of made-up machines and of two that asked again, and the server starts again. A new
+// machine gets an address, and not one of those two.
+func TestFloodBeforeARestart(t *testing.T) {
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	b := newBench(t)
+	b.smallPool(t, "10.77.0.230")
+	table := Compile(onBridge(b.lab, seg.Bridge))
+	before := newServer(t, func() *Table { return table }, b.store, b.events)
+	for n := range 30 {
+		before.fillLease(t, fmt.Sprint("10.77.0.", 201+n), n)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- before.Serve(ctx) }()
+	quiet := map[string]lab.MAC{"10.77.0.201": madeUp(0), "10.77.0.230": madeUp(29)}
+	for addr, m := range quiet {
+		before.deps.Book.Decide(m, nil, ip(addr), leases.OfOffer)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	after := newServer(t, func() *Table { return table }, b.store, b.events)
+	serve(t, after)
+	out := seg.NewClient(t).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
+	if !strings.Contains(out, "ip=10.77.0.2") {
+		t.Errorf("a new machine gets no address:\n%s", out)
+	}
+	for addr, m := range quiet {
+		if !after.deps.Book.Has(m, ip(addr)) {
+			t.Errorf("%s, which asked again, has lost %s", m, addr)
 		}
 	}
 }

@@ -155,7 +155,8 @@ func (im *importer) decide(l *Import) *leases.Change {
 	im.taken[l.Addr], im.machines[machineIn{l.MAC, sc}] = l.MAC, l.Addr
 	own := im.t.hosts[l.MAC]
 	l.Unnamed = own != nil
-	return &leases.Change{Lease: l.Lease, Subnet: sc.network.Subnet, Reserved: im.mode.Replace || own.reserved() && own.IP == l.Addr}
+	return &leases.Change{Lease: l.Lease, Subnet: sc.network.Subnet, Exists: true,
+		Reserved: im.mode.Replace || own.reserved() && own.IP == l.Addr}
 }
 
 // against returns why this server would not renew a lease, by the lab.

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -207,7 +208,14 @@ func TestPrepareReadsFilesAlone(t *testing.T) {
 // TestPreparePulls: the images of the release's stream are pulled into the lab's files.
 func TestPreparePulls(t *testing.T) {
 	t.Parallel()
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
+	var gone atomic.Bool
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if gone.Load() {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, r.URL.Path)
+	}))
 	t.Cleanup(up.Close)
 	stream := strings.ReplaceAll(streamText, "https://mirror.test", up.URL)
 	for i, name := range []string{"/kernel", "/initramfs", "/rootfs"} {
@@ -225,7 +233,7 @@ func TestPreparePulls(t *testing.T) {
 	step{args: "check --strict", out: []string{"is valid"}}.check(t, run(t.Context(), "check", "--strict", "--lab", path))
 
 	// What is next after images that cannot be had is to pull them, and nothing else.
-	up.Close()
+	gone.Store(true) // and not closed: refused connections are tried again for half a minute
 	missing := filepath.Join(filepath.Dir(path), "files", "images", "rhcos", "rootfs")
 	if err := os.Remove(missing); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,8 @@ type Change struct {
 	// Reserved says that the lab reserves the address for this machine, whichever machine has a lease of it. The MACs of one
 	// host may take turns on it.
 	Reserved bool
+	// Exists says that the machine is known to exist by other means than this request: an imported lease.
+	Exists bool
 	// Removed is set by Commit to the machine's other address in Subnet whose lease this change removed; zero: none.
 	Removed netip.Addr
 	// NameTaken is set by Commit to the lease of the machine that has the host name, if this one was not known to want it.
@@ -130,8 +132,10 @@ func (b *Book) decideLocked(k *committer, p *planned) {
 		p.old, p.value = 0, nil
 		return
 	}
+	s := stampOf(&p.Lease)
+	s.once = b.onceLocked(p, s)
 	from := len(k.buf)
-	k.buf = appendTexts(appendStamp(k.buf, stampOf(&p.Lease)), &p.Lease)
+	k.buf = appendTexts(appendStamp(k.buf, s), &p.Lease)
 	p.value = k.buf[from:len(k.buf):len(k.buf)]
 }
 

@@ -12,7 +12,8 @@
 //		c := &leases.Change{Lease: leases.Lease{Addr: addr, MAC: mac, State: leases.Active, …}, Subnet: subnet}
 //		book.Commit(ctx, []*leases.Change{c}) // once c.Err is nil, the ACK may leave
 //	}
-//	book.Reclaim(ctx, 256) // regularly
+//	book.Reclaim(ctx, 256)         // regularly
+//	book.StoreAskedAgain(ctx, 256) // likewise
 //
 // # Rules
 //

@@ -196,7 +196,7 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr, why Ground) (d Decisi
 		return d
 	}
 	if e := b.slots.at(i); e.mac == m && e.live(v.sec) {
-		e.flags &^= askedOnce
+		b.askedAgainLocked(e)
 		d.Leased, d.leased = true, time.Duration(e.expiry-e.start)*time.Second
 		d.passed = now.Sub(timeOf(e.start))
 	}
@@ -256,11 +256,7 @@ func (b *Book) applyLocked(p *planned, now uint32) {
 	if err != nil {
 		panic(err) // we wrote it
 	}
-	isNew := p.State == Active && b.byMAC[p.MAC] == 0 && p.old == 0
-	i := b.putLocked(p.addr, s, blob, now)
-	if isNew {
-		b.slots.at(i).flags |= askedOnce
-	}
+	b.putLocked(p.addr, s, blob, now)
 	if p.State == Active {
 		b.endConflictLocked(p.addr)
 	}

@@ -88,7 +88,7 @@ func (b *Book) knownLocked(x *search) (a, slot uint32, ok bool) {
 		}
 	}
 	if slot = b.bindingLocked(x.MAC, x.net); slot != 0 {
-		b.slots.at(slot).flags &^= askedOnce
+		b.askedAgainLocked(b.slots.at(slot))
 		if a = b.slots.at(slot).addr; b.fitsLocked(x, a, slot) {
 			return a, slot, true
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -334,8 +335,48 @@ func TestAskedOnce(t *testing.T) {
 		}
 	}
 	d.wantOffer(4, p, "", "10.0.0.24", false) // its machine, should it return
+	d.lease(10, "10.0.0.20")
+	imported := d.change(11, "10.0.0.27")
+	imported.Exists = true
+	d.commit(imported)
+	d.clock.Advance(10 * time.Second)
+	want("10.0.0.20", "10.0.0.29", "10.0.0.26")
 	d.reopen()
-	want() // nothing is known of what machines sent before
+	want("10.0.0.20", "10.0.0.29", "10.0.0.22") // that 2 asked again was not stored yet
+}
+
+// TestStoreAskedAgain: that machines asked again since they got an address is stored, though their leases stay as they are, and a store that
+// fails is tried again.
+func TestStoreAskedAgain(t *testing.T) {
+	t.Parallel()
+	d := newTestBook(t)
+	p := pool(20, 29)
+	for n := 1; n <= 6; n++ {
+		d.lease(n, fmt.Sprint("10.0.0.2", n))
+	}
+	d.clock.Advance(10 * time.Second)
+	for n := 1; n <= 4; n++ {
+		d.Decide(mac(n), p, ip(fmt.Sprint("10.0.0.2", n)), OfOffer)
+		d.Decide(mac(n), p, ip(fmt.Sprint("10.0.0.2", n)), OfOffer)
+	}
+	before := d.All()
+	d.store.FailCommits(errors.New("disk full"))
+	if n, err := d.StoreAskedAgain(t.Context(), 1); n != 1 || err == nil {
+		t.Errorf("of %d machines, %v; want an error", n, err)
+	}
+	d.store.FailCommits(nil)
+	for _, want := range []int{3, 1, 0} {
+		if n, err := d.StoreAskedAgain(t.Context(), 3); n != want || err != nil {
+			t.Errorf("of %d machines, %v; want %d", n, err, want)
+		}
+	}
+	d.reopen()
+	if got := d.AskedOnce(p, d.clock.Now(), 9); !slices.Equal(got, []netip.Addr{ip("10.0.0.25"), ip("10.0.0.26")}) {
+		t.Errorf("asked once: %v", got)
+	}
+	if after := d.All(); !slices.EqualFunc(before, after, func(x, y Lease) bool { return reflect.DeepEqual(x, y) }) {
+		t.Errorf("leases have changed: %v, had %v", after, before)
+	}
 }
 
 // The oldest offer goes first; one that was requested again is not the oldest.

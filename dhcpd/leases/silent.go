@@ -8,20 +8,76 @@ import (
 	"time"
 )
 
-// A made-up machine that requests what it is offered gets a lease like any other, and is never heard of again. Until the book
-// is reopened it knows such leases: the first of their machine, which has sent nothing since.
+// A made-up machine that requests what it is offered gets a lease like any other, and is never heard of again. The book knows such
+// leases, over restarts too: the first of their machine, which has sent nothing since. When it does, the lease stays as it is, so no reply
+// waits for the store to know; StoreAskedAgain tells it later, and a daemon that is killed before forgets it.
+
+// onceLocked reports whether a change makes a lease of a machine that asked once. A request that is repeated before it was answered says no
+// more than the first one.
+func (b *Book) onceLocked(p *planned, s stamp) bool {
+	if p.State != Active || p.Exists || p.old != 0 {
+		return false
+	}
+	if b.byMAC[p.MAC] == 0 {
+		return true
+	}
+	i := b.findLocked(p.addr)
+	return i != 0 && b.slots.at(i).mac == p.MAC && b.slots.at(i).start == s.start && b.slots.at(i).askedOnce()
+}
+
+func (e *slot) askedOnce() bool { return e.flags&(askedOnce|askedAgain) == askedOnce }
+
+func (b *Book) askedAgainLocked(e *slot) {
+	if e.askedOnce() {
+		e.flags |= askedAgain
+		b.again = append(b.again, e.addr)
+	}
+}
+
+// StoreAskedAgain makes it durable of machines that they have sent something since they got their first lease, at most limit at a time, and
+// returns of how many. The server calls it regularly, and again at once while it returns limit.
+func (b *Book) StoreAskedAgain(ctx context.Context, limit int) (int, error) {
+	b.commits.Lock()
+	defer b.commits.Unlock()
+	b.mu.Lock()
+	n := min(limit, len(b.again))
+	addrs := slices.Clone(b.again[:n])
+	b.again = slices.Delete(b.again, 0, n)
+	changes := b.changesLocked(addrs, func(e *slot) bool { return e.flags&askedAgain != 0 })
+	b.mu.Unlock()
+	b.plan(changes)
+	err := b.carryOut(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range changes {
+		if a, _ := addr4(c.Addr); c.Err != nil && b.findLocked(a) != 0 {
+			b.again = append(b.again, a)
+		}
+	}
+	return n, err
+}
+
+// changesLocked returns changes of nothing yet, of the wanted ones of some addresses.
+func (b *Book) changesLocked(addrs []uint32, wanted func(*slot) bool) (changes []*Change) {
+	for _, a := range addrs {
+		if i := b.findLocked(a); i != 0 && wanted(b.slots.at(i)) {
+			changes = append(changes, &Change{Lease: b.leaseLocked(i)})
+		}
+	}
+	return changes
+}
 
 // AskedOnce returns the addresses of a pool that are leased to machines which had no address before and have sent nothing
 // since some time: at most n, the youngest lease first, as a flood fills what real machines have left. Whether they are in use is for the
 // caller to find out.
 func (b *Book) AskedOnce(p *Pool, since time.Time, n int) []netip.Addr {
 	before := seconds(since)
-	return b.youngest(p, n, func(e *slot) bool { return e.flags&askedOnce != 0 && e.start <= before })
+	return b.youngest(p, n, func(e *slot) bool { return e.askedOnce() && e.start <= before })
 }
 
 // AskedAgain returns the addresses of a pool that are leased to other machines than those: at most n, the youngest lease first.
 func (b *Book) AskedAgain(p *Pool, n int) []netip.Addr {
-	return b.youngest(p, n, func(e *slot) bool { return e.flags&askedOnce == 0 })
+	return b.youngest(p, n, func(e *slot) bool { return !e.askedOnce() })
 }
 
 // youngest returns the leased addresses of a pool that are wanted, at most n, the youngest lease first.
@@ -48,16 +104,15 @@ func (b *Book) EndSilent(ctx context.Context, addrs []netip.Addr) (int, error) {
 	b.commits.Lock()
 	defer b.commits.Unlock()
 	b.mu.Lock()
-	var changes []*Change
-	for _, addr := range addrs {
-		a, _ := addr4(addr)
-		if i := b.findLocked(a); i != 0 && b.slots.at(i).flags&askedOnce != 0 && b.slots.at(i).live(seconds(now)) {
-			c := &Change{Lease: b.leaseLocked(i)}
-			c.State, c.Expiry = Released, now
-			changes = append(changes, c)
-		}
+	numbers := make([]uint32, len(addrs))
+	for i, a := range addrs {
+		numbers[i], _ = addr4(a)
 	}
+	changes := b.changesLocked(numbers, func(e *slot) bool { return e.askedOnce() && e.live(seconds(now)) })
 	b.mu.Unlock()
+	for _, c := range changes {
+		c.State, c.Expiry = Released, now
+	}
 	b.plan(changes)
 	err := b.carryOut(ctx)
 	ended := 0
