@@ -106,13 +106,43 @@ func TestReservedAddressInUse(t *testing.T) {
 	if e.Addr != ip("10.77.0.21") || e.MAC != mac(t, master0) || e.Host != "master-0" || !e.Claimed || e.Reason != event.OtherMachine || !strings.HasPrefix(e.Err, "02:00:00:00:00:99 uses 10.77.0.21") {
 		t.Errorf("%+v", e)
 	}
-	if all := l.TakenReservations(); len(all) != 1 || all[0].Addr != ip("10.77.0.21") || all[0].MAC != mac(t, "02:00:00:00:00:99") || all[0].Host != "master-0" {
+	if all := l.TakenAddresses(); len(all) != 1 || all[0].Addr != ip("10.77.0.21") || all[0].MAC != mac(t, "02:00:00:00:00:99") || all[0].Owner != (Owner{"master-0", mac(t, master0), true}) {
 		t.Errorf("%+v", all)
 	}
 	lease()
 	netns.WaitFor(t, "a conflict with the DHCPACK", func() bool { return conflicts() > 0 })
 	if n := conflicts(); n > 0 {
 		t.Errorf("%d conflicts more", n)
+	}
+}
+
+// TestLeasedAddressInUse: another machine that uses an address leased from a pool is reported, the machine that has the lease is not, and
+// no event is left once its lease has ended.
+func TestLeasedAddressInUse(t *testing.T) {
+	netns.Need(t, "root", "udhcpc", "arping")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	owner, user := seg.NewClient(t, other), seg.NewClient(t, "02:00:00:00:00:99")
+	owner.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", "/bin/true")
+	lease, ok := l.deps.Book.ByMAC(mac(t, other))
+	if !ok {
+		t.Fatal("no lease")
+	}
+	announce := func(c *netns.Client) {
+		c.Run(t, "ip", "addr", "replace", lease.Addr.String()+"/24", "dev", "eth0")
+		c.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", lease.Addr.String(), lease.Addr.String())
+	}
+	announce(owner)
+	if all := l.TakenAddresses(); len(all) != 0 {
+		t.Fatalf("the machine itself: %+v", all)
+	}
+	announce(user)
+	e := l.seen(t, event.AddressConflict)
+	if e.Addr != lease.Addr || e.MAC != mac(t, other) || e.Host != "" || e.Err != "02:00:00:00:00:99 uses "+lease.Addr.String()+", which is leased to "+other+": switch that machine off" {
+		t.Errorf("%+v", e)
+	}
+	if all := l.TakenAddresses(); len(all) != 1 || all[0].MAC != mac(t, "02:00:00:00:00:99") || all[0].Owner != (Owner{MAC: mac(t, other)}) {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// TestTakenReservationsAreForgotten: another machine is new once, until it was silent for ten minutes; and no flood of them is kept.
-func TestTakenReservationsAreForgotten(t *testing.T) {
+// TestTakenAddressesAreForgotten: another machine is new once, until it was silent for ten minutes; and no flood of them is kept.
+func TestTakenAddressesAreForgotten(t *testing.T) {
 	t.Parallel()
 	r := sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken}
 	start := time.Unix(1_700_000_000, 0)
@@ -22,18 +22,18 @@ func TestTakenReservationsAreForgotten(t *testing.T) {
 		mac   lab.MAC
 		isNew bool
 	}{{0, mac, true}, {9, mac, false}, {18, mac, false}, {19, lab.MAC{4}, true}, {20, mac, true}, {30, mac, true}} {
-		if isNew := r.note(addr, otherUser{"a", tt.mac}, at(tt.at)); isNew != tt.isNew {
+		if isNew := r.note(addr, otherUser{Owner{Host: "a"}, tt.mac}, at(tt.at)); isNew != tt.isNew {
 			t.Errorf("%s after %d minutes is new: %t", tt.mac, tt.at, isNew)
 		}
 	}
-	if x, ok := r.at(addr, at(39)); !ok || x != (sighting[otherUser]{otherUser{"a", mac}, at(30), at(30)}) {
+	if x, ok := r.at(addr, at(39)); !ok || x != (sighting[otherUser]{otherUser{Owner{Host: "a"}, mac}, at(30), at(30)}) {
 		t.Errorf("%+v, %t", x, ok)
 	}
 	if x, ok := r.at(addr, at(40)); ok || len(r.fresh(at(40))) > 0 {
 		t.Errorf("%+v after ten silent minutes", x)
 	}
 	for i := range 2 * maxTaken {
-		r.note(netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)}), otherUser{"a", mac}, at(50))
+		r.note(netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)}), otherUser{Owner{Host: "a"}, mac}, at(50))
 	}
 	if n := len(r.fresh(at(50))); n != maxTaken {
 		t.Errorf("%d are kept, want %d", n, maxTaken)

@@ -109,55 +109,92 @@ func (s *Server) OtherServers() (all []OtherServer) {
 	return all
 }
 
-// maxTaken bounds the reserved addresses in use by others: anybody can send ARP for all of them.
+// maxTaken bounds the addresses in use by others: anybody can send ARP for all of them.
 const maxTaken = 256
 
-// A TakenReservation is an address that is reserved for a host, and that another machine uses.
-type TakenReservation struct {
+// A TakenAddress is reserved for a host or leased to a machine, and another machine uses it.
+type TakenAddress struct {
 	Addr        netip.Addr
-	Host        string
+	Owner       Owner
 	MAC         lab.MAC   // of the other machine
 	Since, Last time.Time // when it was heard first, and last
 }
 
-// An otherUser of a reserved address is another machine than the host that it is reserved for.
-type otherUser struct {
-	host string
-	mac  lab.MAC
+// An Owner of an address is the machine that it is reserved for or leased to.
+type Owner struct {
+	Host     string // its name; "": it is no host of the lab
+	MAC      lab.MAC
+	Reserved bool // and not leased from a pool
 }
 
-// TakenReservations returns those whose other machine was heard within the last ten minutes, sorted by address. It is what ARP shows that
-// reaches the appliance: announcements, and requests and replies of that machine. None is asked.
-func (s *Server) TakenReservations() (all []TakenReservation) {
-	for addr, x := range s.taken.fresh(s.deps.Now()) {
-		all = append(all, TakenReservation{addr, x.value.host, x.value.mac, x.since, x.last})
+// String is "w0", or the MAC of a machine that is no host.
+func (o Owner) String() string { return cmp.Or(o.Host, o.MAC.String()) }
+
+// Holds is "reserved for w0", or "leased to" a machine.
+func (o Owner) Holds() string {
+	if o.Reserved {
+		return "reserved for " + o.String()
 	}
-	slices.SortFunc(all, func(x, y TakenReservation) int { return x.Addr.Compare(y.Addr) })
+	return "leased to " + o.String()
+}
+
+// An otherUser of an address is another machine than its owner.
+type otherUser struct {
+	owner Owner
+	mac   lab.MAC
+}
+
+// TakenAddresses returns those whose other machine was heard within the last ten minutes, sorted by address. It is what ARP shows that
+// reaches the appliance: announcements, and requests and replies of that machine. None is asked.
+func (s *Server) TakenAddresses() (all []TakenAddress) {
+	for addr, x := range s.taken.fresh(s.deps.Now()) {
+		all = append(all, TakenAddress{addr, x.value.owner, x.value.mac, x.since, x.last})
+	}
+	slices.SortFunc(all, func(x, y TakenAddress) int { return x.Addr.Compare(y.Addr) })
 	return all
 }
 
 // heard takes the sender of an ARP packet.
 func (s *Server) heard(addr netip.Addr, mac lab.MAC) {
 	t := s.deps.Table()
-	h := t.reservedTo(addr)
-	if h == nil || slices.Contains(h.AllMACs(), mac) {
-		return
-	}
-	if s.taken.note(addr, otherUser{h.Name, mac}, s.deps.Now()) {
+	if owner, ok := s.otherOwner(t, addr, mac); ok && s.taken.note(addr, otherUser{owner, mac}, s.deps.Now()) {
 		s.recordTaken(t, addr)
 	}
 }
 
-// recordTaken records that another machine uses a reserved address, if one does.
+// otherOwner returns whose an address is, if not of the machine that mac is a NIC of.
+func (s *Server) otherOwner(t *Table, addr netip.Addr, mac lab.MAC) (o Owner, ok bool) {
+	if h := t.reservedTo(addr); h != nil {
+		return Owner{h.Name, h.MACs[0], true}, !slices.Contains(h.AllMACs(), mac)
+	}
+	if !t.isPooled(addr) || s.deps.Book.Has(mac, addr) {
+		return o, false
+	}
+	l, ok := s.deps.Book.ByAddr(addr)
+	if !ok || l.MAC == mac {
+		return o, false
+	}
+	o.MAC = l.MAC
+	if h := t.hosts[l.MAC]; h != nil {
+		o.Host, ok = h.Name, !slices.Contains(h.AllMACs(), mac)
+	}
+	return o, ok
+}
+
+// recordTaken records that another machine uses an address, if one does.
 func (s *Server) recordTaken(t *Table, addr netip.Addr) {
 	x, ok := s.taken.at(addr, s.deps.Now())
 	if !ok {
 		return
 	}
-	h := t.reservedTo(addr)
-	if h == nil || h.Name != x.value.host {
-		return // the lab has changed
+	o, ok := s.otherOwner(t, addr, x.value.mac)
+	if !ok || o != x.value.owner {
+		return // the lab or the lease has changed
 	}
-	s.deps.Events.Record(event.Event{Kind: event.AddressConflict, Host: h.Name, MAC: h.MACs[0], Addr: addr, Claimed: true, Reason: event.OtherMachine,
-		Err: fmt.Sprintf("%s uses %s, which is reserved for %s: switch that machine off, or add the MAC to the host's line if it is a NIC of it", x.value.mac, addr, h.Name)})
+	advice := "switch that machine off"
+	if o.Host != "" {
+		advice += ", or add the MAC to the host's line if it is a NIC of it"
+	}
+	s.deps.Events.Record(event.Event{Kind: event.AddressConflict, Host: o.Host, MAC: o.MAC, Addr: addr, Claimed: true, Reason: event.OtherMachine,
+		Err: fmt.Sprintf("%s uses %s, which is %s: %s", x.value.mac, addr, o.Holds(), advice)})
 }

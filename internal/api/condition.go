@@ -30,13 +30,14 @@ const (
 	ConditionZone        = "zone"
 	ConditionDHCPServer  = "dhcp-server" // another one, named by the interface
 	ConditionReserved    = "reservation" // whose address another machine uses
+	ConditionLease       = "lease"       // of a pool, likewise
 	ConditionMirror      = "mirror"      // of which no upstream answers
 	ConditionTFTP        = "tftp"        // whose transfers are all in use
 )
 
 // ConditionKinds returns all kinds, in the order in which they are shown.
 func ConditionKinds() []string {
-	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionMirror, ConditionTFTP}
+	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionLease, ConditionMirror, ConditionTFTP}
 }
 
 // ConditionsOf returns the conditions of a kind, and which of them are not OK.

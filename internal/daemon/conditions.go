@@ -26,7 +26,7 @@ import (
 func (d *Daemon) conditions() []api.Condition {
 	s := d.current.Load()
 	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()),
-		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenReservations()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), refusedConditions(s))
+		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenAddresses()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
@@ -128,11 +128,18 @@ func otherServerConditions(others []dhcpd.OtherServer) (all []api.Condition) {
 	return all
 }
 
-// takenConditions has one condition for each reserved address that another machine uses.
-func takenConditions(taken []dhcpd.TakenReservation) (all []api.Condition) {
+// takenConditions has one condition for each reserved or leased address that another machine uses.
+func takenConditions(taken []dhcpd.TakenAddress) (all []api.Condition) {
 	for _, x := range taken {
-		all = append(all, api.Condition{Kind: api.ConditionReserved, Name: x.Addr.String(), Since: x.Since, Detail: "host " + x.Host,
-			Problem: fmt.Sprintf("another machine uses it: switch off %s, or add that MAC to the host's line if it is a NIC of it", x.MAC)})
+		c := api.Condition{Kind: api.ConditionLease, Name: x.Addr.String(), Since: x.Since, Detail: x.Owner.Holds(),
+			Problem: fmt.Sprintf("another machine uses it: switch off %s", x.MAC)}
+		if x.Owner.Reserved {
+			c.Kind = api.ConditionReserved
+		}
+		if x.Owner.Host != "" {
+			c.Problem += ", or add that MAC to the host's line if it is a NIC of it"
+		}
+		all = append(all, c)
 	}
 	return all
 }

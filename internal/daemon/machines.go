@@ -38,8 +38,8 @@ func (c *clusters) look(ctx context.Context) seen {
 			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable || !m.Addr.IsValid()}, m.Drained}
 		}
 	}
-	for _, t := range c.servers.dhcp.TakenReservations() {
-		s.taken[t.Host] = t.MAC.String()
+	for _, t := range c.servers.dhcp.TakenAddresses() {
+		s.taken[t.Owner.Host] = t.MAC.String()
 	}
 	return s
 }

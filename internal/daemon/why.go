@@ -71,8 +71,8 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnos
 	if store := d.storeWatch.Status(); len(store.Causes) > 0 {
 		m.Store = strings.Join(store.Problems, "; ")
 	}
-	for _, x := range d.servers.dhcp.TakenReservations() {
-		if x.Host == m.Host {
+	for _, x := range d.servers.dhcp.TakenAddresses() {
+		if m.Host != "" && x.Owner.Host == m.Host {
 			m.Taken = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
 		}
 	}
