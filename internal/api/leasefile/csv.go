@@ -78,9 +78,15 @@ type rows struct {
 	row    []string
 }
 
-// csvRows reads CSV of RFC 4180.
+// semicolons is how a header begins that a spreadsheet wrote where the comma is the decimal separator.
+const semicolons = "ip;"
+
+// csvRows reads CSV of RFC 4180, with semicolons between the columns if the header has them.
 func csvRows(data []byte) func() ([]string, int, error) {
 	r := csv.NewReader(bytes.NewReader(data))
+	if bytes.HasPrefix(data, []byte(semicolons)) {
+		r.Comma = ';'
+	}
 	r.FieldsPerRecord = -1
 	return func() ([]string, int, error) {
 		row, err := r.Read()

@@ -72,7 +72,7 @@ func Detect(data []byte) (Format, error) {
 		return "", errors.New("it is empty")
 	case strings.HasPrefix(line, "["):
 		return JSON, nil
-	case strings.HasPrefix(line, "ip,"):
+	case strings.HasPrefix(line, "ip,"), strings.HasPrefix(line, semicolons):
 		return CSV, nil
 	case strings.HasPrefix(line, "address,"):
 		return Kea, nil

@@ -135,14 +135,19 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestByteOrderMark: a file that a spreadsheet saved as UTF-8 begins with a byte order mark.
+// TestByteOrderMark: a file that a spreadsheet saved as UTF-8 begins with a byte order mark, and may have semicolons between its columns.
 func TestByteOrderMark(t *testing.T) {
 	t.Parallel()
-	text := []byte("\ufeffip,mac,expires\r\n192.168.16.1,52:54:00:2c:01:01,never\r\n")
-	if f, err := Detect(text); f != CSV || err != nil {
-		t.Errorf("detected %q, %v", f, err)
+	const text = "\ufeffip,mac,expires\r\n192.168.16.1,52:54:00:2c:01:01,never\r\n"
+	for _, text := range []string{text, strings.ReplaceAll(text, ",", ";")} {
+		if f, err := Detect([]byte(text)); f != CSV || err != nil {
+			t.Errorf("detected %q, %v", f, err)
+		}
+		if file, err := Parse([]byte(text), CSV); err != nil || len(file.Leases) != 1 {
+			t.Errorf("%q: %+v, %v", text, file, err)
+		}
 	}
-	for f, text := range map[Format]string{CSV: string(text), JSON: "\ufeff[{\"ip\":\"192.168.16.1\",\"mac\":\"52:54:00:2c:01:01\",\"never\":true}]", Dnsmasq: "\ufeff0 52:54:00:2c:01:01 192.168.16.1 * *\n"} {
+	for f, text := range map[Format]string{CSV: text, JSON: "\ufeff[{\"ip\":\"192.168.16.1\",\"mac\":\"52:54:00:2c:01:01\",\"never\":true}]", Dnsmasq: "\ufeff0 52:54:00:2c:01:01 192.168.16.1 * *\n"} {
 		if file, err := Parse([]byte(text), f); err != nil || len(file.Leases) != 1 {
 			t.Errorf("%s: %+v, %v", f, file, err)
 		}
