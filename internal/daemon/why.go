@@ -85,6 +85,8 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	m := diagnosis.Machine{
 		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, Install: installState(status), Restored: status.HeldByRestore(),
 	}
+	last, _ := c.timeline.Last(h.Name)
+	m.Returns = last.Returns
 	if p := h.Profile; p != nil && p.NetBoots() {
 		m.Profile, m.OwnScript, m.Document = p.Name, p.IPXE != "", p.Config != ""
 	}

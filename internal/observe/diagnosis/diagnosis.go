@@ -33,6 +33,7 @@ type Machine struct {
 	VM         machine.Power // empty: no virtual machine
 	VMProblem  string        // why VM is unknown
 	Image      bool          // its virtual machine is made from an image: nothing installs it, it starts from its disk
+	Returns    bool          // it was sent to its disk several times in a row: see timeline.Summary
 	State      machine.State // what it is; zero: not known here
 	BMC        string        // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
 	BMCProblem string        // why BMC is unknown

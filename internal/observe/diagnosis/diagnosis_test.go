@@ -294,7 +294,7 @@ func TestBootsInARow(t *testing.T) {
 		}
 		return bs
 	}
-	soon, hourly := diagnosis.Of(row(time.Minute), m, start.Add(5*time.Minute)), diagnosis.Of(row(time.Hour), m, start.Add(5*time.Hour))
+	soon, hourly := ofRecorded(t, row(time.Minute), m, start.Add(5*time.Minute)), ofRecorded(t, row(time.Hour), m, start.Add(5*time.Hour))
 	agrees(t, row(time.Minute), m, soon)
 	agrees(t, row(time.Hour), m, hourly)
 	if d := soon; d.State != diagnosis.Stopped || !strings.Contains(d.Cause, "the disk does not boot") || len(d.Evidence) != 3 {
@@ -323,13 +323,13 @@ func TestMachineMadeAgain(t *testing.T) {
 	sent := func(after time.Duration, before ...event.Event) timeline.Boot {
 		return boot(timeline.Done, start.Add(after), append(append(before, leased(event.ClientPXE)...), ev(event.InstallLocalBoot))...)
 	}
-	old := []timeline.Boot{sent(0), sent(time.Minute)}
-	again := append(old, sent(2*time.Minute, ev(event.VMCreated), ev(event.VMStarted)))
-	agrees(t, again, m, diagnosis.Of(again, m, start.Add(time.Hour)))
-	if d := diagnosis.Of(append(old, sent(2*time.Minute)), m, start.Add(time.Hour)); d.State != diagnosis.Stopped {
+	old := []timeline.Boot{sent(0), sent(2 * time.Minute)}
+	again := append(old[:2:2], sent(4*time.Minute, ev(event.VMCreated), ev(event.VMStarted)))
+	agrees(t, again, m, ofRecorded(t, again, m, start.Add(time.Hour)))
+	if d := ofRecorded(t, append(old[:2:2], sent(4*time.Minute)), m, start.Add(time.Hour)); d.State != diagnosis.Stopped {
 		t.Errorf("one machine that returns three times: %+v", d)
 	}
-	if d := diagnosis.Of(append(old, sent(2*time.Minute, ev(event.VMCreated), ev(event.VMStarted))), m, start.Add(time.Hour)); d.State != diagnosis.Done {
+	if d := ofRecorded(t, again, m, start.Add(time.Hour)); d.State != diagnosis.Done {
 		t.Errorf("the first boot of one that was made again: %+v", d)
 	}
 	failed := boot(timeline.Failed, start, append(leased(event.ClientPXE), ev(event.TFTPFailed, "x.efi", "timeout"), ev(event.VMDeleted))...)
@@ -340,12 +340,17 @@ func TestMachineMadeAgain(t *testing.T) {
 	}
 }
 
-// agrees fails the test unless package machine says the same of a machine as its diagnosis, by the timeline's summary of the same boots.
-func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosis.Diagnosis) {
+// ofRecorded is diagnosis.Of with what the timeline says of the boots in a row.
+func ofRecorded(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, now time.Time) diagnosis.Diagnosis {
 	t.Helper()
-	if m.State.Stage != "" || m.Servers != nil && len(boots) == 0 { // it is told, or what is wrong is not the machine's
-		return
-	}
+	last, _ := record(t, boots).Last("a")
+	m.Returns = last.Returns
+	return diagnosis.Of(boots, m, now)
+}
+
+// record records the events of boots of machine a.
+func record(t *testing.T, boots []timeline.Boot) *timeline.Recorder {
+	t.Helper()
 	r, err := timeline.Open(t.Context(), timeline.Config{}, timeline.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -356,6 +361,16 @@ func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosi
 			r.Record(e)
 		}
 	}
+	return r
+}
+
+// agrees fails the test unless package machine says the same of a machine as its diagnosis, by the timeline's summary of the same boots.
+func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosis.Diagnosis) {
+	t.Helper()
+	if m.State.Stage != "" || m.Servers != nil && len(boots) == 0 { // it is told, or what is wrong is not the machine's
+		return
+	}
+	r := record(t, boots)
 	o := machine.Observation{Host: "a", Power: m.VM, Document: m.Document, OwnScript: m.OwnScript}
 	o.Boot, _ = r.Last("a")
 	if len(boots) > 0 && boots[len(boots)-1].Outcome != timeline.Booting { // the case says so

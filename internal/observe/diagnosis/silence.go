@@ -149,26 +149,24 @@ func (c *boot) runs() (Diagnosis, bool) {
 	return Diagnosis{}, false
 }
 
+// returnsShown is how many times that a machine was sent to its disk are the evidence.
+const returnsShown = 3
+
 // diskReturns is an installed machine that comes back to the network each time it is sent to its disk.
 func (c *boot) diskReturns() (Diagnosis, bool) {
-	if len(c.boots) < timeline.DiskReturns {
+	if !c.m.Returns {
 		return Diagnosis{}, false
 	}
 	var sent []event.Event
-	for i, b := range c.boots[len(c.boots)-timeline.DiskReturns:] {
-		before := len(sent)
-		for _, e := range ownEvents(b.Events) {
-			switch {
-			case e.Kind == event.InstallLocalBoot:
-				sent = append(sent[:before], e)
-			case e.Client == event.ClientOS, reached(e, event.StageSystem): // its system ran
-				return Diagnosis{}, false
+	for _, b := range c.boots {
+		for _, e := range slices.Backward(b.Events) {
+			if e.Kind == event.InstallLocalBoot {
+				sent = append(sent, e)
+				break
 			}
 		}
-		if len(sent) != i+1 || i > 0 && sent[i].At.Sub(sent[i-1].At) > timeline.DiskReturnsWithin {
-			return Diagnosis{}, false
-		}
 	}
+	sent = sent[max(0, len(sent)-returnsShown):]
 	return stopped("it is installed and sent to its own disk, and comes back to the network each time: the disk does not boot",
 		c.commands("check the boot order and the disk of its firmware, or install it again: bootlab install HOST"), sent...), true
 }

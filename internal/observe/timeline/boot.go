@@ -88,18 +88,18 @@ const (
 
 // How many boots in a row that end at the disk, and how close to each other, show that the disk does not boot.
 const (
-	DiskReturns       = 3
-	DiskReturnsWithin = 5 * time.Minute // from one to the next
+	diskReturns       = 3
+	diskReturnsWithin = 5 * time.Minute // from one to the next
 )
 
 // returns reports whether a machine comes back to the network each time it is sent to its disk.
 func returns(boots []bootSummary) bool {
-	if len(boots) < DiskReturns {
+	if len(boots) < diskReturns {
 		return false
 	}
-	boots = boots[len(boots)-DiskReturns:]
+	boots = boots[len(boots)-diskReturns:]
 	for i, b := range boots {
-		if !b.Local || b.System || i > 0 && (b.Created || b.Done.Sub(boots[i-1].Done) > DiskReturnsWithin) {
+		if !b.Local || b.System || i > 0 && (b.Created || b.Done.Sub(boots[i-1].Done) > diskReturnsWithin) {
 			return false
 		}
 	}
