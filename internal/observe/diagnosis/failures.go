@@ -182,25 +182,27 @@ func makesGood(failed, later event.Event) bool {
 
 // held is a machine that bootlab itself keeps from booting.
 func (c *boot) held() (Diagnosis, bool) {
-	decide := c.commands("bootlab install HOST installs it; bootlab install HOST --done says that it is installed")
 	switch {
 	case c.m.Restored:
-		d := stopped("a restore holds it: it starts from its own disk, as it may have been installed after the backup was made", decide)
-		d.Stage = event.StageInstall
-		return d, true
+		return c.fromOwnDisk("a restore holds it: it starts from its own disk, as it may have been installed after the backup was made"), true
+	case c.m.Install == "unknown":
+		return c.fromOwnDisk("its install state was lost: it starts from its own disk until an admin says what it is", c.seen(event.InstallUnknown)...), true
 	case c.m.Install == "held":
 		d := stopped("it booted too often without finishing, and is held", c.commands("fix its profile, then: bootlab install HOST; or bootlab install HOST --done if it is installed"), c.seen(event.InstallLoop, event.ScriptLoop)...)
 		d.Stage = event.StageInstall
 		return d, true
-	case c.m.Install == "unknown":
-		d := stopped("its install state was lost: it starts from its own disk until an admin says what it is", decide, c.seen(event.InstallUnknown)...)
-		d.Stage = event.StageInstall
-		if !c.m.VM.Off() && !machine.Power(c.m.BMC).Off() {
-			d.State = Unknown // it may well run
-		}
-		return d, true
 	}
 	return Diagnosis{}, false
+}
+
+// fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.
+func (c *boot) fromOwnDisk(cause string, evidence ...event.Event) Diagnosis {
+	d := stopped(cause, c.commands("bootlab install HOST installs it; bootlab install HOST --done says that it is installed"), evidence...)
+	d.Stage = event.StageInstall
+	if !c.m.VM.Off() && !machine.Power(c.m.BMC).Off() {
+		d.State = Unknown
+	}
+	return d
 }
 
 // console is a line on the serial console after which the machine did nothing more.

@@ -178,15 +178,11 @@ func (o Observation) serving() State {
 func (o Observation) before(now time.Time) State {
 	switch i := o.Install; {
 	case i.HeldByRestore():
-		return stuck(Stopped, "a restore holds it: bootlab install "+o.Host+", or --done if it is installed")
-	case i.Held:
-		return stuck(Stopped, "held after too many attempts: bootlab install "+o.Host+", or --done if it is installed")
+		return o.fromOwnDisk("a restore holds it")
 	case i.State == install.Unknown:
-		at := Unknown // it starts from its own disk, and may well run
-		if o.IsOff() {
-			at = Stopped
-		}
-		return stuck(at, "its install state was lost: bootlab install "+o.Host+", or --done if it is installed")
+		return o.fromOwnDisk("its install state was lost")
+	case i.Held:
+		return stuck(Stopped, "held after too many attempts: "+o.installs())
 	case o.Power == PowerSilent:
 		s := stuck(Unknown, "its hypervisor does not answer")
 		if o.Problem != "" {
@@ -209,6 +205,20 @@ func (o Observation) before(now time.Time) State {
 		return o.underWay(now)
 	}
 	return State{}
+}
+
+// fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.
+func (o Observation) fromOwnDisk(why string) State {
+	at := Unknown
+	if o.IsOff() {
+		at = Stopped
+	}
+	return stuck(at, why+": "+o.installs())
+}
+
+// installs is what an admin says about a machine of which bootlab does not know whether it is installed.
+func (o Observation) installs() string {
+	return "bootlab install " + o.Host + ", or --done if it is installed"
 }
 
 // silent decides about a machine that is off, or of which nothing was received.
