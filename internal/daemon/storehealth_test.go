@@ -366,6 +366,35 @@ func TestReadOnlyDiskAtStart(t *testing.T) {
 	}
 }
 
+// TestBrokenFileSystemAtStart: the kernel made the file system of the state read-only after an error, and so it opens files for writing. The
+// daemon starts with the state that it can read.
+func TestBrokenFileSystemAtStart(t *testing.T) {
+	netns.Need(t, "root", "ip", "mkfs.ext4", "mount")
+	const addr = "10.61.2.1"
+	r := newRig(t, addr)
+	image, dir := filepath.Join(t.TempDir(), "disk"), r.withState()
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 160<<20)); err != nil {
+		t.Fatal(err)
+	}
+	netns.Run(t, "mkfs.ext4", "-q", "-F", image)
+	netns.Run(t, "mount", "-o", "loop,errors=remount-ro", image, dir)
+	t.Cleanup(func() { netns.Run(t, "umount", dir) })
+	r.start()
+	if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	netns.Run(t, "mount", "-o", "remount,abort", dir)
+	r.fails = "close state file " // its last events are lost
+	r.start()
+	r.untilStore(addr, "degraded: read-only file system")
+	if hosts, err := r.client.Hosts(t.Context()); err != nil || hosts[0].Install != "armed" {
+		t.Errorf("hosts %+v, %v", hosts, err)
+	}
+}
+
 // TestReadOnlyFolder: the state folder becomes read-only while the daemon runs and has nothing to store, and writable again, as by mounts over
 // it: that shows without a write.
 func TestReadOnlyFolder(t *testing.T) {

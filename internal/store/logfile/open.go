@@ -62,11 +62,11 @@ func openLog(path string, open func(string, int) (disk, error)) (*log, []Loss, e
 		return nil, nil, err
 	}
 	l, damage, err := load(d)
-	if err == nil {
-		err = syncFolder(filepath.Dir(path))
-	}
 	if err != nil {
 		return nil, nil, errors.Join(err, d.Close())
+	}
+	if err := syncFolder(filepath.Dir(path)); l.broken == nil { // it may have been created by a process that was killed before this
+		l.broken = err
 	}
 	if _, ok := d.(readOnly); ok {
 		l.broken = fmt.Errorf("open for writing: %w", syscall.EROFS)
