@@ -78,18 +78,43 @@ type rows struct {
 	row    []string
 }
 
-// semicolons is how a header begins that a spreadsheet wrote where the comma is the decimal separator.
-const semicolons = "ip;"
+// separators are what stands between columns, depending on the spreadsheet and its language.
+const separators = ",;\t"
 
-// csvRows reads CSV of RFC 4180, with semicolons between the columns if the header has them.
+// separatorOf returns the separator of CSV with columns of leases, or 0.
+func separatorOf(header string) rune {
+	for _, separator := range separators {
+		r := csv.NewReader(strings.NewReader(header))
+		r.Comma = separator
+		names, err := r.Read()
+		if names = columnNames(names); err == nil && slices.Contains(names, "ip") && slices.Contains(names, "mac") {
+			return separator
+		}
+	}
+	return 0
+}
+
+// columnNames returns names as this package writes them: people write IP and MAC, too.
+func columnNames(header []string) []string {
+	names := slices.Clone(header)
+	for i := range names {
+		names[i] = strings.ToLower(strings.TrimSpace(names[i]))
+	}
+	return names
+}
+
+// csvRows reads CSV of RFC 4180, or as spreadsheets write it. Rows without a value are none.
 func csvRows(data []byte) func() ([]string, int, error) {
 	r := csv.NewReader(bytes.NewReader(data))
-	if bytes.HasPrefix(data, []byte(semicolons)) {
-		r.Comma = ';'
+	if separator := separatorOf(firstLine(data)); separator != 0 {
+		r.Comma = separator
 	}
 	r.FieldsPerRecord = -1
 	return func() ([]string, int, error) {
 		row, err := r.Read()
+		for err == nil && strings.Join(row, "") == "" {
+			row, err = r.Read()
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			err = fmt.Errorf("not CSV: %w", err) // which names the line
 		}
@@ -108,9 +133,9 @@ func newRows(read func() ([]string, int, error), want ...string) (*rows, error) 
 	if err != nil {
 		return nil, fmt.Errorf("line 1: want the names of columns, %s: %w", strings.Join(want, ","), err)
 	}
-	r.header = slices.Clone(header)
+	r.header = columnNames(header)
 	for _, w := range want {
-		if !slices.Contains(header, w) {
+		if !slices.Contains(r.header, w) {
 			return nil, fmt.Errorf("line 1: there is no column %s", w)
 		}
 	}

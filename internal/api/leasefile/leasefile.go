@@ -62,9 +62,27 @@ func isISC(head string) bool {
 // byteOrderMark begins files that spreadsheets save as UTF-8.
 const byteOrderMark = "\ufeff"
 
+// plain returns a file without what some spreadsheets put before it: a byte order mark, and a line that names the separator.
+func plain(data []byte) []byte {
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+	if line := firstLine(data); len(strings.TrimRight(line, "\r")) == len("sep=;") && strings.HasPrefix(line, "sep=") {
+		data = data[len(line):] // the empty line that is left counts
+	}
+	return data
+}
+
+func firstLine(data []byte) string {
+	line, _, _ := bytes.Cut(bytes.TrimLeft(data[:min(len(data), 4096)], "\r\n"), []byte("\n"))
+	return string(line)
+}
+
 // Detect returns the format of a file, or an error that says that it is not known.
 func Detect(data []byte) (Format, error) {
-	head := strings.TrimLeft(strings.TrimPrefix(string(data[:min(len(data), 4096)]), byteOrderMark), " \t\r\n")
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return "", errors.New("it is UTF-16: save it as CSV in UTF-8")
+	}
+	data = plain(data)
+	head := strings.TrimLeft(string(data[:min(len(data), 4096)]), " \t\r\n")
 	line, _, _ := strings.Cut(head, "\n")
 	fields := strings.Fields(line)
 	switch {
@@ -72,10 +90,10 @@ func Detect(data []byte) (Format, error) {
 		return "", errors.New("it is empty")
 	case strings.HasPrefix(line, "["):
 		return JSON, nil
-	case strings.HasPrefix(line, "ip,"), strings.HasPrefix(line, semicolons):
-		return CSV, nil
 	case strings.HasPrefix(line, "address,"):
 		return Kea, nil
+	case separatorOf(line) != 0:
+		return CSV, nil
 	case fields[0] == "duid", len(fields) == 5 && isNumber(fields[0]):
 		return Dnsmasq, nil
 	case isISC(head):
@@ -88,7 +106,7 @@ func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 
 // Parse reads a lease file. An error names the line that is not what the format wants; nothing of the file counts then.
 func Parse(data []byte, f Format) (*File, error) {
-	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+	data = plain(data)
 	switch f {
 	case CSV:
 		return parseCSV(data)

@@ -135,19 +135,33 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestByteOrderMark: a file that a spreadsheet saved as UTF-8 begins with a byte order mark, and may have semicolons between its columns.
-func TestByteOrderMark(t *testing.T) {
+// TestSpreadsheets: what spreadsheets make of CSV is detected and read: a byte order mark, other separators, quotes, other columns, rows
+// without a value.
+func TestSpreadsheets(t *testing.T) {
 	t.Parallel()
-	const text = "\ufeffip,mac,expires\r\n192.168.16.1,52:54:00:2c:01:01,never\r\n"
-	for _, text := range []string{text, strings.ReplaceAll(text, ",", ";")} {
+	const text, quoted = "ip,mac,expires\r\n192.168.16.1,52:54:00:2c:01:01,never\r\n", "\"ip\",\"mac\",\"expires\"\n\"192.168.16.1\",\"52:54:00:2c:01:01\",\"never\"\n"
+	const mark, expires = byteOrderMark, "Expires, IP ,MAC\nnever,192.168.16.1,52:54:00:2c:01:01\n"
+	semicolons := strings.ReplaceAll(quoted, ",", ";")
+	for _, text := range []string{
+		text, mark + text, quoted, mark + quoted, semicolons, mark + semicolons, strings.ReplaceAll(text, ",", "\t"), "sep=;\r\n" + semicolons, mark + "sep=;\n" + semicolons,
+		expires, text + ",,\r\n\r\n",
+	} {
 		if f, err := Detect([]byte(text)); f != CSV || err != nil {
-			t.Errorf("detected %q, %v", f, err)
+			t.Errorf("%q: detected %q, %v", text, f, err)
 		}
-		if file, err := Parse([]byte(text), CSV); err != nil || len(file.Leases) != 1 {
+		if file, err := Parse([]byte(text), CSV); err != nil || len(file.Leases) != 1 || file.Leases[0].IP != netip.MustParseAddr("192.168.16.1") || !file.Leases[0].Never {
 			t.Errorf("%q: %+v, %v", text, file, err)
 		}
 	}
-	for f, text := range map[Format]string{CSV: text, JSON: "\ufeff[{\"ip\":\"192.168.16.1\",\"mac\":\"52:54:00:2c:01:01\",\"never\":true}]", Dnsmasq: "\ufeff0 52:54:00:2c:01:01 192.168.16.1 * *\n"} {
+	if _, err := Detect([]byte("\xff\xfei\x00p\x00")); err == nil || !strings.Contains(err.Error(), "UTF-16") {
+		t.Errorf("UTF-16: %v", err)
+	}
+}
+
+// TestByteOrderMark: any format may begin with a byte order mark.
+func TestByteOrderMark(t *testing.T) {
+	t.Parallel()
+	for f, text := range map[Format]string{JSON: "\ufeff[{\"ip\":\"192.168.16.1\",\"mac\":\"52:54:00:2c:01:01\",\"never\":true}]", Dnsmasq: "\ufeff0 52:54:00:2c:01:01 192.168.16.1 * *\n"} {
 		if file, err := Parse([]byte(text), f); err != nil || len(file.Leases) != 1 {
 			t.Errorf("%s: %+v, %v", f, file, err)
 		}
