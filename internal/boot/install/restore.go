@@ -64,8 +64,8 @@ func Merge(name string, h *lab.Host, saved, now []byte, made time.Time, r Rearm)
 	case r == ArmHosts:
 		s = Status{State: Armed, Since: s.Since, Held: s.Held, Why: s.Why}
 	default:
-		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored; to install it: bootlab install %[2]s; if it is installed: bootlab install %[2]s --done",
-			made.Local().Format(time.DateTime), name)}
+		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored: %s",
+			made.Local().Format(time.DateTime), sayWhatItIs(name))}
 	}
 	s.Tokens, s.Requested = nil, nil
 	if s.State == Booting || s.State == Installing {
