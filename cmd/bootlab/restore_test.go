@@ -84,6 +84,9 @@ func TestRestoreOfLostState(t *testing.T) {
 	h.steps(
 		step{args: "restore --check --arm " + file, out: []string{"d unknown - armed INSTALLS, overwrites its disk",
 			"WARNING: the next network boot of these hosts installs them and overwrites their disks: d"}},
+		step{args: "restore --check --arm --json " + file, json: true, out: []string{`"host": "d", "now": "unknown", "after": "armed", "next_boot": "install"`, `"next_boot": "disk"`,
+			`"warnings": [ "the next network boot of these hosts installs them and overwrites their disks: d" ]`}},
+		step{args: "restore --check --json " + file, json: true, out: []string{`"warnings": []`}},
 		step{args: "restore --yes " + file, out: []string{"a unknown installed installed its own disk", "d unknown - held its own disk; bootlab install arms it", "restored " + state},
 			not: []string{"WARNING", "is kept as"}},
 	)
