@@ -310,12 +310,23 @@ func (n *loggedWarnings) fresh(now lab.Problems) lab.Problems {
 func (d *Daemon) warn(s *snapshot.Snapshot) {
 	d.warned.fresh(nil)
 	d.warnNew(s)
+	d.networks.changes(s.Lab) // these are among the warnings
 }
 
-// warnNew logs the warnings that were not logged yet.
+// warnNew logs the warnings that were not logged yet, and networks that are not served any more, or again.
 func (d *Daemon) warnNew(s *snapshot.Snapshot) {
+	loaded, _ := d.problems(s)
 	for _, w := range d.warned.fresh(d.currentWarnings(s)) {
-		d.log.Warn("lab file has a warning", "warning", w)
+		if loaded.Has(w) || !strings.HasSuffix(w.Key, ".address") {
+			d.log.Warn("lab file has a warning", "warning", w)
+		}
+	}
+	for _, c := range d.networks.changes(s.Lab) {
+		if c.problem == "" {
+			d.log.Info("network is served again", "network", c.network.Name, "iface", c.network.Interface)
+			continue
+		}
+		d.log.Warn("network is not served", "network", c.network.Name, "iface", c.network.Interface, "problem", c.problem, "advice", c.fix)
 	}
 }
 

@@ -78,6 +78,7 @@ type Daemon struct {
 	staged    *lab.Lab                          // whose listeners were opened last
 	reloads   reloads
 	warned    loggedWarnings
+	networks  networkProblems
 
 	*persistentState
 	*servers

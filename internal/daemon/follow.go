@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
@@ -47,6 +48,44 @@ func (d *Daemon) look() bool {
 	d.served.look(d.serverLog)
 	d.warnNew(s)
 	return interfaces.AddressFound(s.Lab)
+}
+
+// networkProblems are what keeps networks from being served on interfaces that are up, by network: a lost address, no carrier. dhcpd reports
+// interfaces that are down or do not exist.
+type networkProblems struct {
+	mu sync.Mutex
+	of map[string]string
+}
+
+// A networkChange is a problem that is new, or over.
+type networkChange struct {
+	network      *lab.Network
+	problem, fix string // empty: over
+}
+
+// changes returns the changes since the last call.
+func (p *networkProblems) changes(l *lab.Lab) (all []networkChange) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := map[string]string{}
+	for _, n := range l.Networks {
+		if n.Interface == "" || n.DHCP == lab.DHCPOff {
+			continue
+		}
+		if !interfaces.Up(n) {
+			now[n.Name] = p.of[n.Name]
+			continue
+		}
+		problem, fix := interfaces.Problem(n)
+		if problem == "" {
+			problem, fix = interfaces.NoCarrier(l, n)
+		}
+		if now[n.Name] = problem; problem != p.of[n.Name] {
+			all = append(all, networkChange{n, problem, fix})
+		}
+	}
+	p.of = now
+	return all
 }
 
 // followAddresses opens and closes sockets as the interfaces of the lab's networks get and lose IPv6 addresses. Those of IPv4 are

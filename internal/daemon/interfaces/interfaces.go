@@ -90,6 +90,12 @@ func NetworkWarnings(l *lab.Lab) (warnings lab.Problems) {
 	return warnings
 }
 
+// Up reports whether the interface of a network exists and is up.
+func Up(n *lab.Network) bool {
+	i, err := net.InterfaceByName(n.Interface)
+	return err == nil && i.Flags&net.FlagUp != 0
+}
+
 // Problem says what keeps a network from being served on its interface, and what to do; "": nothing.
 func Problem(n *lab.Network) (problem, fix string) {
 	i, err := net.InterfaceByName(n.Interface)
