@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -46,7 +47,7 @@ func (d *Daemon) openState(ctx context.Context, folder string) (*state, error) {
 	if s.opened, err = os.Stat(folder); err != nil {
 		return nil, fmt.Errorf("appliance.state: %w", err)
 	}
-	if s.id, err = identity.Find(ctx, d.store, hostMACs(d.current.Load().Lab), filepath.Join(folder, identity.InFolder), identity.BesideLab(d.cfg.Lab)); err != nil {
+	if s.id, err = identity.Find(ctx, d.store, hostMACs(d.current.Load().Lab), statefile.Left(folder), filepath.Join(folder, identity.InFolder), identity.BesideLab(d.cfg.Lab)); err != nil {
 		return nil, err
 	}
 	s.first.Store(s.id.First())
