@@ -30,8 +30,9 @@ type state struct {
 	opened os.FileInfo // of folder, when its store was opened
 	store  store.Store
 	id     *identity.Identity
-	first  atomic.Bool // this is the first start of the lab, and no admin has accepted what it installs
-	warned string      // of watchState: what was logged
+	first  atomic.Bool     // this is the first start of the lab, and no admin has accepted what it installs
+	warned string          // of watchState: what was logged
+	marked map[string]bool // of watchMarkers: the paths of the markers that were logged
 
 	looking sync.Mutex // held by look, which a disk that hangs may never leave
 	mu      sync.Mutex
@@ -164,6 +165,11 @@ func (s *state) problem() *diskhealth.Misplaced {
 	case <-done:
 	case <-timer.C:
 	}
+	return s.lastLook()
+}
+
+// lastLook returns what problem found last.
+func (s *state) lastLook() *diskhealth.Misplaced {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.looked
