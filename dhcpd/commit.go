@@ -24,11 +24,11 @@ const (
 	commitBatch = 400
 	// commitTimeout: a client gives up on a request after about a minute, and has retransmitted long before.
 	commitTimeout = 5 * time.Second
-	// reclaimEvery is how often leases that ended long ago are looked for, askedAgainEvery how often it is stored which machines asked again
-	// since their first lease, and bookStep how many are written at a time.
-	reclaimEvery    = time.Minute
-	askedAgainEvery = 5 * time.Second
-	bookStep        = 256
+	// reclaimEvery is how often leases that ended long ago are looked for, provenEvery how often it is stored which machines were proven, and
+	// bookStep how many are written at a time.
+	reclaimEvery = time.Minute
+	provenEvery  = 5 * time.Second
+	bookStep     = 256
 
 	// maxDatagram is the longest message that is sent: what fits in an Ethernet frame.
 	maxDatagram = 1500
@@ -304,14 +304,14 @@ func (s *Server) reclaimLoop(ctx context.Context) {
 	}
 }
 
-// askedAgainLoop stores which machines asked again since their first lease.
-func (s *Server) askedAgainLoop(ctx context.Context) {
-	for pause.For(ctx, askedAgainEvery) == nil {
-		s.inSteps(ctx, "store which machines asked again", s.deps.Book.StoreAskedAgain)
+// provenLoop stores which machines were seen at their addresses.
+func (s *Server) provenLoop(ctx context.Context) {
+	for pause.For(ctx, provenEvery) == nil {
+		s.inSteps(ctx, "store which machines were seen", s.deps.Book.StoreProven)
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	s.inSteps(last, "store which machines asked again", s.deps.Book.StoreAskedAgain)
+	s.inSteps(last, "store which machines were seen", s.deps.Book.StoreProven)
 }
 
 // inSteps writes to the book, a few leases at a time, so that no client waits long. What fails is tried again by the next call.

@@ -146,6 +146,71 @@ func TestLeasedAddressInUse(t *testing.T) {
 	}
 }
 
+// TestAddressIsFreeAgain: the other machine at a reserved address is gone without a word: it is not reported any more, and is not new when it
+// comes back.
+func TestAddressIsFreeAgain(t *testing.T) {
+	netns.Need(t, "root", "arping")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	user := seg.NewClient(t, "02:00:00:00:00:99")
+	use := func() {
+		user.Run(t, "ip", "addr", "replace", "10.77.0.21/24", "dev", "eth0")
+		user.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.21", "10.77.0.21")
+	}
+	taken := func(want int) {
+		t.Helper()
+		netns.WaitFor(t, fmt.Sprintf("%d taken addresses", want), func() bool { return len(l.TakenAddresses()) == want })
+	}
+	use()
+	l.seen(t, event.AddressConflict)
+	taken(1)
+	netns.WaitFor(t, "it was asked and answered", func() bool {
+		all := l.TakenAddresses()
+		return len(all) == 1 && all[0].Last.Sub(all[0].Since) >= recheckAfter
+	})
+	user.Run(t, "ip", "addr", "flush", "dev", "eth0")
+	taken(0)
+	use()
+	taken(1)
+	for _, e := range l.events.take() {
+		if e.Kind == event.AddressConflict {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// TestConflictsEnd: one machine answered ARP at the addresses of a pool, and is gone. It is reported, and once the pool is full its addresses are
+// given again.
+func TestConflictsEnd(t *testing.T) {
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	b := newBench(t)
+	b.smallPool(t, "10.77.0.220")
+	table := Compile(onBridge(b.lab, seg.Bridge))
+	s := newServer(t, func() *Table { return table }, b.store, b.events)
+	serve(t, s)
+	p := table.byIface[seg.Bridge][0].poolFor(&lab.Client{MAC: mac(t, other)})
+	user := seg.NewClient(t, "02:00:00:00:00:99")
+	for n := range 20 {
+		addr := ip(fmt.Sprint("10.77.0.", 201+n))
+		user.Run(t, "ip", "addr", "add", addr.String()+"/24", "dev", "eth0")
+		s.deps.Book.Conflict(addr, mac(t, "02:00:00:00:00:99"), s.deps.Now().Add(conflictTime))
+	}
+	full := fullPool{p, segment.Path{Interface: seg.Bridge}}
+	left := func(want int) {
+		t.Helper()
+		netns.WaitFor(t, fmt.Sprintf("%d conflicts", want), func() bool {
+			s.endConflicts(full)
+			return len(s.deps.Book.Conflicts(p.addrs, s.deps.Now(), 100)) == want
+		})
+	}
+	netns.WaitFor(t, "the machine is reported", func() bool { s.endConflicts(full); return len(b.kinds(event.DHCPFlood)) == 1 })
+	left(20)
+	user.Run(t, "ip", "addr", "flush", "dev", "eth0")
+	user.Run(t, "ip", "addr", "add", "10.77.0.203/24", "dev", "eth0")
+	left(1)
+}
+
 // agree checks that the numbers of the guests' pool, which status, metrics and the API show, are those of the last refusal. again makes
 // another one: at the time of the last, an address may still have been probed.
 func (l *live) agree(t *testing.T, want PoolUse, refusal string, again func()) {

@@ -13,6 +13,7 @@ import (
 
 func (s *Server) discover(x *exchange) dropReason {
 	s.record(x, event.Event{Kind: event.DHCPDiscover, Detail: x.clientDetail()})
+	s.seenAgain(x)
 	switch {
 	case x.host.reserved():
 		return s.offer(x, x.host.IP)

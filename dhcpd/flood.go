@@ -19,19 +19,26 @@ import (
 // do not do.
 //
 // Those that never request what they are offered keep no address from others: see leases.Offer. Those that do request it
-// fill the pool with leases. Once a pool is full, and not before, the server looks for leases whose machine has sent nothing
-// since and does not answer ARP. If there are many, it ends them, and for a while a new client gets an address at its second
-// DISCOVER only, which every real client sends and a made-up machine does not.
+// fill the pool with leases. Once a pool is full, and not before, the server looks for leases whose machines were never seen
+// at their addresses and do not answer ARP. If there are many, it ends them, and for a while a new client gets an address at
+// its second DISCOVER only, which every real client sends and a made-up machine does not.
 //
-// Behind a relay a machine that does not answer a ping may still exist. Where no machine answers that is known to exist, no lease
-// is ended; else only some at a time, the youngest first, which are those of the flood.
+// On a segment a machine is seen by its ARP, in frames of its own: whatever boots resolves an address first. Messages of DHCP
+// show nothing, as anybody can repeat them. Behind a relay there is no ARP, and a machine that does not answer a ping may still
+// exist: there it counts as seen once it sends another message some time after it got its lease. Where no machine answers a
+// ping that is known to exist, no lease is ended; else only some at a time, the youngest first, which are those of the flood.
 const (
 	// silentAge is how old a lease must be: a system probes for an address for up to seven seconds before it uses it
 	// (RFC 5227 section 2.1.1), and answers no ARP in that time.
 	silentAge = 10 * time.Second
+	// seenAgain is how long after its lease another message of a machine behind a relay shows that it exists. What is repeated sooner may
+	// be a copy.
+	seenAgain = 5 * time.Second
 	// An address is silent if it answers none of silentRounds probes, of two frames each, silentPause apart.
 	silentRounds = 2
 	silentPause  = time.Second
+	// recheckAfter is how long what a probe has found of an address in use is taken for true where an answer is wanted now.
+	recheckAfter = 5 * time.Second
 	// silentEvidence silent addresses, of a small pool a part, are a flood.
 	silentEvidence = 16
 	silentShare    = 4
@@ -110,6 +117,13 @@ func (f *floods) begin(p *lab.Pool) bool {
 	return isNew
 }
 
+// seenAgain notes that a machine behind a relay has sent another message.
+func (s *Server) seenAgain(x *exchange) {
+	if relayed(x.scope.network) {
+		s.deps.Book.AskedAgain(x.req.MAC, x.scope.network.Subnet, seenAgain)
+	}
+}
+
 // askedBefore reports whether a client asked before, while its pool was full or flooded, and remembers that it asks.
 func (f *floods) askedBefore(m lab.MAC) bool {
 	now := f.now()
@@ -151,6 +165,7 @@ func (s *Server) silentLoop(ctx context.Context) {
 		case f := <-s.floods.full:
 			key := floodedPool{f.Network.Name, f.Name}
 			if now := s.deps.Now(); now.Sub(looked[key]) >= silentPause {
+				s.endConflicts(f)
 				s.endSilent(ctx, f)
 				looked[key] = s.deps.Now()
 			}
@@ -178,6 +193,31 @@ func (s *Server) endDeclined(f fullPool) {
 			"of them, a new machine gets an address at its second DHCPDISCOVER", len(unused), probeName(f.path), floodLasts)})
 }
 
+// endConflicts ends the conflicts of a full pool at whose addresses nobody answers any more, and reports a machine that answers at many.
+func (s *Server) endConflicts(f fullPool) {
+	conflicts := s.deps.Book.Conflicts(f.addrs, s.deps.Now().Add(-recheckAfter), silentProbes)
+	addrs, by := make([]netip.Addr, len(conflicts)), map[lab.MAC]int{}
+	for i, c := range conflicts {
+		addrs[i] = c.Addr
+		s.prober.Forget(c.Addr)
+	}
+	for _, a := range s.silent(f.path, addrs) {
+		s.deps.Book.EndConflict(a)
+	}
+	for _, a := range addrs {
+		if r := s.prober.Known(a); r.Use == segment.InUse {
+			s.addressConflict(f.pool, r)
+			by[r.MAC]++
+		}
+	}
+	for mac, n := range by {
+		if n >= silentEvidence && !mac.IsZero() && s.manyAddresses.note(mac, struct{}{}, s.deps.Now()) {
+			s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, MAC: mac, Detail: "pool " + f.Name + " of network " + f.Network.Name, Err: fmt.Sprintf(
+				"the pool is full, and %s answers ARP at %d of its addresses or more, without a lease: switch it off, or take its addresses out of the pool", mac, n)})
+		}
+	}
+}
+
 // evidence is how many silent addresses are a flood.
 func (f *fullPool) evidence() int { return max(1, min(silentEvidence, f.addrs.Usable()/silentShare)) }
 
@@ -187,7 +227,7 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 	if f.path.Relay {
 		most = maxSilentRelay
 	}
-	found := s.deps.Book.AskedOnce(f.addrs, s.deps.Now().Add(-silentAge), most)
+	found := s.deps.Book.Unproven(f.addrs, s.deps.Now().Add(-silentAge), most)
 	for i := range silentRounds {
 		if i > 0 && pause.For(ctx, silentPause) != nil {
 			return
@@ -206,14 +246,14 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 	}
 	if s.floods.begin(f.Pool) {
 		s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, Detail: "pool " + f.Name + " of network " + f.Network.Name, Err: fmt.Sprintf(
-			"the pool is full, and the machines of at least %d of its leases asked once and do not answer %s: %s; until %s passes without more of them, "+
+			"the pool is full, and the machines of at least %d of its leases were never seen at their addresses and do not answer %s: %s; until %s passes without more of them, "+
 				"a new machine gets an address at its second DHCPDISCOVER", len(found), probeName(f.path), what, floodLasts)})
 	}
 }
 
 // answersPings reports whether silence behind a relay means anything: not if pings are dropped on the way, or by all machines.
 func (s *Server) answersPings(f fullPool) bool {
-	known := s.deps.Book.AskedAgain(f.addrs, maxKnown)
+	known := s.deps.Book.Proven(f.addrs, maxKnown)
 	return len(known) < minKnown || len(s.silent(f.path, known)) < len(known)
 }
 

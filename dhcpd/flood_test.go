@@ -156,8 +156,8 @@ func TestFloodBehindARelay(t *testing.T) {
 	}
 }
 
-// TestFloodBeforeARestart: a pool is full of leases of made-up machines and of two that asked again, and the server starts again. A new
-// machine gets an address, and not one of those two.
+// TestFloodBeforeARestart: a pool is full of leases of made-up machines, all of which asked again, and of two that were seen, and the server
+// starts again. A new machine gets an address, and not one of those two.
 func TestFloodBeforeARestart(t *testing.T) {
 	netns.Need(t, "root", "udhcpc")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
@@ -172,9 +172,13 @@ func TestFloodBeforeARestart(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- before.Serve(ctx) }()
 	quiet := map[string]lab.MAC{"10.77.0.201": madeUp(0), "10.77.0.230": madeUp(29)}
-	for addr, m := range quiet {
-		before.deps.Book.Decide(m, nil, ip(addr), leases.OfOffer)
+	for n := range 30 {
+		before.deps.Book.Decide(madeUp(n), nil, ip(fmt.Sprint("10.77.0.", 201+n)), leases.OfOffer)
 	}
+	for addr, m := range quiet {
+		before.heard(ip(addr), m, true)
+	}
+	before.heard(ip("10.77.0.202"), madeUp(1), false) // another machine says so
 	stop()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -187,8 +191,33 @@ func TestFloodBeforeARestart(t *testing.T) {
 	}
 	for addr, m := range quiet {
 		if !after.deps.Book.Has(m, ip(addr)) {
-			t.Errorf("%s, which asked again, has lost %s", m, addr)
+			t.Errorf("%s, which was seen, has lost %s", m, addr)
 		}
+	}
+}
+
+// TestNotOffered: a new machine that requests an address which it was not offered gets a DHCPNAK, but for the time in which its offer may be one
+// of before a restart.
+func TestNotOffered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.smallPool(t, "10.77.0.250")
+	request := func(n int) dhcpv4.MessageType {
+		t.Helper()
+		out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, madeUp(n), udhcpc, withRequested("10.77.0.210"), withServer("10.77.0.1")))
+		if len(out) != 1 {
+			t.Fatalf("%d replies", len(out))
+		}
+		return decode(t, out[0].data).MessageType()
+	}
+	b.clock.Advance(leases.OfferHold)
+	if got := request(1); got != dhcpv4.MessageTypeNak {
+		t.Errorf("an address that was not offered: %s", got)
+	}
+	b.take(t, madeUp(2))
+	b.reopen(t)
+	if got := request(1); got != dhcpv4.MessageTypeAck {
+		t.Errorf("after a restart: %s", got)
 	}
 }
 
@@ -199,9 +228,7 @@ func TestFloodWherePingsAreDropped(t *testing.T) {
 		s.fillLease(t, fmt.Sprint("10.78.1.", 1+n), n)
 	}
 	for n := 2; n < 2+minKnown; n++ {
-		if _, _, err := s.deps.Book.Offer(leases.Request{MAC: madeUp(n), Subnet: netip.MustParsePrefix("10.78.0.0/16"), Pool: s.farPool().addrs}); err != nil {
-			t.Fatal(err)
-		}
+		s.deps.Book.AskedAgain(madeUp(n), netip.MustParsePrefix("10.78.0.0/16"), seenAgain)
 	}
 	s.endSilent(t.Context(), fullPool{s.farPool(), segment.Path{Interface: s.deps.Table().Interfaces()[0], Relay: true}})
 	if live := s.deps.Book.CountLive(netip.MustParsePrefix("10.78.0.0/16"))[0]; live != 18 {

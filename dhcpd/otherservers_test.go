@@ -26,7 +26,7 @@ func TestTakenAddressesAreForgotten(t *testing.T) {
 			t.Errorf("%s after %d minutes is new: %t", tt.mac, tt.at, isNew)
 		}
 	}
-	if x, ok := r.at(addr, at(39)); !ok || x != (sighting[otherUser]{otherUser{Owner{Host: "a"}, mac}, at(30), at(30)}) {
+	if x, ok := r.at(addr, at(39)); !ok || x != (sighting[otherUser]{value: otherUser{Owner{Host: "a"}, mac}, since: at(30), last: at(30)}) {
 		t.Errorf("%+v, %t", x, ok)
 	}
 	if x, ok := r.at(addr, at(40)); ok || len(r.fresh(at(40))) > 0 {

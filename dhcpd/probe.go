@@ -222,14 +222,18 @@ func (s *Server) probeAheadLoop(ctx context.Context) {
 		for path, addrs := range s.nextAddresses(s.deps.Table()) {
 			s.prober.ProbeAhead(path, addrs)
 		}
+		s.lookForTaken(s.deps.Table())
 		if pause.For(ctx, probeAheadEvery) != nil {
 			return
 		}
 	}
 }
 
-// nextAddresses returns the free addresses of each segment. A network in which the appliance has no address, or no interface, is behind
-// relays: it is probed by ping, which the kernel routes, whatever interface that goes through.
+// relayed reports whether a network is reached through relays alone: the appliance has no address in it, or no interface.
+func relayed(n *lab.Network) bool { return n.Interface == "" || !n.Address.IsValid() }
+
+// nextAddresses returns the free addresses of each segment. A network behind relays is probed by ping, which the kernel routes, whatever
+// interface that goes through.
 func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 	all := map[segment.Path][]netip.Addr{}
 	served := ""
@@ -239,7 +243,7 @@ func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 	for _, sc := range t.scopes {
 		n := sc.network
 		path, most := segment.Path{Interface: n.Interface}, probedAhead
-		if n.Interface == "" || !n.Address.IsValid() {
+		if relayed(n) {
 			path.Relay, most = true, probedAheadRelay
 		}
 		if n.Interface == "" {

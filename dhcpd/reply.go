@@ -73,7 +73,7 @@ func (s *Server) nameInDNS(x *exchange, addr netip.Addr) string {
 	return s.deps.ClientName(s.deps.Book.NameOf(x.req.MAC, x.scope.network.Subnet, hostname))
 }
 
-// leaseTime is the host's, the pool's or the network's; new clients of a pool that runs short get less.
+// leaseTime is the host's, the pool's or the network's; clients of a pool that runs short get less until they were seen.
 func (s *Server) leaseTime(x *exchange) time.Duration {
 	switch {
 	case x.host != nil && x.host.Lease > 0:
@@ -85,7 +85,7 @@ func (s *Server) leaseTime(x *exchange) time.Duration {
 	if scarceShare*free >= x.pool.addrs.Usable() {
 		return x.pool.Lease
 	}
-	if _, known := s.deps.Book.Bound(x.req.MAC, x.scope.network.Subnet); known {
+	if s.deps.Book.IsProven(x.req.MAC, x.scope.network.Subnet) {
 		return x.pool.Lease
 	}
 	return min(x.pool.Lease, scarceLease)

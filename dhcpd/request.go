@@ -24,7 +24,7 @@ func (s *Server) request(x *exchange) dropReason {
 			addr, _ = s.deps.Book.OfferTo(r.MAC) // a client that names the server but not the address
 		}
 		if !addr.IsValid() {
-			addr = r.CIAddr // RENEWING, with an option too many
+			return s.grant(x, r.CIAddr, leases.OfRecord) // RENEWING, with an option too many
 		}
 		return s.grant(x, addr, leases.OfOffer)
 	case r.CIAddr.IsValid(): // RENEWING, REBINDING
@@ -50,6 +50,7 @@ func (s *Server) otherServerChosen(x *exchange) dropReason {
 // A client without host or pool that asks for another server's address gets no answer (RFC 2131 section 4.3.2), unless the
 // address is of another network, where no server could grant it.
 func (s *Server) grant(x *exchange, addr netip.Addr, why leases.Ground) dropReason {
+	s.seenAgain(x)
 	mac, book := x.req.MAC, s.deps.Book
 	var pool *leases.Pool // that must be able to give the address
 	if x.pool != nil && !x.host.reserved() {
@@ -72,6 +73,8 @@ func (s *Server) grant(x *exchange, addr netip.Addr, why leases.Ground) dropReas
 		return s.nak(x, addr, event.OtherLease, "address leased to this machine is "+found.Other.String())
 	case found.Unknown && why == leases.OfRecord:
 		return s.grantIfUsed(x, addr)
+	case found.Unknown && s.remembersOffers():
+		return s.nak(x, addr, event.NotOffered, "address was not offered to this machine")
 	case found.Unknown && s.asksOnceInFlood(x):
 		book.Withdraw(mac)
 		return dropLimited
@@ -90,6 +93,9 @@ func (s *Server) grant(x *exchange, addr netip.Addr, why leases.Ground) dropReas
 	}
 	return s.commit(x, addr, leases.Active, lease, x.unstoredLease(found, lease))
 }
+
+// remembersOffers reports whether every offer that a client may request was made by this process: they are lost in a restart.
+func (s *Server) remembersOffers() bool { return s.deps.Now().Sub(s.started) >= leases.OfferHold }
 
 // grantIfUsed leases an address to a machine that says that it has it, and of which the book knows nothing: if it renews, and a probe finds
 // it there. So the machines of a book that was lost keep their addresses. All others get no reply (RFC 2131 section 4.3.2): they may be

@@ -62,17 +62,20 @@ type Server struct {
 	unstored chan *pending
 	free     sync.Pool // of *pending
 
-	prober     *segment.Prober
-	probes     *rate.Limiter // of new clients
-	declines   *rate.Limiter // of clients whose DHCPDECLINE changes nothing
-	unprobed   atomic.Uint64 // addresses offered without waiting for a probe
-	conflicts  addressConflicts
-	others     sightings[replier, struct{}]
-	taken      sightings[netip.Addr, otherUser] // looked up for each DHCPACK
-	quarantine *declineQuarantine
-	floods     *floods
-	outside    rate.Sometimes // logs of machines in no network
-	panics     *panics.Server
+	prober    *segment.Prober
+	probes    *rate.Limiter // of new clients
+	declines  *rate.Limiter // of clients whose DHCPDECLINE changes nothing
+	unprobed  atomic.Uint64 // addresses offered without waiting for a probe
+	conflicts addressConflicts
+	// manyAddresses are machines that answer ARP at many addresses of a full pool.
+	manyAddresses sightings[lab.MAC, struct{}]
+	started       time.Time
+	others        sightings[replier, struct{}]
+	taken         sightings[netip.Addr, otherUser] // looked up for each DHCPACK
+	quarantine    *declineQuarantine
+	floods        *floods
+	outside       rate.Sometimes // logs of machines in no network
+	panics        *panics.Server
 
 	mu         sync.Mutex
 	interfaces map[string]*served
@@ -92,11 +95,13 @@ type served struct {
 func New(deps Deps) (*Server, error) {
 	required.Fields(deps, "Panics", "FromDisk")
 	s := &Server{
-		deps: deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
+		started: deps.Now(),
+		deps:    deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, maxQueued), unstored: make(chan *pending, maxQueued), free: sync.Pool{New: func() any { return new(pending) }},
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now),
 		others: sightings[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, taken: sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken},
-		probes: rate.NewLimiter(probeRate, probeBurst), declines: rate.NewLimiter(probeRate, probeBurst),
+		manyAddresses: sightings[lab.MAC, struct{}]{keep: conflictTime, most: maxOtherServers},
+		probes:        rate.NewLimiter(probeRate, probeBurst), declines: rate.NewLimiter(probeRate, probeBurst),
 		outside: rate.Sometimes{First: 1, Interval: noNetworkEvery}, interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberDeps{
@@ -221,7 +226,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.prober.Run(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.probeAheadLoop(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.reclaimLoop(ctx) }) })
-	wg.Go(func() { s.panics.Loop(ctx, func() { s.askedAgainLoop(ctx) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.provenLoop(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.silentLoop(ctx) }) })
 	<-ctx.Done()
 	s.mu.Lock()

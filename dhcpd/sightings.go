@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -18,6 +19,7 @@ import (
 type sighting[V any] struct {
 	value       V
 	since, last time.Time
+	over        bool // it was looked for, and not seen any more
 }
 
 // A sightings keeps, by key, what was seen within a time before now, and no more than a number of them: anybody can send packets with made-up
@@ -37,7 +39,9 @@ func (s *sightings[K, V]) note(key K, value V, now time.Time) bool {
 	defer s.mu.Unlock()
 	was, known := s.seen[key]
 	if known && was.value == value && now.Sub(was.last) < s.keep {
-		was.last = now
+		if was.last = now; was.over {
+			was.since, was.over = now, false
+		}
 		s.seen[key] = was
 		return false
 	}
@@ -48,7 +52,7 @@ func (s *sightings[K, V]) note(key K, value V, now time.Time) bool {
 	if !known && len(s.seen) >= s.most {
 		return false
 	}
-	s.seen[key] = sighting[V]{value, now, now}
+	s.seen[key] = sighting[V]{value: value, since: now, last: now}
 	s.n.Store(int32(len(s.seen)))
 	return true
 }
@@ -66,15 +70,27 @@ func (s *sightings[K, V]) at(key K, now time.Time) (x sighting[V], ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, ok = s.seen[key]
-	return x, ok && now.Sub(x.last) < s.keep
+	return x, ok && !x.over && now.Sub(x.last) < s.keep
 }
 
-// fresh returns all.
+// fresh returns all that are not over.
 func (s *sightings[K, V]) fresh(now time.Time) map[K]sighting[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pruneLocked(now)
-	return maps.Clone(s.seen)
+	all := maps.Clone(s.seen)
+	maps.DeleteFunc(all, func(_ K, x sighting[V]) bool { return x.over })
+	return all
+}
+
+// end marks the one of a key as over, unless it was seen after a time. It is not new if it is seen again soon.
+func (s *sightings[K, V]) end(key K, after time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x, ok := s.seen[key]; ok && !x.last.After(after) {
+		x.over = true
+		s.seen[key] = x
+	}
 }
 
 const (
@@ -145,7 +161,8 @@ type otherUser struct {
 }
 
 // TakenAddresses returns those whose other machine was heard within the last ten minutes, sorted by address. It is what ARP shows that
-// reaches the appliance: announcements, and requests and replies of that machine. None is asked.
+// reaches the appliance: announcements, and requests and replies of that machine. One that is silent is asked every few seconds, and no
+// longer among them if it does not answer; but for networks with probe: false.
 func (s *Server) TakenAddresses() (all []TakenAddress) {
 	for addr, x := range s.taken.fresh(s.deps.Now()) {
 		all = append(all, TakenAddress{addr, x.value.owner, x.value.mac, x.since, x.last})
@@ -154,11 +171,31 @@ func (s *Server) TakenAddresses() (all []TakenAddress) {
 	return all
 }
 
-// heard takes the sender of an ARP packet.
-func (s *Server) heard(addr netip.Addr, mac lab.MAC) {
+// heard takes the sender of an ARP packet. own says that its frame came from that machine.
+func (s *Server) heard(addr netip.Addr, mac lab.MAC, own bool) {
 	t := s.deps.Table()
+	if own && t.isPooled(addr) && s.deps.Book.SeenAt(mac, addr) {
+		return
+	}
 	if owner, ok := s.otherOwner(t, addr, mac); ok && s.taken.note(addr, otherUser{owner, mac}, s.deps.Now()) {
 		s.recordTaken(t, addr)
+	}
+}
+
+// lookForTaken asks the other machines that were not heard for a while.
+func (s *Server) lookForTaken(t *Table) {
+	now := s.deps.Now()
+	for addr, x := range s.taken.fresh(now) {
+		sc := scopeOf(t.scopes, addr)
+		if sc == nil || !sc.network.Probe || relayed(sc.network) || now.Sub(x.last) < recheckAfter {
+			continue
+		}
+		s.prober.Forget(addr)
+		s.prober.Probe(segment.Path{Interface: sc.network.Interface}, addr, x.value.owner.MAC, func(r segment.Result) {
+			if r.Use != segment.Unknown { // a probe was sent, and its time is over
+				s.taken.end(addr, now)
+			}
+		})
 	}
 }
 

@@ -134,6 +134,21 @@ func TestArmed(t *testing.T) {
 	}
 }
 
+// TestSafeButtonFirst: where nobody knows whether a host has a system, the first button, which Enter presses, overwrites no disk.
+func TestSafeButtonFirst(t *testing.T) {
+	t.Parallel()
+	h := newFakeDaemon()
+	for _, state := range []string{"unknown", "held", "booting", "installing"} {
+		h.hosts[1].Profile, h.hosts[1].Disk, h.hosts[1].Install = "rescue", "/dev/vda", state
+		w := httptest.NewRecorder()
+		newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest("GET", "/hosts/loadbalancer", nil))
+		page := w.Body.String()
+		if done, arm := strings.Index(page, "Mark as installed"), strings.Index(page, "Install at next boot"); done < 0 || arm < done {
+			t.Errorf("%s: \"Mark as installed\" at %d, \"Install at next boot\" at %d", state, done, arm)
+		}
+	}
+}
+
 // TestNothingToInstall: a host whose profile installs nothing is not offered an installation; one with a disk is, and the disk is named; at
 // once only where something switches its power.
 func TestNothingToInstall(t *testing.T) {

@@ -23,22 +23,35 @@ const minToken = 16
 // LoadToken returns the token kept in the file path, which it makes, readable to its owner alone, where there is none. A
 // file that anybody may read holds no secret and is refused.
 func LoadToken(path string) (string, error) {
-	b, err := readToken(path)
+	token, err := readToken(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := makeToken(path); err != nil {
 			return "", fmt.Errorf("make token %s: %w", path, err)
 		}
-		b, err = readToken(path)
+		token, err = readToken(path)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read token %s: %w", path, err)
 	}
-	token := strings.TrimSpace(string(b))
-	if len(token) < minToken {
-		return "", fmt.Errorf("read token %s: %d characters are too few, want %d: delete the file and a new one is made", path, len(token), minToken)
-	}
 	return token, nil
 }
+
+// CheckToken returns why LoadToken would refuse the file path; nil: it would not, or would make the file.
+func CheckToken(path string) error {
+	if _, err := readToken(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// A badToken is a file that holds no token.
+type badToken struct{ problem, fix string }
+
+func (t *badToken) Error() string { return t.problem + ": " + t.fix }
+func (t *badToken) Unwrap() error { return errors.New(t.problem) }
+
+// Fix returns what to do.
+func (t *badToken) Fix() string { return t.fix }
 
 // NewToken replaces the token kept in the file path by a new one, which it returns once it is on disk.
 func NewToken(path string) (string, error) {
@@ -52,15 +65,26 @@ func NewToken(path string) (string, error) {
 
 func randomToken() string { return rand.Text() + rand.Text() }
 
-func readToken(path string) ([]byte, error) {
+func readToken(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", &badToken{"it is no regular file", "remove it and a new one is made"}
 	}
 	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		return nil, fmt.Errorf("anybody may read or change it (mode %#o): chmod 600 it, or delete it if it was seen", mode)
+		return "", &badToken{fmt.Sprintf("anybody may read or change it (mode %#o)", mode), "chmod 600 it, or delete it if it was seen"}
 	}
-	return os.ReadFile(path)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < minToken {
+		return "", &badToken{fmt.Sprintf("%d characters are too few, want %d", len(token), minToken), "delete the file and a new one is made"}
+	}
+	return token, nil
 }
 
 // makeToken writes a token under another name first: two daemons that start at once agree on one, and a crash leaves none

@@ -157,7 +157,7 @@ func (u upOptions) installs(cmd *cobra.Command, c *api.Client, cl api.Cluster) (
 	}
 	if len(lost) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "The install states of these machines were lost, so they start from their own disks and are not installed: %s. "+
-			"bootlab up %s --install installs them; bootlab install HOST --done says that one has a system.\n", strings.Join(lost, ", "), cl.Name)
+			"bootlab install HOST --done says that one has a system; bootlab up %s --install installs them and overwrites their disks.\n", strings.Join(lost, ", "), cl.Name)
 	}
 	var left []string
 	for _, m := range cl.Machines {

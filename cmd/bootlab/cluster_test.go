@@ -321,7 +321,7 @@ func TestUpAfterLoss(t *testing.T) {
 	}
 	h.start()
 	const lost = "The install states of these machines were lost, so they start from their own disks and are not installed: m1, m2. " +
-		"bootlab up prod --install installs them; bootlab install HOST --done says that one has a system."
+		"bootlab install HOST --done says that one has a system; bootlab up prod --install installs them and overwrites their disks."
 	h.steps(
 		step{args: "up --yes --detach prod", out: []string{lost}, not: []string{"This installs"}},
 		step{args: "down --yes prod"},

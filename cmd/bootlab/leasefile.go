@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -56,6 +57,9 @@ func exportLeases(cmd *cobra.Command, o *options, format leasefile.Format, subne
 	if err != nil {
 		return err
 	}
+	if err := knownNetworks(cmd, c, ids, leases); err != nil {
+		return err
+	}
 	if len(ids) == 0 {
 		ids = onlyNetwork(leases)
 	}
@@ -84,6 +88,38 @@ func parseSubnetIDs(texts []string) (map[string]int, error) {
 		ids[network] = id
 	}
 	return ids, nil
+}
+
+// knownNetworks returns an error if an id is of no network of the daemon: a misspelt one would be left out without a word.
+func knownNetworks(cmd *cobra.Command, c *api.Client, ids map[string]int, leases []api.Lease) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	hosts, err := c.Hosts(cmd.Context())
+	if err != nil {
+		return err
+	}
+	pools, err := c.Pools(cmd.Context())
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, l := range leases {
+		known[l.Network] = true
+	}
+	for _, h := range hosts {
+		known[h.Network] = true
+	}
+	for _, p := range pools {
+		known[p.Network] = true
+	}
+	delete(known, "")
+	for _, network := range slices.Sorted(maps.Keys(ids)) {
+		if !known[network] {
+			return fmt.Errorf("--subnet-id %s=%d: no network %s has a lease, a host or a pool; networks: %s", network, ids[network], network, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+	}
+	return nil
 }
 
 // onlyNetwork gives the id 1 to the network of all leases, if they are of one.

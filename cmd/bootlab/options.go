@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,12 +40,29 @@ func (o *options) flags(f *pflag.FlagSet) {
 func (o *options) client() (*api.Client, error) {
 	server := o.server
 	if server == "" {
-		if _, err := os.Stat(o.lab); errors.Is(err, fs.ErrNotExist) && o.lab != daemon.DefaultLab {
-			return nil, fmt.Errorf("the lab file says where the daemon is: %w; set the lab file with --lab, or the daemon with --server", err)
-		}
 		server = load.Appliance(o.lab).AdminSocket
+		if _, err := os.Stat(o.lab); errors.Is(err, fs.ErrNotExist) && o.lab != daemon.DefaultLab && !servesFile(server, o.lab) {
+			return nil, fmt.Errorf("the lab file says where the daemon is: %w; no daemon of that file answers at the default socket, %s: set the lab file with --lab, or the daemon with --server", err, server)
+		}
 	}
 	return api.NewClient(server, o.token)
+}
+
+// servesFile reports whether the daemon at a socket serves that lab file, which was moved away: a name with a mistake must not reach the
+// daemon of another lab.
+func servesFile(socket, file string) bool {
+	c, err := api.NewClient(socket, "")
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	s, err := c.Status(ctx)
+	if err != nil {
+		return false
+	}
+	whole, err := filepath.Abs(file)
+	return err == nil && s.LabFile == whole
 }
 
 // noLab adds to the error that no daemon runs that the lab file, which says where, is missing or cannot be read. Who has named the lab file

@@ -17,7 +17,7 @@ func TestMissingLab(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lba.yaml")
 	_, err := (&options{lab: path}).client()
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "--lab") {
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "--lab") || !strings.Contains(err.Error(), "default socket, /run/bootlab/admin.sock") {
 		t.Errorf("error %v, want one that names %s", err, path)
 	}
 	if _, err := (&options{lab: path, server: "http://127.0.0.1:9680", token: "t"}).client(); err != nil {

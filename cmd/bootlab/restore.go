@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -168,8 +167,8 @@ func planText(cmd *cobra.Command, r *statefile.Restore) error {
 			return err
 		}
 	}
-	if armed := r.Arms(); len(armed) > 0 {
-		fmt.Fprintf(w, "\nWARNING: the next network boot of these hosts installs them and overwrites their disks: %s\n", strings.Join(armed, ", "))
+	if text := r.ArmsWarning(); text != "" {
+		fmt.Fprintf(w, "\nWARNING: %s\n", text)
 	}
 	return nil
 }

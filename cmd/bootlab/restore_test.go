@@ -84,16 +84,19 @@ func TestRestoreOfLostState(t *testing.T) {
 	h.steps(
 		step{args: "restore --check --arm " + file, out: []string{"d unknown - armed INSTALLS, overwrites its disk",
 			"WARNING: the next network boot of these hosts installs them and overwrites their disks: d"}},
+		step{args: "restore --check --arm --json " + file, json: true, out: []string{`"host": "d", "now": "unknown", "after": "armed", "next_boot": "install"`, `"next_boot": "disk"`,
+			`"warnings": [ "the next network boot of these hosts installs them and overwrites their disks: d" ]`}},
+		step{args: "restore --check --json " + file, json: true, out: []string{`"warnings": []`}},
 		step{args: "restore --yes " + file, out: []string{"a unknown installed installed its own disk", "d unknown - held its own disk; bootlab install arms it", "restored " + state},
 			not: []string{"WARNING", "is kept as"}},
 	)
 	h.start()
 	h.steps(
 		step{args: "hosts", out: []string{"p installed", "p held"}},
-		step{args: "why d", err: "not booted: d", out: []string{"d: install state unknown", "a restore holds it", "bootlab install d installs it", "bootlab install d --done"}, not: []string{"too often", "profile"}},
+		step{args: "why d", err: "not booted: d", out: []string{"d: install state unknown", "a restore holds it", "bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk"}, not: []string{"too often", "profile"}},
 		step{args: "status", out: []string{"warning: a restore holds d:", "bootlab install HOST --done"}},
 		step{args: "state", out: []string{"held by a restore, 1: d", "bootlab install HOST --done"}},
-		step{args: "hosts --json", json: true, out: []string{"not installed in the backup of", "to install it: bootlab install d"}},
+		step{args: "hosts --json", json: true, out: []string{"not installed in the backup of", "bootlab install d --done if it has a system"}},
 		step{args: "install d --yes", out: []string{"armed"}},
 		step{args: "hosts", out: []string{"p armed"}},
 		step{args: "state", not: []string{"held"}},

@@ -190,7 +190,11 @@ func unknownText(cmd *cobra.Command, ms []api.DiscoveredMachine) error {
 
 func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 	var rows [][]string
+	var n notes
 	for _, h := range hosts {
+		if !h.Unknown.IsZero() {
+			n.add(h.Name, "install state unknown since "+localTime(h.Unknown)+": bootlab why says what to do")
+		}
 		last := "no boot recorded"
 		if h.Last != nil {
 			last = fmt.Sprintf("%s %s ago", h.Last.Kind, time.Since(h.Last.At).Round(time.Second))
@@ -201,7 +205,11 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		}
 		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, h.VM, h.StateText(), last})
 	}
-	return list(cmd, "no hosts in the lab", "HOST IP MAC PROFILE INSTALL VM STATE LAST", rows)
+	if err := list(cmd, "no hosts in the lab", "HOST IP MAC PROFILE INSTALL VM STATE LAST", rows); err != nil {
+		return err
+	}
+	n.write(cmd.OutOrStdout())
+	return nil
 }
 
 func addr(a netip.Addr) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,7 +20,11 @@ func stateCommand(o *options) *cobra.Command {
 		Short: "Show the condition of the state folder, accept it after a loss",
 		Args:  subcommand,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.State, error) {
-			return c.State(cmd.Context())
+			s, err := c.State(cmd.Context())
+			if errors.Is(err, api.ErrNoDaemon) && o.server == "" {
+				err = fmt.Errorf("%w; bootlab doctor says whether the state is lost", err)
+			}
+			return s, err
 		}, stateText),
 	}
 	var yes bool

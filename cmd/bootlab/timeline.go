@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
@@ -39,7 +40,38 @@ func showTimeline(o *options, all bool) func(*cobra.Command, []string) error {
 			boots = boots[len(boots)-1:]
 		}
 		return boots, err
-	}, bootsText)
+	}, func(cmd *cobra.Command, boots []api.Boot) error {
+		if err := bootsText(cmd, boots); err != nil {
+			return err
+		}
+		return unknownNote(cmd, o, cmd.Flags().Arg(0))
+	})
+}
+
+// unknownNote says since when the install state of a host is unknown, and what to do, if it is.
+func unknownNote(cmd *cobra.Command, o *options, name string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	s, err := c.State(cmd.Context())
+	if err != nil || len(s.Unknown) == 0 {
+		return err
+	}
+	hosts, err := c.Hosts(cmd.Context())
+	if err != nil {
+		return err
+	}
+	hosts, err = hostsNamed(hosts, []string{name})
+	if err != nil { // a machine that is not in the lab
+		return nil
+	}
+	for _, h := range hosts {
+		if !h.Unknown.IsZero() {
+			fmt.Fprintln(cmd.OutOrStdout(), lab.Printable(h.Note))
+		}
+	}
+	return nil
 }
 
 func bootsText(cmd *cobra.Command, boots []api.Boot) error {

@@ -28,7 +28,7 @@ type Book struct {
 	wheel  wheel               // of slots that have not ended
 	states []*poolState
 	rest   poolState // without a pool
-	again  []uint32  // addresses whose slots are askedAgain
+	proven []uint32  // addresses whose slots have that flag
 
 	offers      slab[offer]
 	offerByMAC  map[lab.MAC]uint32
@@ -58,13 +58,13 @@ const (
 	onExpired                      // it is on the list of expired leases of its pool
 	hasRelayPort                   // its texts have a relay port
 	onPortCount                    // it is in the count of its relay port
-	askedOnce                      // its machine had no address before, and has sent nothing since it got this one, as far as the store knows
-	askedAgain                     // its machine has, and the store will know soon: see StoreAskedAgain
+	unproven                       // nothing shows yet that its machine exists, as far as the store knows: see silent.go
+	proven                         // something does, and the store will know soon
 	foundUnused                    // it was declined, but no machine answers there
 )
 
 func (e *slot) stamp() stamp {
-	return stamp{mac: e.mac, state: e.state, once: e.flags&askedOnce != 0, start: e.start, expiry: e.expiry}
+	return stamp{mac: e.mac, state: e.state, unproven: e.flags&unproven != 0, start: e.start, expiry: e.expiry}
 }
 
 // findLocked returns the slot of an address, 0 if there is none.
@@ -115,8 +115,8 @@ func (e *slot) write(s stamp, blob string) {
 	if relayPortOf(blob) != "" {
 		e.flags |= hasRelayPort
 	}
-	if s.once {
-		e.flags |= askedOnce
+	if s.unproven {
+		e.flags |= unproven
 	}
 }
 

@@ -20,7 +20,7 @@ type Change struct {
 	// Reserved says that the lab reserves the address for this machine, whichever machine has a lease of it. The MACs of one
 	// host may take turns on it.
 	Reserved bool
-	// Exists says that the machine is known to exist by other means than this request: an imported lease.
+	// Exists says that the machine is known to exist: an imported lease.
 	Exists bool
 	// Removed is set by Commit to the machine's other address in Subnet whose lease this change removed; zero: none.
 	Removed netip.Addr
@@ -133,7 +133,7 @@ func (b *Book) decideLocked(k *committer, p *planned) {
 		return
 	}
 	s := stampOf(&p.Lease)
-	s.once = b.onceLocked(p, s)
+	s.unproven = b.unprovenLocked(p)
 	from := len(k.buf)
 	k.buf = appendTexts(appendStamp(k.buf, s), &p.Lease)
 	p.value = k.buf[from:len(k.buf):len(k.buf)]

@@ -43,6 +43,28 @@ func (b *Book) Conflict(addr netip.Addr, by lab.MAC, until time.Time) {
 	b.updateAddrLocked(a)
 }
 
+// Conflicts returns the conflicts of a pool that no probe has found since some time, at most n. Whether they last is for the caller to find
+// out.
+func (b *Book) Conflicts(p *Pool, since time.Time, n int) (found []Lease) {
+	before, now := seconds(since), seconds(b.now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for a, c := range b.conflicts {
+		if len(found) < n && p.gives(a) && c.since <= before && now < c.until {
+			found = append(found, c.lease(a))
+		}
+	}
+	return found
+}
+
+// EndConflict ends the conflict of an address at which nobody answers any more.
+func (b *Book) EndConflict(addr netip.Addr) {
+	a, _ := addr4(addr)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.endConflictLocked(a)
+}
+
 func (b *Book) endConflictLocked(a uint32) {
 	if _, ok := b.conflicts[a]; ok {
 		delete(b.conflicts, a)

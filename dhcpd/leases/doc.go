@@ -13,7 +13,7 @@
 //		book.Commit(ctx, []*leases.Change{c}) // once c.Err is nil, the ACK may leave
 //	}
 //	book.Reclaim(ctx, 256)         // regularly
-//	book.StoreAskedAgain(ctx, 256) // likewise
+//	book.StoreProven(ctx, 256)     // likewise
 //
 // # Rules
 //

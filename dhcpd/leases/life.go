@@ -12,7 +12,7 @@ import (
 //
 //	state        entered by                                         left by                                 stored
 //	free         Serve; Reclaim or Forget of a lease                Offer, Decide                           no
-//	offered      Offer, Decide                                      Commit, Withdraw, the end of offerHold  no
+//	offered      Offer, Decide                                      Commit, Withdraw, the end of OfferHold  no
 //	live         Commit of Active: the DHCPACK                      Commit, EndSilent, the timer wheel      yes, Active
 //	expired      the timer wheel at Expiry; Commit of Released      Offer, Decide, Reclaim after remembered yes, Active or Released
 //	quarantined  Commit of Declined: the DHCPDECLINE                the timer wheel, EndDeclined, Forget    yes, Declined
@@ -196,7 +196,6 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr, why Ground) (d Decisi
 		return d
 	}
 	if e := b.slots.at(i); e.mac == m && e.live(v.sec) {
-		b.askedAgainLocked(e)
 		d.Leased, d.leased = true, time.Duration(e.expiry-e.start)*time.Second
 		d.passed = now.Sub(timeOf(e.start))
 	}

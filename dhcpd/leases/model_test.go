@@ -27,7 +27,7 @@ type madeOffer struct {
 	shared bool // another machine had an offer of it before
 }
 
-func (o madeOffer) valid(now time.Time) bool { return now.Sub(o.at) < offerHold }
+func (o madeOffer) valid(now time.Time) bool { return now.Sub(o.at) < OfferHold }
 
 // TestModel does everything to a book in no order, and compares it with the model: no address is offered to two or leased
 // to two machines, no machine has two, nothing is lost, and what the book keeps twice agrees.

@@ -88,7 +88,6 @@ func (b *Book) knownLocked(x *search) (a, slot uint32, ok bool) {
 		}
 	}
 	if slot = b.bindingLocked(x.MAC, x.net); slot != 0 {
-		b.askedAgainLocked(b.slots.at(slot))
 		if a = b.slots.at(slot).addr; b.fitsLocked(x, a, slot) {
 			return a, slot, true
 		}
@@ -177,9 +176,9 @@ func (b *Book) takeBackLocked(x *search) (uint32, bool) {
 }
 
 const (
-	// offerHold is how long an offered address is kept for its machine, counted from its last request.
+	// OfferHold is how long an offered address is kept for its machine, counted from its last request.
 	// Firmware collects offers for 4 s and retries after 4, 8, 16 and 32 s.
-	offerHold = 90 * time.Second
+	OfferHold = 90 * time.Second
 	// commitHold is how long an offer that its machine has requested is not taken back: longer than a commit lasts.
 	commitHold = 6 * time.Second
 	// maxOffers bounds the memory of the offers of one pool, some 60 bytes each. The oldest is forgotten for a new one.
@@ -204,7 +203,7 @@ type offer struct {
 // valid reports whether the offer holds at now, in Unix milliseconds. One from the future was made before the clock was
 // set back.
 func (o *offer) valid(now int64) bool {
-	return o.asked <= now && now-o.asked < offerHold.Milliseconds()
+	return o.asked <= now && now-o.asked < OfferHold.Milliseconds()
 }
 
 // untaken reports whether the machine has not requested the address, or so long ago that the commit failed.
@@ -217,7 +216,7 @@ func (o *offer) firstCome(now int64) bool { return o.shared && o.untaken(now) }
 
 func (o *offer) lease() Lease {
 	asked := time.UnixMilli(o.asked)
-	return Lease{Addr: addrOf(o.addr), MAC: o.mac, State: Offered, Start: asked, Expiry: asked.Add(offerHold)}
+	return Lease{Addr: addrOf(o.addr), MAC: o.mac, State: Offered, Start: asked, Expiry: asked.Add(OfferHold)}
 }
 
 // Withdraw ends the offer to a machine: it took another server's offer, or has its lease.

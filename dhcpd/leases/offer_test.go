@@ -25,7 +25,7 @@ func TestOffer(t *testing.T) {
 			}
 			d.clock.Advance(30 * time.Second)
 			d.wantOffer(1, p, "10.0.0.77", first, false)
-			d.clock.Advance(offerHold - time.Second) // counted from the last request
+			d.clock.Advance(OfferHold - time.Second) // counted from the last request
 			d.wantOffer(1, p, "", first, false)
 		}, nil},
 		{"the requested", func(d *testBook) {
@@ -295,19 +295,19 @@ func TestFirstRequestGetsASharedAddress(t *testing.T) {
 	d.wantOffer(3, p, "", "10.0.0.20", true)
 }
 
-// TestAskedOnce: a lease that its machine never came back for may be ended by evidence, any other not.
-func TestAskedOnce(t *testing.T) {
+// TestUnproven: a lease of a machine that was never seen at its address may be ended by evidence, any other not; messages of DHCP are none.
+func TestUnproven(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	p := pool(20, 29)
 	want := func(addrs ...string) {
 		t.Helper()
 		var got []string
-		for _, a := range d.AskedOnce(p, d.clock.Now().Add(-10*time.Second), 3) {
+		for _, a := range d.Unproven(p, d.clock.Now().Add(-10*time.Second), 3) {
 			got = append(got, a.String())
 		}
 		if !slices.Equal(got, addrs) {
-			t.Errorf("asked once: %v, want %v", got, addrs)
+			t.Errorf("unproven: %v, want %v", got, addrs)
 		}
 	}
 	for n := 1; n <= 6; n++ {
@@ -315,39 +315,50 @@ func TestAskedOnce(t *testing.T) {
 		want()
 	}
 	d.lease(8, "10.1.0.20")
+	d.SeenAt(mac(8), ip("10.1.0.20"))
 	d.clock.Advance(10 * time.Second)
 	d.lease(9, "10.0.0.29")
-	d.lease(8, "10.0.0.28") // had an address before
+	d.lease(8, "10.0.0.28") // was seen elsewhere before
 	want("10.0.0.21", "10.0.0.22", "10.0.0.23")
-	d.lease(1, "10.0.0.21")                                    // renewed
-	d.wantOffer(2, p, "", "10.0.0.22", false)                  // boots again
-	if !d.Decide(mac(3), p, ip("10.0.0.23"), OfOffer).Leased { // renewed early
-		t.Error("machine 3 has lost its lease")
+	d.lease(1, "10.0.0.21")
+	d.clock.Advance(10 * time.Second)
+	d.wantOffer(2, p, "", "10.0.0.22", false)
+	want("10.0.0.21", "10.0.0.29", "10.0.0.22") // to repeat messages shows nothing
+	for n, seen := range map[int]bool{1: true, 2: true, 3: true, 7: false} {
+		if d.SeenAt(mac(n), ip(fmt.Sprint("10.0.0.2", n))) != seen || d.SeenAt(mac(n), ip("10.0.0.25")) {
+			t.Errorf("machine %d is seen: want %v, and not at the address of another", n, seen)
+		}
 	}
-	want("10.0.0.24", "10.0.0.25", "10.0.0.26")
+	want("10.0.0.29", "10.0.0.24", "10.0.0.25")
+	if d.IsProven(mac(4), subnet) || !d.IsProven(mac(1), subnet) {
+		t.Error("IsProven is wrong")
+	}
 	if n, err := d.EndSilent(t.Context(), []netip.Addr{ip("10.0.0.21"), ip("10.0.0.24"), ip("10.0.0.25"), ip("10.0.0.27")}); n != 2 || err != nil {
 		t.Errorf("%d leases ended, %v; want 2", n, err)
 	}
-	want("10.0.0.26")
+	want("10.0.0.29", "10.0.0.26")
 	for addr, state := range map[string]State{"10.0.0.21": Active, "10.0.0.24": Released, "10.0.0.25": Released, "10.0.0.26": Active} {
 		if l, _ := d.known(ip(addr)); l.State != state {
 			t.Errorf("%s is %s, want %s", addr, l.State, state)
 		}
 	}
 	d.wantOffer(4, p, "", "10.0.0.24", false) // its machine, should it return
-	d.lease(10, "10.0.0.20")
+	d.lease(4, "10.0.0.24")                   // it is as unproven as before
 	imported := d.change(11, "10.0.0.27")
 	imported.Exists = true
 	d.commit(imported)
 	d.clock.Advance(10 * time.Second)
-	want("10.0.0.20", "10.0.0.29", "10.0.0.26")
+	want("10.0.0.24", "10.0.0.29", "10.0.0.26")
+	d.AskedAgain(mac(6), subnet, time.Minute) // too soon
+	want("10.0.0.24", "10.0.0.29", "10.0.0.26")
+	d.AskedAgain(mac(6), subnet, 5*time.Second)
+	want("10.0.0.24", "10.0.0.29")
 	d.reopen()
-	want("10.0.0.20", "10.0.0.29", "10.0.0.22") // that 2 asked again was not stored yet
+	want("10.0.0.24", "10.0.0.21", "10.0.0.29") // that 1 was seen was not stored yet
 }
 
-// TestStoreAskedAgain: that machines asked again since they got an address is stored, though their leases stay as they are, and a store that
-// fails is tried again.
-func TestStoreAskedAgain(t *testing.T) {
+// TestStoreProven: that machines were seen is stored, though their leases stay as they are, and a store that fails is tried again.
+func TestStoreProven(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	p := pool(20, 29)
@@ -356,26 +367,31 @@ func TestStoreAskedAgain(t *testing.T) {
 	}
 	d.clock.Advance(10 * time.Second)
 	for n := 1; n <= 4; n++ {
-		d.Decide(mac(n), p, ip(fmt.Sprint("10.0.0.2", n)), OfOffer)
-		d.Decide(mac(n), p, ip(fmt.Sprint("10.0.0.2", n)), OfOffer)
+		d.SeenAt(mac(n), ip(fmt.Sprint("10.0.0.2", n)))
+		d.SeenAt(mac(n), ip(fmt.Sprint("10.0.0.2", n)))
 	}
 	before := d.All()
 	d.store.FailCommits(errors.New("disk full"))
-	if n, err := d.StoreAskedAgain(t.Context(), 1); n != 1 || err == nil {
+	if n, err := d.StoreProven(t.Context(), 1); n != 1 || err == nil {
 		t.Errorf("of %d machines, %v; want an error", n, err)
 	}
 	d.store.FailCommits(nil)
 	for _, want := range []int{3, 1, 0} {
-		if n, err := d.StoreAskedAgain(t.Context(), 3); n != want || err != nil {
+		if n, err := d.StoreProven(t.Context(), 3); n != want || err != nil {
 			t.Errorf("of %d machines, %v; want %d", n, err, want)
 		}
 	}
 	d.reopen()
-	if got := d.AskedOnce(p, d.clock.Now(), 9); !slices.Equal(got, []netip.Addr{ip("10.0.0.25"), ip("10.0.0.26")}) {
-		t.Errorf("asked once: %v", got)
+	if got := d.Unproven(p, d.clock.Now(), 9); !slices.Equal(got, []netip.Addr{ip("10.0.0.25"), ip("10.0.0.26")}) {
+		t.Errorf("unproven: %v", got)
 	}
 	if after := d.All(); !slices.EqualFunc(before, after, func(x, y Lease) bool { return reflect.DeepEqual(x, y) }) {
 		t.Errorf("leases have changed: %v, had %v", after, before)
+	}
+	d.release(1, "10.0.0.21")
+	d.lease(1, "10.0.0.27")
+	if !d.IsProven(mac(1), subnet) {
+		t.Error("machine 1 is not proven any more")
 	}
 }
 
@@ -449,12 +465,12 @@ func TestOfferTo(t *testing.T) {
 	if a, ok := d.OfferTo(mac(1)); ok || d.Remembers(mac(1), subnet) {
 		t.Errorf("held %s after it was withdrawn", a)
 	}
-	d.clock.Advance(offerHold)
+	d.clock.Advance(OfferHold)
 	if a, ok := d.OfferTo(mac(2)); ok {
-		t.Errorf("held %s after %s", a, offerHold)
+		t.Errorf("held %s after %s", a, OfferHold)
 	}
 	if l := d.Offers(); len(l) != 0 {
-		t.Errorf("offers after %s: %v", offerHold, l)
+		t.Errorf("offers after %s: %v", OfferHold, l)
 	}
 	d.wantOffer(3, p, "10.0.0.20", "10.0.0.20", true)
 	d.wantUsage(p, 0, 1, 9)

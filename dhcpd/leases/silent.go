@@ -6,44 +6,79 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A made-up machine that requests what it is offered gets a lease like any other, and is never heard of again. The book knows such
-// leases, over restarts too: the first of their machine, which has sent nothing since. When it does, the lease stays as it is, so no reply
-// waits for the store to know; StoreAskedAgain tells it later, and a daemon that is killed before forgets it.
+// A made-up machine that requests what it is offered gets a lease like any other. Its lease is unproven: nothing shows that the machine
+// exists, and messages of DHCP do not, since anybody can repeat them. A machine is proven once the server says that it was seen at its
+// address, and stays so as long as the book remembers it, over restarts and with its next leases. No reply waits for the store to know:
+// StoreProven tells it later, and a daemon that is killed before forgets it.
 
-// onceLocked reports whether a change makes a lease of a machine that asked once. A request that is repeated before it was answered says no
-// more than the first one.
-func (b *Book) onceLocked(p *planned, s stamp) bool {
-	if p.State != Active || p.Exists || p.old != 0 {
+// unprovenLocked reports whether a change leaves a lease of a machine that is unproven.
+func (b *Book) unprovenLocked(p *planned) bool {
+	if p.State == Declined || p.Exists {
 		return false
 	}
-	if b.byMAC[p.MAC] == 0 {
-		return true
+	for i := b.byMAC[p.MAC]; i != 0; i = b.slots.at(i).sameMAC {
+		if !b.slots.at(i).unproven() {
+			return false
+		}
 	}
-	i := b.findLocked(p.addr)
-	return i != 0 && b.slots.at(i).mac == p.MAC && b.slots.at(i).start == s.start && b.slots.at(i).askedOnce()
+	return true
 }
 
-func (e *slot) askedOnce() bool { return e.flags&(askedOnce|askedAgain) == askedOnce }
+func (e *slot) unproven() bool { return e.flags&(unproven|proven) == unproven }
 
-func (b *Book) askedAgainLocked(e *slot) {
-	if e.askedOnce() {
-		e.flags |= askedAgain
-		b.again = append(b.again, e.addr)
+// SeenAt notes that a machine was seen at an address, and reports whether it has a live lease of it.
+func (b *Book) SeenAt(m lab.MAC, addr netip.Addr) bool {
+	a, ok := addr4(addr)
+	now := seconds(b.now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.findLocked(a)
+	if !ok || i == 0 || b.slots.at(i).mac != m || !b.slots.at(i).live(now) {
+		return false
+	}
+	b.proveLocked(b.slots.at(i))
+	return true
+}
+
+// AskedAgain notes that a machine sent a message some time after it got its lease in the subnet, where nothing better shows that it exists.
+func (b *Book) AskedAgain(m lab.MAC, subnet netip.Prefix, after time.Duration) {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := b.bindingLocked(m, netOf(subnet)); i != 0 && now.Sub(timeOf(b.slots.at(i).start)) >= after {
+		b.proveLocked(b.slots.at(i))
 	}
 }
 
-// StoreAskedAgain makes it durable of machines that they have sent something since they got their first lease, at most limit at a time, and
-// returns of how many. The server calls it regularly, and again at once while it returns limit.
-func (b *Book) StoreAskedAgain(ctx context.Context, limit int) (int, error) {
+func (b *Book) proveLocked(e *slot) {
+	if e.unproven() {
+		e.flags |= proven
+		b.proven = append(b.proven, e.addr)
+	}
+}
+
+// IsProven reports whether a machine has or had an address in the subnet, and was seen there.
+func (b *Book) IsProven(m lab.MAC, subnet netip.Prefix) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.bindingLocked(m, netOf(subnet))
+	return i != 0 && !b.slots.at(i).unproven()
+}
+
+// StoreProven makes durable which machines were proven, at most limit at a time, and returns how many. The server calls it regularly, and
+// again at once while it returns limit.
+func (b *Book) StoreProven(ctx context.Context, limit int) (int, error) {
 	b.commits.Lock()
 	defer b.commits.Unlock()
 	b.mu.Lock()
-	n := min(limit, len(b.again))
-	addrs := slices.Clone(b.again[:n])
-	b.again = slices.Delete(b.again, 0, n)
-	changes := b.changesLocked(addrs, func(e *slot) bool { return e.flags&askedAgain != 0 })
+	n := min(limit, len(b.proven))
+	addrs := slices.Clone(b.proven[:n])
+	b.proven = slices.Delete(b.proven, 0, n)
+	changes := b.changesLocked(addrs, func(e *slot) bool { return e.flags&proven != 0 })
 	b.mu.Unlock()
 	b.plan(changes)
 	err := b.carryOut(ctx)
@@ -51,7 +86,7 @@ func (b *Book) StoreAskedAgain(ctx context.Context, limit int) (int, error) {
 	defer b.mu.Unlock()
 	for _, c := range changes {
 		if a, _ := addr4(c.Addr); c.Err != nil && b.findLocked(a) != 0 {
-			b.again = append(b.again, a)
+			b.proven = append(b.proven, a)
 		}
 	}
 	return n, err
@@ -67,17 +102,16 @@ func (b *Book) changesLocked(addrs []uint32, wanted func(*slot) bool) (changes [
 	return changes
 }
 
-// AskedOnce returns the addresses of a pool that are leased to machines which had no address before and have sent nothing
-// since some time: at most n, the youngest lease first, as a flood fills what real machines have left. Whether they are in use is for the
-// caller to find out.
-func (b *Book) AskedOnce(p *Pool, since time.Time, n int) []netip.Addr {
+// Unproven returns the addresses of a pool that are leased to unproven machines since some time: at most n, the youngest lease first, as a
+// flood fills what real machines have left. Whether they are in use is for the caller to find out.
+func (b *Book) Unproven(p *Pool, since time.Time, n int) []netip.Addr {
 	before := seconds(since)
-	return b.youngest(p, n, func(e *slot) bool { return e.askedOnce() && e.start <= before })
+	return b.youngest(p, n, func(e *slot) bool { return e.unproven() && e.start <= before })
 }
 
-// AskedAgain returns the addresses of a pool that are leased to other machines than those: at most n, the youngest lease first.
-func (b *Book) AskedAgain(p *Pool, n int) []netip.Addr {
-	return b.youngest(p, n, func(e *slot) bool { return !e.askedOnce() })
+// Proven returns the addresses of a pool that are leased to other machines: at most n, the youngest lease first.
+func (b *Book) Proven(p *Pool, n int) []netip.Addr {
+	return b.youngest(p, n, func(e *slot) bool { return !e.unproven() })
 }
 
 // youngest returns the leased addresses of a pool that are wanted, at most n, the youngest lease first.
@@ -97,7 +131,7 @@ func (b *Book) youngest(p *Pool, n int, wanted func(*slot) bool) []netip.Addr {
 	return addrs
 }
 
-// EndSilent ends the leases of addresses that were found unused, unless their machines have sent something meanwhile, and
+// EndSilent ends the leases of addresses that were found unused, unless their machines were seen meanwhile, and
 // returns how many. They are stored as released.
 func (b *Book) EndSilent(ctx context.Context, addrs []netip.Addr) (int, error) {
 	now := b.now()
@@ -108,7 +142,7 @@ func (b *Book) EndSilent(ctx context.Context, addrs []netip.Addr) (int, error) {
 	for i, a := range addrs {
 		numbers[i], _ = addr4(a)
 	}
-	changes := b.changesLocked(numbers, func(e *slot) bool { return e.askedOnce() && e.live(seconds(now)) })
+	changes := b.changesLocked(numbers, func(e *slot) bool { return e.unproven() && e.live(seconds(now)) })
 	b.mu.Unlock()
 	for _, c := range changes {
 		c.State, c.Expiry = Released, now

@@ -17,7 +17,7 @@ func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 			return
 		}
 		if p.deps.Heard != nil {
-			p.deps.Heard(addr, mac)
+			p.deps.Heard(addr, mac, arp.Source(buf[:n]) == mac)
 		}
 		if op == arp.OpReply && arp.IsTo(buf[:n], s.MAC()) {
 			p.observe(addr, mac)

@@ -41,8 +41,9 @@ type ProberDeps struct {
 	// Relevant reports whether an address is to be observed: one that a pool may give. It is called for each ARP packet that
 	// is received, by several goroutines.
 	Relevant func(netip.Addr) bool
-	// Heard is called with the sender of each ARP packet that is received, by several goroutines; nil: nobody asks.
-	Heard func(netip.Addr, lab.MAC)
+	// Heard is called with the sender of each ARP packet that is received, and whether its frame came from that machine, by several
+	// goroutines; nil: nobody asks.
+	Heard func(addr netip.Addr, mac lab.MAC, own bool)
 	// Ignored is called with a machine whose claims are ignored from now on, since it answered no probe of many addresses; nil: nobody asks.
 	Ignored func(lab.MAC)
 }

@@ -193,6 +193,7 @@ type Host struct {
 	Install string       `json:"install,omitempty"`         // armed, booting, installing, installed, held, unknown (lost); empty: nothing to install
 	Assumed bool         `json:"install_assumed,omitempty"` // assumed to be installed, because install_timeout ended
 	Note    string       `json:"install_note,omitempty"`    // why it counts as installed without a callback of its installer; why its state is unknown, and what to do
+	Unknown time.Time    `json:"install_unknown,omitzero"`  // since when Install is unknown
 	Disk    string       `json:"disk,omitempty"`            // that its installation overwrites, such as /dev/vda; empty: its profile installs nothing
 	Stage   event.Stage  `json:"stage,omitempty"`           // stage of its last boot; empty: never seen
 	Failed  bool         `json:"failed,omitempty"`          // its last boot stopped with an error

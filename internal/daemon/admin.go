@@ -92,6 +92,9 @@ func (c *adminBackend) host(l *lab.Lab, h *lab.Host, seen seen) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Power: vmadmin.SwitchOf(h)}
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
+	if status.State == install.Unknown {
+		a.Unknown = status.Since
+	}
 	if h.Network != nil {
 		a.Network = h.Network.Name
 	}

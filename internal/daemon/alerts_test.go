@@ -57,6 +57,7 @@ func TestAlerts(t *testing.T) {
 		{"BootlabForwardersSilent", `bootlab_conditions{instance="lab",condition="forwarder",state="failed"}`, `{severity: critical, instance: lab, condition: forwarder, state: failed}`},
 		{"BootlabDiskFull", `bootlab_conditions{instance="lab",condition="disk",state="failed"}`, `{severity: critical, instance: lab, condition: disk, state: failed}`},
 		{"BootlabHypervisorDown", `bootlab_conditions{instance="lab",condition="hypervisor",state="failed"}`, `{severity: warning, instance: lab, condition: hypervisor, state: failed}`},
+		{"BootlabInterfaceDown", `bootlab_conditions{instance="lab",condition="interface",state="failed"}`, `{severity: critical, instance: lab, condition: interface, state: failed}`},
 	} {
 		t.Run(tt.alert, func(t *testing.T) {
 			t.Parallel()
@@ -104,6 +105,9 @@ func promtool(t *testing.T, series, alert, want string) {
 		t.Fatal(err)
 	}
 	test := fmt.Sprintf("rule_files: [%s]\nevaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n%s    alert_rule_test:\n", rules, series)
+	if alert != "" && !strings.Contains(string(text), "- alert: "+alert+"\n") {
+		t.Fatalf("no rule for %s", alert)
+	}
 	for line := range strings.Lines(string(text)) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: ")
 		if ok && (alert == "" || name == alert) {

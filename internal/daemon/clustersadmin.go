@@ -94,7 +94,7 @@ func (c *clusters) mayComeUp(cl *lab.Cluster) error {
 	}
 	if !r.Left.IsZero() && !c.installsAll(cl, lab.RoleBootstrap) {
 		conflict.Message = "the bootstrap machine of " + cl.Name + " has left and starts from its own disk, and the control plane is to be installed: it would wait for ever"
-		conflict.Hint = "bootlab up " + cl.Name + " --install installs all its machines; bootlab install HOST --done says that one is installed"
+		conflict.Hint = "bootlab install HOST --done says that one is installed; bootlab up " + cl.Name + " --install installs all its machines and overwrites their disks"
 		return conflict
 	}
 	return nil

@@ -131,10 +131,10 @@ func otherServerConditions(others []dhcpd.OtherServer) (all []api.Condition) {
 // takenConditions has one condition for each reserved or leased address that another machine uses.
 func takenConditions(taken []dhcpd.TakenAddress) (all []api.Condition) {
 	for _, x := range taken {
-		c := api.Condition{Kind: api.ConditionLease, Name: x.Addr.String(), Since: x.Since, Detail: x.Owner.Holds(),
+		c := api.Condition{Kind: api.ConditionLease, Name: x.Addr.String(), Since: x.Since, Detail: "lease of " + x.Owner.String(),
 			Problem: fmt.Sprintf("another machine uses it: switch off %s", x.MAC)}
 		if x.Owner.Reserved {
-			c.Kind = api.ConditionReserved
+			c.Kind, c.Detail = api.ConditionReserved, "host "+x.Owner.String()
 		}
 		if x.Owner.Host != "" {
 			c.Problem += ", or add that MAC to the host's line if it is a NIC of it"

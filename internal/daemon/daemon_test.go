@@ -289,31 +289,50 @@ func TestRenamedHost(t *testing.T) {
 	}
 }
 
-// TestStateRemovedWhileRunning: the state folder of a running daemon is deleted; it reports that and loses nothing in a
-// stop that is in order.
+// TestStateRemovedWhileRunning: the state file of a running daemon is deleted, or another one is put in its place; it reports that as a
+// degraded store until it is over, and loses nothing in a stop that is in order.
 func TestStateRemovedWhileRunning(t *testing.T) {
 	netns.Need(t, "root", "ip")
-	r := newRig(t, "10.66.0.1")
+	const addr = "10.66.0.1"
+	r := newRig(t, addr)
 	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
 	r.start()
 	if _, err := r.client.MarkInstalled(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(r.lab), "state", "state.db*"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no store: %v, %v", files, err)
-	}
-	for _, file := range files {
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
+	file := filepath.Join(filepath.Dir(r.lab), "state", "state.db")
+	degraded := func(cause, problem string) {
+		t.Helper()
+		r.untilStore(addr, "degraded: "+cause)
+		s := r.status()
+		if len(s.Store.Problems) != 1 || !strings.Contains(s.Store.Problems[0], problem) {
+			t.Errorf("problems %q, want one: %s", s.Store.Problems, problem)
 		}
+		if strings.Contains(s.Warnings.Error(), problem) {
+			t.Errorf("warnings %q repeat the problem of the store", s.Warnings)
+		}
+		r.until("the log has it", func() bool {
+			return strings.Contains(r.log.String(), `msg="state store is degraded" cause="`+cause+`"`)
+		})
 	}
-	if s := r.status(); !strings.Contains(s.Warnings.Error(), "state.db was removed") {
-		t.Errorf("warnings %q, none of the store", s.Warnings)
+	r.untilStore(addr, "ok\n")
+	kept := file + ".kept"
+	if err := os.Rename(file, kept); err != nil {
+		t.Fatal(err)
 	}
-	r.until("the log has it", func() bool {
-		return strings.Contains(r.log.String(), `msg="state file needs attention" err="state file `)
-	})
+	degraded("state file was removed", "state.db was removed while in use")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	degraded("state file was replaced", "state.db was replaced while in use")
+	if err := os.Rename(kept, file); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStore(addr, "ok\n")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStore(addr, "degraded: state file was removed")
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,15 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 
+	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -26,7 +29,12 @@ func Namespace() string {
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
 	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: serviceaddr.Wanted(l)}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
-	m.Loss = privileges.ExpectLoss(l.Appliance, labPath)
+	if token := filepath.Join(l.Appliance.State, statefile.Token); httpd.CheckToken(token) != nil {
+		m.Start = append(m.Start, doctor.Failed(token, httpd.CheckToken(token)))
+	}
+	m.Loss = func() []doctor.Finding {
+		return append(stateFile(l.Appliance), privileges.ExpectLoss(l.Appliance, labPath)...)
+	}
 	own, err := links.Addrs()
 	add := func(e ports.Endpoint, last uint16) {
 		addr := e.Addr.Addr()
@@ -53,4 +61,19 @@ func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine
 		}
 	}
 	return m
+}
+
+// stateFile says why a start would refuse the state file, and what of it would be lost.
+func stateFile(a lab.Appliance) []doctor.Finding {
+	path := statefile.Path(a)
+	s, err := statefile.Hold(a)
+	if err != nil {
+		return []doctor.Finding{doctor.Failed(path, err)}
+	}
+	defer func() { _ = s.Close() }()
+	if s.Damage == "" {
+		return nil
+	}
+	return []doctor.Finding{{Subject: path, Level: doctor.Fail, Text: "is damaged: " + s.Damage,
+		Fix: "bootlab restore FILE puts a backup in its place; else a start keeps a copy of the file and goes on with what can be read (docs/operations.md#a-damaged-state-file)"}}
 }

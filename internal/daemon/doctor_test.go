@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,6 +62,66 @@ func TestDoctorExpectsLoss(t *testing.T) {
 	remount(t, dir, unix.MS_BIND|unix.MS_RDONLY)
 	if fs := about(identity.BesideLab(r.lab)); len(fs) != 1 || fs[0].Level != doctor.Warn {
 		t.Errorf("a lab that is read-only: %+v", fs)
+	}
+}
+
+// TestDoctorLooksAtTheState: what a start refuses or loses of the files in the state folder, doctor says before, in the same words.
+func TestDoctorLooksAtTheState(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.54.0.1")
+	dir := r.withState()
+	r.start()
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	token, db := filepath.Join(dir, "token"), filepath.Join(dir, "state.db")
+	for _, tt := range []struct {
+		name, subject string
+		spoil         func() error
+		text, fix     string
+		starts        bool
+	}{
+		{"token is empty", token, func() error { return os.Truncate(token, 0) }, "0 characters are too few, want 16", "delete the file", false},
+		{"token is open", token, func() error { return os.Chmod(token, 0o644) }, "anybody may read or change it (mode 0644)", "chmod 600", false},
+		{"token is a folder", token, func() error { return errors.Join(os.Remove(token), os.Mkdir(token, 0o755)) }, "it is no regular file", "remove it", false},
+		{"state.db is a folder", db, func() error { return errors.Join(os.Remove(db), os.Mkdir(db, 0o700)) }, "is a directory", "", false},
+		{"state.db is garbage", db, func() error { return os.WriteFile(db, []byte(strings.Repeat("garbage ", 4096)), 0o600) }, "everything is lost", "bootlab restore FILE", true},
+		{"state.db is cut", db, func() error { return os.Truncate(db, 8192+16) }, "changes are lost", "bootlab restore FILE", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			kept := t.TempDir()
+			netns.Run(t, "cp", "-a", dir+"/.", kept)
+			t.Cleanup(func() {
+				netns.Run(t, "rm", "-rf", dir)
+				netns.Run(t, "cp", "-a", kept, dir)
+			})
+			about := func() []doctor.Finding {
+				l, found, err := daemon.Check(r.lab, daemon.Lenient)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := daemon.Examined(l, r.lab, found.Warnings)
+				m.OffersWithin = time.Millisecond // other DHCP servers are not looked for
+				return slices.DeleteFunc(doctor.Run(t.Context(), m), func(f doctor.Finding) bool { return f.Subject != tt.subject || f.Level == doctor.OK })
+			}
+			if fs := about(); len(fs) > 0 {
+				t.Errorf("before: %+v", fs)
+			}
+			if err := tt.spoil(); err != nil {
+				t.Fatal(err)
+			}
+			fs := about()
+			if len(fs) != 1 || fs[0].Check != "start" || fs[0].Level != doctor.Fail || !strings.Contains(fs[0].Text, tt.text) || !strings.Contains(fs[0].Fix, tt.fix) {
+				t.Fatalf("%+v, want %q and %q", fs, tt.text, tt.fix)
+			}
+			if tt.starts {
+				return
+			}
+			err := daemon.Run(t.Context(), daemon.Config{Lab: r.lab, Log: slog.New(slog.DiscardHandler)})
+			if err == nil || !strings.Contains(err.Error(), tt.subject) || !strings.Contains(err.Error(), tt.text) || !strings.Contains(err.Error(), tt.fix) {
+				t.Errorf("the start: %v", err)
+			}
+		})
 	}
 }
 

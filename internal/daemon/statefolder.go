@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/identity"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/internal/store/records"
 )
 
@@ -120,10 +121,21 @@ func (s *state) check() *diskhealth.Misplaced {
 	}
 	if file, ok := s.store.(interface{ Check() error }); ok {
 		if err := file.Check(); err != nil {
-			return &diskhealth.Misplaced{Text: err.Error()}
+			return &diskhealth.Misplaced{Cause: fileCause(err), Text: err.Error()}
 		}
 	}
 	return nil
+}
+
+// fileCause returns in a few words why the state file is not in its place; empty: it is, and needs attention for another reason.
+func fileCause(err error) string {
+	switch {
+	case errors.Is(err, logfile.ErrRemoved):
+		return "state file was removed"
+	case errors.Is(err, logfile.ErrReplaced):
+		return "state file was replaced"
+	}
+	return ""
 }
 
 // replaced says what to do about another folder in the place of the state folder, or none.
@@ -175,8 +187,8 @@ func (s *state) lastLook() *diskhealth.Misplaced {
 	return s.looked
 }
 
-// lookAtState notes whether the folder is in its place: the watch of the store logs and reports that. It returns what is wrong with the file
-// alone; empty: nothing.
+// lookAtState notes whether the folder and the file are in their place: the watch of the store logs and reports that. It returns what else is
+// wrong with the file; empty: nothing.
 func (d *Daemon) lookAtState() (file string) {
 	place := d.state.problem()
 	if place != nil && place.Cause == "" {

@@ -83,7 +83,10 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnos
 func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	status := c.installs.Status(h)
 	m := diagnosis.Machine{
-		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, Install: installState(status), Restored: status.HeldByRestore(),
+		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, Install: installState(status), Restored: status.HeldByRestore(), Advice: status.Advice(h.Name),
+	}
+	if status.Other != "" {
+		m.OfAnother = status.Why
 	}
 	last, _ := c.timeline.Last(h.Name)
 	m.Returns = last.Returns

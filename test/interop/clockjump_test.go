@@ -38,20 +38,21 @@ func TestClockJump(t *testing.T) {
 		m := d.machine(t, mac)
 		return func() string {
 			addr := m.lease(t)
+			if addr != "" {
+				m.get(addr, "/") // its ARP is seen: one that never was loses its address when the pool is full, whatever the clock says
+			}
 			netns.Run(t, "ip", "-n", m.Name, "addr", "flush", "dev", "eth0")
 			return addr
 		}
 	}
 	first := silent("02:00:00:00:aa:01")
 	a := first()
-	first() // one that asked only once and answers no ARP loses its address when the pool is full, whatever the clock says
 	if !strings.HasPrefix(a, l.net+".10") {
 		t.Fatalf("the first machine got %q", a)
 	}
 	forward(t, 48*time.Hour)
 	second := silent("02:00:00:00:aa:02")
 	b := second()
-	second()
 	if !strings.HasPrefix(b, l.net+".10") || b == a {
 		t.Fatalf("the second machine got %q, the first has %q", b, a)
 	}

@@ -109,7 +109,28 @@ func (s Status) unknownText(host string) string {
 	if s.State != Unknown {
 		return ""
 	}
-	return fmt.Sprintf("install state unknown since %s: bootlab install %s --done if it has a system, else bootlab install %[2]s, which overwrites its disk", s.Since.Format(time.DateTime), host)
+	return fmt.Sprintf("install state unknown since %s: %s", s.Since.Format(time.DateTime), sayWhatItIs(host))
+}
+
+// sayWhatItIs is what an admin does about a host that may have a system. What overwrites a disk comes last, and says so.
+func sayWhatItIs(host string) string { return sayOrInstall(host, "else ") }
+
+func sayOrInstall(host, otherwise string) string {
+	return fmt.Sprintf("bootlab install %s --done if it has a system, %sbootlab install %[1]s, which overwrites its disk", host, otherwise)
+}
+
+// Advice returns what an admin does about a host that starts from its own disk because its state is unknown or it is held, the safe steps
+// first.
+func (s Status) Advice(host string) []string {
+	switch {
+	case s.State == Unknown && s.Other == "":
+		return []string{"put the state back first, if it or a backup exists (bootlab restore FILE; bootlab state says more)", sayWhatItIs(host)}
+	case s.State == Unknown, s.HeldByRestore():
+		return []string{sayWhatItIs(host)}
+	case s.Held:
+		return []string{sayOrInstall(host, "else fix its profile, then ")}
+	}
+	return nil
 }
 
 // Note returns what people should know of the status of a host: why it counts as installed without a callback, or why its state is

@@ -45,6 +45,9 @@ func TestLost(t *testing.T) {
 			if note := s.Note(h.Name); !s.Since.Equal(since) || note != "install state unknown since 2026-11-21 09:00:00: bootlab install "+h.Name+" --done if it has a system, else bootlab install "+h.Name+", which overwrites its disk (the disk was replaced)" {
 				t.Errorf("%s: since %s, note %q", h.Name, s.Since, note)
 			}
+			if do := s.Advice(h.Name); len(do) != 2 || !strings.HasPrefix(do[0], "put the state back first") || !strings.HasPrefix(do[1], "bootlab install "+h.Name+" --done if") {
+				t.Errorf("%s: advice %q: the safe steps come first", h.Name, do)
+			}
 			if ticket := r.boot(h); !ticket.LocalBoot || ticket.Token != "" || !strings.HasPrefix(ticket.Unknown, "install state unknown since ") || !r.FromDisk(h) {
 				t.Errorf("%s gets %+v", h.Name, ticket)
 			}

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -21,10 +22,11 @@ const (
 // A Merged is what a restore makes of the install state of one host.
 type Merged struct {
 	Host   string `json:"host"`
-	Now    string `json:"now,omitempty"`    // state before the restore; empty: not known
-	Saved  string `json:"backup,omitempty"` // state in the backup; empty: not in it
-	After  string `json:"after,omitempty"`  // state after the restore
-	Record []byte `json:"-"`                // to store under RecordKey(Host); nil: none
+	Now    string `json:"now,omitempty"`       // state before the restore; empty: not known, which JSON has as unknown
+	Saved  string `json:"backup,omitempty"`    // state in the backup; empty: not in it
+	After  string `json:"after,omitempty"`     // state after the restore; empty: not known, as with Now
+	Boot   string `json:"next_boot,omitempty"` // what the next network boot after the restore starts: install, which overwrites the disk, or disk
+	Record []byte `json:"-"`                   // to store under RecordKey(Host); nil: none
 }
 
 // RecordKey returns the key of the install state of a host.
@@ -64,16 +66,43 @@ func Merge(name string, h *lab.Host, saved, now []byte, made time.Time, r Rearm)
 	case r == ArmHosts:
 		s = Status{State: Armed, Since: s.Since, Held: s.Held, Why: s.Why}
 	default:
-		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored; to install it: bootlab install %[2]s; if it is installed: bootlab install %[2]s --done",
-			made.Local().Format(time.DateTime), name)}
+		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored: %s",
+			made.Local().Format(time.DateTime), sayWhatItIs(name))}
 	}
 	s.Tokens, s.Requested = nil, nil
 	if s.State == Booting || s.State == Installing {
 		s = Status{State: Armed, Since: s.Since}
 	}
 	m.After = s.label()
+	if once {
+		m.Boot = m.nextBoot()
+	}
 	m.Record, err = json.Marshal(s)
 	return m, err
+}
+
+// What the next network boot of a host starts: its Merged.Boot.
+const (
+	BootInstall = "install"
+	BootDisk    = "disk"
+)
+
+// nextBoot returns what the next network boot of a host starts that is installed once.
+func (m Merged) nextBoot() string {
+	switch m.After {
+	case string(Armed):
+		return BootInstall
+	case labelHeld, string(Installed):
+		return BootDisk
+	}
+	return ""
+}
+
+// MarshalJSON writes a state that is not known as unknown, as the table of bootlab restore does.
+func (m Merged) MarshalJSON() ([]byte, error) {
+	type plain Merged
+	m.Now, m.After = cmp.Or(m.Now, string(Unknown)), cmp.Or(m.After, string(Unknown))
+	return json.Marshal(plain(m))
 }
 
 // Arms reports whether the next boot of the host installs it.
@@ -91,10 +120,12 @@ func statusOf(host string, record []byte) (s Status, ok bool, err error) {
 // HeldByRestore reports whether a restore holds the host, and not the limit of attempts: only a restore says why.
 func (s Status) HeldByRestore() bool { return s.Held && s.Why != "" }
 
+const labelHeld = "held"
+
 // label is the state for people.
 func (s Status) label() string {
 	if s.Held {
-		return "held"
+		return labelHeld
 	}
 	return string(s.State)
 }

@@ -77,6 +77,9 @@ func TestMerge(t *testing.T) {
 				if err != nil || s.label() != want || s.underWay() && s.State != Live {
 					t.Errorf("%d: it is read back as %+v, %v", r, s, err)
 				}
+				if s.HeldByRestore() && !strings.HasSuffix(s.Note("a"), ": bootlab install a --done if it has a system, else bootlab install a, which overwrites its disk") {
+					t.Errorf("%d: note %q", r, s.Note("a"))
+				}
 				if tt.h == once && want != "armed" && !s.localBoot(tt.h) {
 					t.Errorf("%d: its next boot installs it: %+v", r, s)
 				}

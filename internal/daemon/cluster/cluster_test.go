@@ -215,7 +215,7 @@ func TestStuck(t *testing.T) {
 	}{
 		"metal without a controller": {metal, "no bmc"},
 		"held":                       {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Booting, Held: true}}}, "bootlab install cp0"},
-		"held by a restore":          {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}}, "a restore holds it: bootlab install cp0, or --done if it is installed"},
+		"held by a restore":          {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}}, "a restore holds it: bootlab install cp0 --done if it has a system, else"},
 		"lost":                       {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Unknown}}}, "--done"},
 		"a failed boot":              {cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Booting}, Boot: failed("no such file")}}, "no such file"},
 		"a silent hypervisor":        {cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: metal.Install}, Control: true}, "hypervisor"},

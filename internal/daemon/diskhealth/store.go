@@ -50,7 +50,7 @@ const (
 
 // A Misplaced is why the folder or the file of the store is not where the next start looks for it.
 type Misplaced struct {
-	Cause string // a few words without names; empty: of the file, not of the folder
+	Cause string // a few words without names; empty: it is in its place, and Text says what else is wrong with the file
 	Text  string // for people: what happened, where, what to do
 }
 
@@ -151,7 +151,7 @@ func (w *Watch) Look() {
 	w.disk, w.losses, w.began = disk, losses, time.Time{}
 }
 
-// Note says whether the folder of the store is in its place; nil: it is.
+// Note says whether the folder and the file of the store are in their place; nil: they are.
 func (w *Watch) Note(place *Misplaced) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,7 +213,7 @@ func (w *Watch) problems() (ps []problem) {
 	}
 	for _, l := range w.losses {
 		ps = append(ps, problem{causeLost, l.Found, fmt.Sprintf(
-			"stored changes were lost, found %s: %s: put back a backup, or check these machines and delete %s (%s)", l.Found.Format(time.DateTime), l, l.Copy, lossesPage)})
+			"stored changes were lost, found %s: %s: put back a backup, or check the machines that bootlab state names, then bootlab state accept-new ends this; the damaged file is kept as %s (%s)", l.Found.Format(time.DateTime), l, l.Copy, lossesPage)})
 	}
 	return ps
 }

@@ -57,9 +57,11 @@ type Machine struct {
 	Status api.Status
 	// Unseen is why it is not known whether the daemon runs; nil: it is.
 	Unseen error
-	// Start is what the steps of a start find that need no port, Loss what a start would lose, and Unread which files of profiles the daemon's
-	// user may not read. A daemon that serves reports losses itself.
-	Start, Loss, Unread []Finding
+	// Start is what the steps of a start find that need no port, and Unread which files of profiles the daemon's user may not read.
+	Start, Unread []Finding
+	// Loss returns what a start would lose of the state, or refuse of its file; nil: nothing. A daemon that serves reports that itself, and has
+	// the file locked: it is not called then.
+	Loss func() []Finding
 	// Warnings are what the loader says of the lab.
 	Warnings lab.Problems
 	// Elsewhere says that the daemon runs in another network namespace: interfaces and ports here are not those that it serves.

@@ -24,10 +24,10 @@ import (
 
 // start says what the steps of a start find.
 func start(_ context.Context, m *Machine) []Finding {
-	if m.Serving {
+	if m.Serving || m.Loss == nil {
 		return m.Start
 	}
-	return slices.Concat(m.Start, m.Loss)
+	return slices.Concat(m.Start, m.Loss())
 }
 
 // files says which files the lab names and the daemon cannot use.

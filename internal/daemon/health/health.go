@@ -44,6 +44,7 @@ type observation struct {
 	since time.Time
 	err   error
 	until time.Time // when err is outdated, if it was not noted again; zero: never
+	back  time.Time // when it was ok again after an outage; zero: there was none
 }
 
 // New returns Servers of which nothing is known yet.
@@ -92,8 +93,13 @@ func (h *Servers) note(server, socket string, now observation) {
 		of = map[string]observation{}
 		h.sockets[server] = of
 	}
-	if before := of[socket].current(); before.ok == now.ok && !before.since.IsZero() {
+	before := of[socket].current()
+	now.back = before.back
+	switch known := !before.since.IsZero(); {
+	case known && before.ok == now.ok:
 		now.since = before.since
+	case known && now.ok:
+		now.back = now.since
 	}
 	of[socket] = now
 }
@@ -101,7 +107,7 @@ func (h *Servers) note(server, socket string, now observation) {
 // current returns o, or success where its error is outdated.
 func (o observation) current() observation {
 	if !o.ok && !o.until.IsZero() && time.Now().After(o.until) {
-		return observation{ok: true, since: o.until}
+		return observation{ok: true, since: o.until, back: o.until}
 	}
 	return o
 }
@@ -134,6 +140,9 @@ func (h *Servers) Server(name string, want []string) api.Server {
 		switch {
 		case o.ok && run.ok:
 			s.Addrs = append(s.Addrs, socket)
+			if s.Serving && o.back.After(s.Since) {
+				s.Since = o.back
+			}
 			continue
 		case o.ok: // still open, but its server does not serve
 			continue
@@ -197,10 +206,14 @@ func (h *Servers) look(have machine) {
 		if server == LB {
 			continue
 		}
-		for socket := range of {
+		for socket, seen := range of {
 			err := have.addressError(socket)
 			if server == DHCP {
 				err = have.interfaceError(socket)
+			}
+			if _, was := h.gone[socket]; was && err == nil {
+				seen.back = time.Now()
+				of[socket] = seen
 			}
 			if err == nil {
 				continue

@@ -3,6 +3,7 @@ package statefile
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -66,6 +67,25 @@ func (r *Restore) Arms() (hosts []string) {
 		}
 	}
 	return hosts
+}
+
+// ArmsWarning says which hosts the next network boot installs after the restore; empty: none.
+func (r *Restore) ArmsWarning() string {
+	armed := r.Arms()
+	if len(armed) == 0 {
+		return ""
+	}
+	return "the next network boot of these hosts installs them and overwrites their disks: " + strings.Join(armed, ", ")
+}
+
+// MarshalJSON has the warning about armed hosts among the others. Text has it last, below the table.
+func (r *Restore) MarshalJSON() ([]byte, error) {
+	type plain Restore
+	out := plain(*r)
+	if text := r.ArmsWarning(); text != "" {
+		out.Warnings = append(slices.Clone(r.Warnings), text)
+	}
+	return json.Marshal(out)
 }
 
 // PlanRestore decides what a backup changes in a state with the entries now. The error is that the backup holds what this

@@ -76,6 +76,9 @@ func Parse(frame []byte) (addr netip.Addr, mac lab.MAC, op Op, ok bool) {
 	return addr, mac, op, true
 }
 
+// Source returns the machine that sent the frame of a packet that Parse takes. What the packet says of its sender may differ.
+func Source(frame []byte) lab.MAC { return lab.MAC(frame[6:12]) }
+
 // IsTo reports whether a packet that Parse takes is to a machine: the frame, or the target that it names, as a reply names who asked. Not
 // every stack fills in both.
 func IsTo(frame []byte, mac lab.MAC) bool {

@@ -99,7 +99,8 @@ func (u *User) As(do func() error) error {
 }
 
 // Own creates each folder if it is missing, and makes the user the owner of it and of everything in it. Symbolic links are not
-// followed, and files with several hard links are skipped: the user may have linked a file of another user.
+// followed, and files with several hard links are skipped: the user may have linked a file of another user. On a read-only file system
+// everything stays as it is.
 func (u *User) Own(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -130,7 +131,10 @@ func (u *User) own(dir string) error {
 		if !ok || !info.IsDir() && st.Nlink > 1 || int(st.Uid) == u.UID && int(st.Gid) == u.GID {
 			return nil
 		}
-		return root.Lchown(path, u.UID, u.GID)
+		if err := root.Lchown(path, u.UID, u.GID); !errors.Is(err, syscall.EROFS) {
+			return err
+		}
+		return nil // nobody can change its owner, nor the file
 	})
 }
 

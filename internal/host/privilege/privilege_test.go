@@ -341,6 +341,25 @@ func TestOwnGivesNothingElseAway(t *testing.T) {
 	}
 }
 
+// TestOwnLeavesAReadOnlyFileSystem: what cannot change its owner because its file system is read-only, as lost+found of a disk that the kernel
+// made read-only after an error, is no reason not to start.
+func TestOwnLeavesAReadOnlyFileSystem(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root")
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "lost+found"), 0o700), unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")); err != nil {
+		t.Fatal(err)
+	}
+	u := &privilege.User{Name: "labrat", UID: 7654, GID: 7655}
+	if err := u.Own(dir); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestOwnSocketLeavesTheNeighbours is about a socket in /run, or in any folder that is not its own.
 func TestOwnSocketLeavesTheNeighbours(t *testing.T) {
 	t.Parallel()

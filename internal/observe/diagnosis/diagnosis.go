@@ -30,6 +30,8 @@ type Machine struct {
 	Document   bool          // the profile has a config document
 	Install    string        // armed, booting, installing, installed, held, unknown; empty: nothing to install
 	Restored   bool          // held by a restore, not after too many attempts
+	OfAnother  string        // Install is unknown for that reason, not for a loss: the state is that of another machine or host
+	Advice     []string      // what to do about Install where that is held or unknown
 	VM         machine.Power // empty: no virtual machine
 	VMProblem  string        // why VM is unknown
 	Image      bool          // its virtual machine is made from an image: nothing installs it, it starts from its disk

@@ -185,10 +185,12 @@ func (c *boot) held() (Diagnosis, bool) {
 	switch {
 	case c.m.Restored:
 		return c.fromOwnDisk("a restore holds it: it starts from its own disk, as it may have been installed after the backup was made"), true
+	case c.m.Install == "unknown" && c.m.OfAnother != "":
+		return c.fromOwnDisk("its install state is unknown, as "+c.m.OfAnother+": it starts from its own disk until an admin says what it is", c.seen(event.InstallUnknown)...), true
 	case c.m.Install == "unknown":
 		return c.fromOwnDisk("its install state was lost: it starts from its own disk until an admin says what it is", c.seen(event.InstallUnknown)...), true
 	case c.m.Install == "held":
-		d := stopped("it booted too often without finishing, and is held", c.commands("fix its profile, then: bootlab install HOST; or bootlab install HOST --done if it is installed"), c.seen(event.InstallLoop, event.ScriptLoop)...)
+		d := stopped("it booted too often without finishing, and is held", c.m.Advice, c.seen(event.InstallLoop, event.ScriptLoop)...)
 		d.Stage = event.StageInstall
 		return d, true
 	}
@@ -197,7 +199,7 @@ func (c *boot) held() (Diagnosis, bool) {
 
 // fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.
 func (c *boot) fromOwnDisk(cause string, evidence ...event.Event) Diagnosis {
-	d := stopped(cause, c.commands("bootlab install HOST installs it; bootlab install HOST --done says that it is installed"), evidence...)
+	d := stopped(cause, c.m.Advice, evidence...)
 	d.Stage = event.StageInstall
 	if !c.m.VM.Off() && !machine.Power(c.m.BMC).Off() {
 		d.State = Unknown

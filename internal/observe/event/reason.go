@@ -16,6 +16,7 @@ const (
 	OtherReservation Reason = "other_reservation" // the machine's reservation is another address
 	OtherLease       Reason = "other_lease"       // the machine has a lease of another address of the pool
 	AddressTaken     Reason = "address_taken"     // the address is leased to another machine, or in no pool of this one
+	NotOffered       Reason = "not_offered"       // the machine has no lease, and requests an address that it was not offered
 )
 
 // The reasons of FileMissing, TFTPRefused and, of the first and of those that forbid, ConfigRefused.
@@ -66,6 +67,7 @@ var reasons = []struct {
 	{OtherReservation, "its reservation is another address"},
 	{OtherLease, "its lease is of another address"},
 	{AddressTaken, "the address is not free for it"},
+	{NotOffered, "it requests an address that it was not offered"},
 
 	{NotFound, "it does not exist"},
 	{NotPulled, "it is an image that is not pulled yet"},

@@ -3,6 +3,7 @@ package machine
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/boot/install"
@@ -179,10 +180,12 @@ func (o Observation) before(now time.Time) State {
 	switch i := o.Install; {
 	case i.HeldByRestore():
 		return o.fromOwnDisk("a restore holds it")
+	case i.State == install.Unknown && i.Other != "":
+		return o.fromOwnDisk("its install state is unknown, as " + i.Why)
 	case i.State == install.Unknown:
 		return o.fromOwnDisk("its install state was lost")
 	case i.Held:
-		return stuck(Stopped, "held after too many attempts: "+o.installs())
+		return stuck(Stopped, "held after too many attempts: "+o.advice())
 	case o.Power == PowerSilent:
 		s := stuck(Unknown, "its hypervisor does not answer")
 		if o.Problem != "" {
@@ -213,13 +216,11 @@ func (o Observation) fromOwnDisk(why string) State {
 	if o.IsOff() {
 		at = Stopped
 	}
-	return stuck(at, why+": "+o.installs())
+	return stuck(at, why+": "+o.advice())
 }
 
-// installs is what an admin says about a machine of which bootlab does not know whether it is installed.
-func (o Observation) installs() string {
-	return "bootlab install " + o.Host + ", or --done if it is installed"
-}
+// advice is what an admin does about a machine of which bootlab does not know whether it is installed.
+func (o Observation) advice() string { return strings.Join(o.Install.Advice(o.Host), "; then ") }
 
 // silent decides about a machine that is off, or of which nothing was received.
 func (o Observation) silent(now time.Time) State {

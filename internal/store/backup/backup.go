@@ -207,7 +207,8 @@ func (r *reader) header() (h Header, err error) {
 	case bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
 		return h, errors.New("it is compressed: decompress it with gunzip first")
 	case string(start) == stateFile:
-		return h, errors.New("it is a copy of a state file, not a backup: stop the daemon, copy it over state.db in the state folder, and start the daemon")
+		return h, errors.New("it is a copy of a state file, not a backup: use a backup; without one stop the daemon, copy it over state.db in the state folder, " +
+			"and start the daemon, which takes a copy that lacks a later start or install for a loss of the state (docs/operations.md#the-state-folder-was-lost)")
 	}
 	b, err := r.line()
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 		{"not one", "leases: []\n", "it is not a bootlab backup"},
 		{"binary", strings.Repeat("\x00\x01", 5000), "it is not a bootlab backup"},
 		{"gzip", "\x1f\x8b\x08\x00\x00\x00\x00\x00", "it is compressed: decompress it with gunzip first"},
-		{"a state file", "bootlab\n\x01\x00\x00\x00", "it is a copy of a state file"},
+		{"a state file", "bootlab\n\x01\x00\x00\x00", "it is a copy of a state file, not a backup: use a backup; without one stop the daemon, copy it over state.db in the state folder, and start the daemon, which takes a copy that lacks a later start or install for a loss of the state (docs/operations.md#the-state-folder-was-lost)"},
 		{"newer", strings.Replace(whole, `{"bootlab_backup":1,`, `{"bootlab_backup":2,"new":true,`, 1), "it has format 2 and this bootlab reads up to format 1: use the bootlab that wrote it, or a newer one"},
 		{"cut in the header", lines[0][:40], "it is incomplete: it was cut in its first line"},
 		{"cut between lines", strings.Join(lines[:3], ""), "it is incomplete: it was cut after 2 entries; use another backup"},

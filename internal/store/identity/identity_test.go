@@ -488,7 +488,11 @@ func TestMarkerIsNoWayToOtherFiles(t *testing.T) {
 func TestBesideLab(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for lab, want := range map[string]string{dir: dir + "/.bootlab-state", dir + "/lab.yaml": dir + "/.lab.yaml.bootlab-state", "lab.yaml": ".lab.yaml.bootlab-state"} {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lab, want := range map[string]string{dir: dir + "/.bootlab-state", dir + "/lab.yaml": dir + "/.lab.yaml.bootlab-state", "lab.yaml": here + "/.lab.yaml.bootlab-state"} {
 		if got := identity.BesideLab(lab); got != want {
 			t.Errorf("beside %s: %s, want %s", lab, got, want)
 		}

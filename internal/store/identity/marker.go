@@ -26,6 +26,9 @@ const (
 
 // BesideLab returns the path of the marker that belongs to a lab file, or to a lab that is a folder.
 func BesideLab(lab string) string {
+	if whole, err := filepath.Abs(lab); err == nil { // people read it, who are in another folder
+		lab = whole
+	}
 	if info, err := os.Stat(lab); err == nil && info.IsDir() {
 		return filepath.Join(lab, folderMarker)
 	}

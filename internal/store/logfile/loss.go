@@ -63,11 +63,23 @@ func (l Loss) String() string {
 	}
 	switch {
 	case l.Exact:
-		text += ", of " + strings.Join(l.Keys, ", ")
+		text += ", of " + named(l.Keys)
 	case len(l.Keys) > 0:
-		text += ", perhaps of " + strings.Join(l.Keys, ", ")
+		text += ", perhaps of " + named(l.Keys)
 	}
 	return text
+}
+
+// named writes keys for people, each once: the kind and what it is about, without what tells apart the keys of one machine.
+func named(keys []string) string {
+	var names []string
+	for _, key := range keys {
+		parts := strings.Split(key, "/")
+		if name := strings.Join(parts[:min(len(parts), 2)], " "); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // lossPrefix begins the keys under which the file keeps what earlier files have lost. The place of such a record in the file

@@ -123,11 +123,26 @@ func (h *Held) exchange(next string) (kept string, err error) {
 		}
 		return "", os.Remove(next)
 	}
-	kept = h.path + time.Now().Format(keptName)
-	if err := os.Link(h.path, kept); err != nil {
+	if kept, err = h.keep(time.Now()); err != nil {
 		return "", fmt.Errorf("keep the present file: %w", err)
 	}
 	return kept, os.Rename(next, h.path)
+}
+
+// keep gives the present file a second name, which has a number where an earlier restore of the same second has taken it.
+func (h *Held) keep(now time.Time) (kept string, err error) {
+	const most = 100
+	name := h.path + now.Format(keptName)
+	for n := 1; n < most; n++ {
+		kept = name
+		if n > 1 {
+			kept = fmt.Sprintf("%s-%d", name, n)
+		}
+		if err = os.Link(h.path, kept); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return kept, err
 }
 
 // Close releases the lock.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -40,6 +41,22 @@ func pairs(m map[string]string) func(func(string, []byte) bool) {
 			if !yield(k, []byte(v)) {
 				return
 			}
+		}
+	}
+}
+
+// TestKeepTwice: two restores of one second keep both files.
+func TestKeepTwice(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := begin(t, path, never, openFile).Close(); err != nil {
+		t.Fatal(err)
+	}
+	h, now := held(t, path), time.Date(2026, 11, 28, 23, 0, 0, 0, time.UTC)
+	for _, want := range []string{"", "-2", "-3"} {
+		kept, err := h.keep(now)
+		if want = path + ".before-restore-20261128-230000" + want; err != nil || kept != want {
+			t.Errorf("%s, %v; want %s", kept, err, want)
 		}
 	}
 }

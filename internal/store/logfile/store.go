@@ -370,7 +370,14 @@ func (s *Store) tick() {
 	}
 }
 
-// Check returns an error that says what to do if the file is no longer where it was opened, or cannot be compacted.
+// Why a kill loses what is stored now.
+var (
+	ErrRemoved  = errors.New("was removed while in use")  // the file has no name any more
+	ErrReplaced = errors.New("was replaced while in use") // another file has its name
+)
+
+// Check returns an error that says what to do if the file is no longer where it was opened, which is ErrRemoved or ErrReplaced, or cannot be
+// compacted.
 func (s *Store) Check() error {
 	l, err := s.current()
 	if err != nil {
@@ -380,12 +387,12 @@ func (s *Store) Check() error {
 	now, err := os.Stat(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("state file %s was removed while in use: restart bootlab: a clean shutdown writes the file again, a kill loses it", s.path)
+		return fmt.Errorf("state file %s %w: restart bootlab: a clean shutdown writes the file again, a kill loses it", s.path, ErrRemoved)
 	case err != nil:
 		return fmt.Errorf("state file %s: %w", s.path, err)
 	case !l.is(now):
-		return fmt.Errorf("state file %s was replaced while in use: restart bootlab to use the new file and lose what was stored since, "+
-			"or remove the new file: a clean shutdown then writes the old one again", s.path)
+		return fmt.Errorf("state file %s %w: restart bootlab to use the new file and lose what was stored since, "+
+			"or remove the new file: a clean shutdown then writes the old one again", s.path, ErrReplaced)
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
