@@ -7,8 +7,8 @@ import (
 )
 
 // A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate, a forwarder,
-// other DHCP servers on an interface, a reserved address that another machine uses, a mirror without an upstream that answers, TFTP without a free transfer; or a
-// machine or zone that is refused for an error of its own.
+// other DHCP servers on an interface, a reserved address that another machine uses, a mirror without an upstream that answers, TFTP without a free transfer, a
+// marker of the state that is missing; or a machine or zone that is refused for an error of its own.
 type Condition struct {
 	Kind    string    `json:"kind"` // one of ConditionKinds
 	Name    string    `json:"name"`
@@ -33,11 +33,12 @@ const (
 	ConditionLease       = "lease"       // of a pool, likewise
 	ConditionMirror      = "mirror"      // of which no upstream answers
 	ConditionTFTP        = "tftp"        // whose transfers are all in use
+	ConditionMarker      = "marker"      // of the state, that would not show its loss
 )
 
 // ConditionKinds returns all kinds, in the order in which they are shown.
 func ConditionKinds() []string {
-	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionLease, ConditionMirror, ConditionTFTP}
+	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionLease, ConditionMirror, ConditionTFTP, ConditionMarker}
 }
 
 // ConditionsOf returns the conditions of a kind, and which of them are not OK.

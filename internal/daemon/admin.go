@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/adoption"
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/plan"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/host/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -28,12 +29,9 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// tokenFile holds the token of the admin API, below appliance.state.
-const tokenFile = "token"
-
 // newAdmin makes the admin server.
 func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
-	token, err := httpd.LoadToken(d.inState(tokenFile))
+	token, err := httpd.LoadToken(d.inState(statefile.Token))
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +46,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
 		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: own, Panics: d.panics.Server(health.Admin),
-		NewToken: func() (string, error) { return httpd.NewToken(d.inState(tokenFile)) },
+		NewToken: func() (string, error) { return httpd.NewToken(d.inState(statefile.Token)) },
 	})
 }
 

@@ -19,13 +19,11 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/host/replace"
 	"github.com/bootlab/bootlab/internal/lab"
 )
-
-// redfishCertificateFile is the file of the certificate that the daemon makes, below appliance.state.
-const redfishCertificateFile = "redfish.pem"
 
 // certificateLife is how long a certificate that the daemon makes is valid. Clients know it by itself, not by an authority.
 const certificateLife = 10 * 365 * 24 * time.Hour
@@ -35,7 +33,7 @@ func (d *Daemon) redfishCertificate(*tls.ClientHelloInfo) (*tls.Certificate, err
 	l := d.current.Load().Lab
 	path := l.Redfish.Certificate
 	if path == "" {
-		path = filepath.Join(l.Appliance.State, redfishCertificateFile)
+		path = filepath.Join(l.Appliance.State, statefile.RedfishCertificate)
 		if err := makeCertificate(path, l); err != nil {
 			return nil, fmt.Errorf("make certificate %s: %w", path, err)
 		}

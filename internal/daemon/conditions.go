@@ -21,12 +21,12 @@ import (
 )
 
 // conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, other
-// DHCP servers, reserved and leased addresses that others use, mirrors without an upstream, a TFTP server that is full, and the machines and zones that
-// are refused.
+// DHCP servers, reserved and leased addresses that others use, mirrors without an upstream, a TFTP server that is full, markers that would not show a
+// loss of the state, and the machines and zones that are refused.
 func (d *Daemon) conditions() []api.Condition {
 	s := d.current.Load()
 	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()),
-		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenAddresses()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), refusedConditions(s))
+		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenAddresses()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
@@ -184,7 +184,7 @@ const MetricConditions = "bootlab_conditions"
 // newConditionCollector counts conditions.
 func newConditionCollector(conditions func() []api.Condition) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved and leased addresses that others use, mirrors of which no upstream answers, TFTP that drops requests because all transfers are in use, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved and leased addresses that others use, mirrors of which no upstream answers, TFTP that drops requests because all transfers are in use, markers that would not show a loss of the state, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[[2]string]int{}
 		for _, k := range api.ConditionKinds() {

@@ -29,7 +29,7 @@ func Namespace() string {
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
 	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: serviceaddr.Wanted(l)}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
-	if token := filepath.Join(l.Appliance.State, tokenFile); httpd.CheckToken(token) != nil {
+	if token := filepath.Join(l.Appliance.State, statefile.Token); httpd.CheckToken(token) != nil {
 		m.Start = append(m.Start, doctor.Failed(token, httpd.CheckToken(token)))
 	}
 	m.Loss = func() []doctor.Finding {

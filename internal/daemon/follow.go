@@ -34,9 +34,10 @@ func (d *Daemon) watch(ctx context.Context, w *watch.Watcher) error {
 }
 
 // look is called once a second, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces,
-// gives back memory, looks whether the state is in its place, logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
+// gives back memory, looks whether the state and its markers are in their place, logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
 func (d *Daemon) look() bool {
 	d.watchState()
+	d.watchMarkers()
 	d.health.Look() // since when something is gone
 	d.followMemory()
 	d.garbage.Look(time.Now())

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/faultfs"
 )
@@ -21,7 +22,7 @@ func TestMadeCertificateIsSynced(t *testing.T) {
 		}
 		return 0
 	})
-	path := filepath.Join(dir, redfishCertificateFile)
+	path := filepath.Join(dir, statefile.RedfishCertificate)
 	if err := makeCertificate(path, &lab.Lab{}); !errors.Is(err, syscall.EIO) {
 		t.Errorf("the disk does not sync: %v", err)
 	}

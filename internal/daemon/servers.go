@@ -24,6 +24,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/serverstate"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
@@ -97,7 +98,7 @@ func (d *Daemon) serverStates() []api.Server {
 	return states
 }
 
-// inState returns the path of name in the state folder of the lab that is in force.
+// inState returns the path of a name of package statefile in the state folder of the lab that is in force.
 func (d *Daemon) inState(name string) string {
 	return filepath.Join(d.current.Load().Lab.Appliance.State, name)
 }
@@ -131,7 +132,7 @@ func (d *Daemon) newDNS() (*dnsd.Server, error) {
 }
 
 func (d *Daemon) newMirrors() (*mirror.Cache, error) {
-	return mirror.New(mirror.Config{Dir: d.inState("mirrors")}, mirror.Deps{
+	return mirror.New(mirror.Config{Dir: d.inState(statefile.Mirrors)}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
 		Own:     func(a netip.Addr) bool { return hostheader.OwnAddr(d.current.Load().Lab, a) },
 		Admin:   func() []netip.AddrPort { return d.current.Load().Lab.Appliance.Admin },
@@ -149,7 +150,7 @@ func (d *Daemon) newHTTP(nbps fs.FS, mirrors *mirror.Cache) (*httpd.Boot, error)
 
 func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 	return lbproxy.New(lbproxy.Config{
-		Connections: d.shares.Balanced, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: d.inState("acme"),
+		Connections: d.shares.Balanced, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: d.inState(statefile.ACME),
 	}, lbproxy.Deps{
 		Panics:    d.panics.Server(health.LB),
 		AccessLog: d.log, // who turns it on wants each line
@@ -164,7 +165,7 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Panics: d.panics.Server(health.Virt),
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
-		Images:     images{d, unpack.New(d.inState("unpacked"))},
+		Images:     images{d, unpack.New(d.inState(statefile.Unpacked))},
 		Starts:     serverstate.Starts(d.store, d.saver),
 		Placements: serverstate.Placements(d.store, d.saver), NextBoots: serverstate.NextBoots(d.store, d.saver),
 		Seen:     serverstate.Seen(d.store, d.saver),
@@ -173,15 +174,12 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 	})
 }
 
-// consolesFolder has what serial consoles wrote, below appliance.state.
-const consolesFolder = "consoles"
-
 // openConsoles opens the log of serial consoles. Lines that matter become events.
 func (d *Daemon) openConsoles() (*consolelog.Log, error) {
 	kinds := map[consolelog.Meaning]event.Kind{
 		consolelog.Panic: event.ConsolePanic, consolelog.Emergency: event.ConsoleEmergency, consolelog.NoBootDevice: event.ConsoleNoBootDevice,
 	}
-	return consolelog.Open(consolelog.Config{Dir: d.inState(consolesFolder)}, consolelog.Deps{
+	return consolelog.Open(consolelog.Config{Dir: d.inState(statefile.Consoles)}, consolelog.Deps{
 		Log: d.serverLog, Now: time.Now, Registerer: d.registry, Found: func(f consolelog.Finding) {
 			d.bus.Record(event.Event{Kind: kinds[f.Meaning], Host: f.Host, Detail: f.Line})
 		},

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
+	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -30,8 +31,9 @@ type state struct {
 	opened os.FileInfo // of folder, when its store was opened
 	store  store.Store
 	id     *identity.Identity
-	first  atomic.Bool // this is the first start of the lab, and no admin has accepted what it installs
-	warned string      // of watchState: what was logged
+	first  atomic.Bool     // this is the first start of the lab, and no admin has accepted what it installs
+	warned string          // of watchState: what was logged
+	marked map[string]bool // of watchMarkers: the paths of the markers that were logged
 
 	looking sync.Mutex // held by look, which a disk that hangs may never leave
 	mu      sync.Mutex
@@ -47,7 +49,7 @@ func (d *Daemon) openState(ctx context.Context, folder string) (*state, error) {
 	if s.opened, err = os.Stat(folder); err != nil {
 		return nil, fmt.Errorf("appliance.state: %w", err)
 	}
-	if s.id, err = identity.Find(ctx, d.store, hostMACs(d.current.Load().Lab), filepath.Join(folder, identity.InFolder), identity.BesideLab(d.cfg.Lab)); err != nil {
+	if s.id, err = identity.Find(ctx, d.store, hostMACs(d.current.Load().Lab), statefile.Left(folder), filepath.Join(folder, identity.InFolder), identity.BesideLab(d.cfg.Lab)); err != nil {
 		return nil, err
 	}
 	s.first.Store(s.id.First())
@@ -175,6 +177,11 @@ func (s *state) problem() *diskhealth.Misplaced {
 	case <-done:
 	case <-timer.C:
 	}
+	return s.lastLook()
+}
+
+// lastLook returns what problem found last.
+func (s *state) lastLook() *diskhealth.Misplaced {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.looked

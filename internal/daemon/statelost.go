@@ -21,9 +21,7 @@ import (
 
 // reportState says at the start what follows from the state for machines, before the first of them is answered.
 func (d *Daemon) reportState(ctx context.Context) {
-	for _, m := range d.badMarkers() {
-		d.log.Warn("state marker not written: without it, a lost state may not be noticed", "file", m.Path, "err", m.Err, "advice", markerAdvice(m))
-	}
+	d.watchMarkers()
 	l := d.current.Load().Lab
 	if lost := d.installs.Lost(); lost != nil {
 		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("since %s; %s; bootlab state shows more: %s",
@@ -50,13 +48,52 @@ const (
 	adviceFirst = "for those that have a system: bootlab install HOST --done; then bootlab state accept-new ends this warning"
 )
 
-// badMarkers returns the markers that would not show a loss; none while there is one, or while something is wrong with the folder, which says
-// more.
+// markersMatter reports whether markers are to show a later loss: there is none, and the last look found the folder in its place. Otherwise that
+// says more.
+func (d *Daemon) markersMatter() bool { return d.installs.Lost() == nil && d.state.lastLook() == nil }
+
+// badMarkers returns the markers that would not show a loss, as the last look found them; none while they do not matter.
 func (d *Daemon) badMarkers() (bad []identity.Marker) {
-	if d.installs.Lost() != nil || d.state.problem() != nil {
+	if !d.markersMatter() {
 		return nil
 	}
 	return slices.DeleteFunc(d.state.id.Markers(), func(m identity.Marker) bool { return m.Err == nil })
+}
+
+// unnoticed is what a bad marker means.
+const unnoticed = "without it, a lost state may not be noticed"
+
+// markerConditions has one condition for each marker that would not show a loss.
+func markerConditions(bad []identity.Marker) (all []api.Condition) {
+	for _, m := range bad {
+		all = append(all, api.Condition{Kind: api.ConditionMarker, Name: m.Path, Problem: fmt.Sprintf("%v: %s: %s", m.Err, unnoticed, markerAdvice(m))})
+	}
+	return all
+}
+
+// watchMarkers logs once that a marker would not show a loss, and that it does again. One goroutine calls it.
+func (d *Daemon) watchMarkers() {
+	if !d.markersMatter() {
+		return
+	}
+	bad := map[string]bool{}
+	for _, m := range d.badMarkers() {
+		bad[m.Path] = true
+		if d.state.marked[m.Path] {
+			continue
+		}
+		what := "state marker not written: "
+		if errors.Is(m.Err, identity.ErrRemoved) {
+			what = "state marker was removed: "
+		}
+		d.log.Warn(what+unnoticed, "file", m.Path, "err", m.Err, "advice", markerAdvice(m))
+	}
+	for path := range d.state.marked {
+		if !bad[path] {
+			d.log.Info("state marker is written again", "file", path)
+		}
+	}
+	d.state.marked = bad
 }
 
 // markerAdvice says what to do about a marker that would not show a loss.
@@ -118,9 +155,6 @@ func (d *Daemon) stateWarnings() (ws []string) {
 	ws = d.updates.Warnings()
 	if text := d.lookAtState(); text != "" {
 		ws = append(ws, text)
-	}
-	for _, m := range d.badMarkers() {
-		ws = append(ws, fmt.Sprintf("state marker %s: %v: without it, a lost state may not be noticed: %s", m.Path, m.Err, markerAdvice(m)))
 	}
 	if text := d.lossText(); text != "" {
 		ws = append(ws, text)

@@ -413,6 +413,8 @@ func TestReadOnlyFolder(t *testing.T) {
 	if s := r.status().Store; len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "the file system of "+dir+" is read-only: the kernel") {
 		t.Errorf("status: %+v", s)
 	}
+	const cause = ` cause="read-only file system"`
+	r.until("the log says so", func() bool { return strings.Contains(r.log.String(), "degraded\""+cause) }) // it looks once a second
 	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +422,6 @@ func TestReadOnlyFolder(t *testing.T) {
 	if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
 		t.Error(err)
 	}
-	const cause = ` cause="read-only file system"`
 	r.until("the log says that it ended", func() bool { return strings.Contains(r.log.String(), "a problem has ended\""+cause) })
 	if n := strings.Count(r.log.String(), "degraded\""+cause); n != 1 {
 		t.Errorf("the log says it %d times, want once", n)

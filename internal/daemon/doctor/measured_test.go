@@ -54,6 +54,11 @@ func TestMeasuredConditions(t *testing.T) {
 	if want := []string{"fail state /state stored changes were lost", "fail state /state the file system of /state is almost full", "ok state /files 1 MiB free", "ok state /state a synced write took 1ms"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)
 	}
+	// A marker that is missing keeps no machine from booting.
+	marker := api.Status{Conditions: []api.Condition{{Kind: api.ConditionMarker, Name: "/m", Problem: "was removed"}}}
+	if all := doctor.Measured(marker, &lab.Lab{}); !slices.Equal(all, []doctor.Finding{{Check: "state", Subject: "/m", Level: doctor.Warn, Text: "was removed"}}) {
+		t.Errorf("%+v", all)
+	}
 	// What a check of its own has found says more.
 	s := api.Status{Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "br0", OK: true, Detail: "network n"}}}
 	own := []doctor.Finding{{Check: "interfaces", Subject: "br0", Level: doctor.OK, Text: "is up and has 10.0.0.1"}}

@@ -55,7 +55,7 @@ func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 // ExpectLoss returns that a start would find the state lost, and that a loss would not be noticed later.
 func ExpectLoss(a lab.Appliance, labPath string) (found []doctor.Finding) {
 	beside := identity.BesideLab(labPath)
-	if why := identity.Expected(statefile.Path(a), filepath.Join(a.State, identity.InFolder), beside); why != "" {
+	if why := identity.Expected(statefile.Path(a), statefile.Left(a.State), filepath.Join(a.State, identity.InFolder), beside); why != "" {
 		found = append(found, doctor.Finding{Subject: a.State, Level: doctor.Fail, Text: "install states are lost: " + why + ": a start installs no machine until an admin says so",
 			Fix: "mount its disk, put the folder back, or bootlab restore FILE (docs/operations.md#the-state-folder-was-lost)"})
 	}

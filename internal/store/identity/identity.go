@@ -44,6 +44,8 @@ type record struct {
 	Restored bool `json:"restored,omitempty"`
 	// Replaces are the stores whose loss an admin has accepted: a marker that cannot be rewritten still names them.
 	Replaces []string `json:"replaces,omitempty"`
+	// Lost is why there was a store before, where no marker shows that.
+	Lost string `json:"lost,omitempty"`
 }
 
 // maxReplaces bounds how many lost stores are remembered.
@@ -62,9 +64,10 @@ type Identity struct {
 	lost   string   // why it is no continuation of what the markers name; empty: it is
 }
 
-// Find compares the store with the MACs of the lab's hosts, and with the markers at these paths. It names an empty store at once, and counts a
-// name that cannot be decoded as lost; else it writes nothing.
-func Find(ctx context.Context, s store.Store, hosts []string, paths ...string) (*Identity, error) {
+// Find compares the store with the MACs of the lab's hosts, and with the markers at these paths. An empty store is lost, too, if left is the path of
+// something that only the user of a former store makes; empty: there is nothing. Find names an empty store at once, and counts a name that cannot be
+// decoded as lost; else it writes nothing.
+func Find(ctx context.Context, s store.Store, hosts []string, left string, paths ...string) (*Identity, error) {
 	i := &Identity{store: s, hosts: hosts}
 	for _, path := range paths {
 		i.markers = append(i.markers, readMarker(path))
@@ -72,7 +75,7 @@ func Find(ctx context.Context, s store.Store, hosts []string, paths ...string) (
 	value, err := s.Get(ctx, Key)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return i, i.findUnnamed(ctx)
+		return i, i.findUnnamed(ctx, left)
 	case err != nil:
 		return nil, fmt.Errorf("read the name of the store: %w", err)
 	}
@@ -82,12 +85,12 @@ func Find(ctx context.Context, s store.Store, hosts []string, paths ...string) (
 		if err := bad.MarkLost(s); err != nil {
 			return nil, err
 		}
-		return i, i.findUnnamed(ctx)
+		return i, i.findUnnamed(ctx, left)
 	}
 	if i.record.Restored {
 		i.record = i.record.accepted(i.markers)
 	} else {
-		i.lost = cmp.Or(i.compare(), i.compareHosts(ctx))
+		i.lost = cmp.Or(i.compare(), i.compareHosts(ctx), i.record.Lost)
 	}
 	return i, nil
 }
@@ -109,7 +112,7 @@ func Restored(saved []byte) ([]byte, error) {
 var errFound = errors.New("found")
 
 // findUnnamed judges a store without a name: a new one, or one that was damaged or replaced.
-func (i *Identity) findUnnamed(ctx context.Context) error {
+func (i *Identity) findUnnamed(ctx context.Context, left string) error {
 	i.record = record{name: name{ID: rand.Text()}, Since: time.Now().UTC()}
 	err := i.store.Scan(ctx, "", func(string, []byte) error { return errFound })
 	if err != nil && !errors.Is(err, errFound) {
@@ -121,21 +124,24 @@ func (i *Identity) findUnnamed(ctx context.Context) error {
 		m = i.movedMarker()
 	}
 	switch {
+	case m == nil && empty && left != "":
+		i.record.Lost = noState(left)
+		i.lost = i.record.Lost
 	case m == nil && empty:
 		i.record.New = true
 		_ = i.commit(ctx, i.record) // before anything else is written: a start that fails is no damage. If the disk takes no writes, Keep says so
 	case m == nil:
 		i.lost = "the state database has no name: it was damaged"
 	case empty:
-		i.lost = noState(m)
+		i.lost = noState(m.path)
 	default:
 		i.lost = fmt.Sprintf("the state database has no name, but %s names one: it is another database, or it was damaged", m.path)
 	}
 	return nil
 }
 
-func noState(m *marker) string {
-	return fmt.Sprintf("the state folder has no state, but %s shows that there was one", m.path)
+func noState(path string) string {
+	return fmt.Sprintf("the state folder has no state, but %s shows that there was one", path)
 }
 
 // anyMarker returns a marker that exists, even one that cannot be read: it shows that there was a store.
@@ -316,7 +322,7 @@ func (i *Identity) hostsNow() store.Op {
 
 // accepted returns r as the name of a store that comes after those that the markers name.
 func (r record) accepted(markers []*marker) record {
-	r.Replaces, r.Restored = slices.Clone(r.Replaces), false
+	r.Replaces, r.Restored, r.Lost = slices.Clone(r.Replaces), false, ""
 	for _, m := range markers {
 		r.Count = max(r.Count, m.name.Count)
 		if id := m.name.ID; id != "" && id != r.ID && !slices.Contains(r.Replaces, id) {
@@ -400,27 +406,30 @@ func (i *Identity) Look() {
 	}
 }
 
-// Back reports whether the marker at path names the store that was lost: it is back. The error is that the marker cannot be read. It hangs as
-// the disk does.
+// Back reports whether the marker at path names the store that was lost: it is back. Where no marker says which one that was, it is any other.
+// The error is that the marker cannot be read. It hangs as the disk does.
 func (i *Identity) Back(path string) (bool, error) {
 	m := readMarker(path)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.lost != "" && m.name.ID != "" && m.name.ID != i.record.ID &&
-		slices.ContainsFunc(i.markers, func(own *marker) bool { return own.name.ID == m.name.ID }), m.err
+		(i.record.Lost != "" || slices.ContainsFunc(i.markers, func(own *marker) bool { return own.name.ID == m.name.ID })), m.err
 }
 
 // Expected returns why a start would find the store in file lost, as far as that shows without opening it: there is none, and a marker at
-// one of these paths shows that there was one. Empty: nothing shows a loss.
-func Expected(file string, paths ...string) string {
+// one of these paths, or left as in Find, shows that there was one. Empty: nothing shows a loss.
+func Expected(file, left string, paths ...string) string {
 	info, err := os.Stat(file)
 	if err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
 	for _, path := range paths {
 		if m := readMarker(path); m.exists {
-			return noState(m)
+			return noState(m.path)
 		}
+	}
+	if left != "" {
+		return noState(left)
 	}
 	return ""
 }

@@ -22,6 +22,7 @@ type site struct {
 	inFolder, besideLab string
 	s                   store.Store
 	hosts               []string
+	left                string // what only a daemon makes, in the state folder
 }
 
 func newSite(t *testing.T) *site {
@@ -40,7 +41,7 @@ func newSite(t *testing.T) *site {
 
 func (s *site) find() *identity.Identity {
 	s.t.Helper()
-	id, err := identity.Find(s.t.Context(), s.s, s.hosts, s.inFolder, s.besideLab)
+	id, err := identity.Find(s.t.Context(), s.s, s.hosts, s.left, s.inFolder, s.besideLab)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -367,13 +368,15 @@ func TestExpected(t *testing.T) {
 		{"an empty state file", func(s *site, db string) { s.start(); s.write(db, "") }, "has no state, but "},
 		{"an emptied folder", func(s *site, _ string) { s.start(); s.remove(s.inFolder) }, "has no state, but "},
 		{"an empty file beside the lab", func(s *site, _ string) { s.write(s.besideLab, "") }, ""},
+		{"the same, and what a daemon has left", func(s *site, _ string) { s.write(s.besideLab, ""); s.left = "/state/consoles" }, "has no state, but /state/consoles shows "},
+		{"a state, and what its daemon has made", func(s *site, db string) { s.start(); s.write(db, "content"); s.left = "/state/consoles" }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			db := filepath.Join(filepath.Dir(s.inFolder), "state.db")
 			tt.do(s, db)
-			if got := identity.Expected(db, s.inFolder, s.besideLab); got != tt.want && (tt.want == "" || !strings.Contains(got, tt.want)) {
+			if got := identity.Expected(db, s.left, s.inFolder, s.besideLab); got != tt.want && (tt.want == "" || !strings.Contains(got, tt.want)) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
