@@ -42,7 +42,7 @@ type dropReason uint8
 
 const (
 	dropNone        dropReason = iota
-	dropMalformed              // not a DHCP packet
+	dropMalformed              // not a DHCP packet, or one whose reply would go to a broadcast address
 	dropNotRequest             // a reply, or no message type (BOOTP)
 	dropHardware               // not an Ethernet address
 	dropHops                   // RFC 1542 section 4.1.1: more than 16 relays

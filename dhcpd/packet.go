@@ -90,6 +90,9 @@ func (s *Server) parse(x *exchange, data []byte) dropReason {
 	x.scope, x.network, x.host, x.pool = nil, nil, nil, nil
 	switch err := x.req.Parse(data); err {
 	case nil:
+		if !x.mayReply() {
+			return dropMalformed
+		}
 		return dropNone
 	case wire.ErrNotRequest:
 		return dropNotRequest

@@ -108,7 +108,7 @@ func (s *Server) sendFrame(x *exchange, a *wire.Reply, frame []byte) {
 func (x *exchange) destination(a *wire.Reply) segment.Dest {
 	r := &x.req
 	d := segment.Dest{Source: x.network.Address, Port: x.port}
-	if x.port == portPXE && x.from.Addr().IsValid() && !x.from.Addr().IsUnspecified() {
+	if x.toSource() {
 		d.To = x.from
 		return d
 	}
@@ -128,6 +128,24 @@ func (x *exchange) destination(a *wire.Reply) segment.Dest {
 		d.To, d.MAC = netip.AddrPortFrom(a.YIAddr, portClient), r.MAC
 	}
 	return d
+}
+
+// toSource reports whether the reply goes to where the request came from, as that of the PXE boot server does.
+func (x *exchange) toSource() bool {
+	return x.port == portPXE && x.from.Addr().IsValid() && !x.from.Addr().IsUnspecified()
+}
+
+// mayReply reports whether a reply may be sent to the unicast address that the packet names: its source, its relay or the client's own. A
+// forged one can be the broadcast address of a network, where firmware of all machines would receive the reply.
+func (x *exchange) mayReply() bool {
+	to := x.req.CIAddr
+	switch {
+	case x.toSource():
+		to = x.from.Addr()
+	case x.req.GIAddr.IsValid():
+		to = x.req.GIAddr
+	}
+	return !to.IsValid() || x.t.mayReply(to)
 }
 
 // replyDetail is the client and its boot file, if any: "os", "pxe boot/52-54-…/ipxe.efi".

@@ -21,6 +21,7 @@ type Table struct {
 	notPooled map[netip.Addr]struct{}  // in no pool: reservations, and addresses of routers, servers, appliance and clusters
 	reserved  map[netip.Addr]*lab.Host // where this server gives the addresses
 	machineOf func(lab.MAC, netip.Addr) *lab.Host
+	mayReply  func(netip.Addr) bool
 }
 
 // A host is a host of the lab file with a MAC: all its MACs lead to one address.
@@ -59,7 +60,7 @@ func Compile(l *lab.Lab) *Table {
 		hosts:     make(map[lab.MAC]*host, len(l.Hosts)),
 		notPooled: make(map[netip.Addr]struct{}, len(l.Hosts)),
 		reserved:  make(map[netip.Addr]*lab.Host, len(l.Hosts)),
-		machineOf: l.MachineOf,
+		machineOf: l.MachineOf, mayReply: l.MayReply,
 	}
 	byNetwork := make(map[*lab.Network]*scope, len(l.Networks))
 	for _, n := range l.Networks {
