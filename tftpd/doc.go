@@ -17,8 +17,8 @@
 //	files/<path>, <path>              what profiles name, and files/public/
 //	<serial or mac>/<path>, <path>    else: the same below the tree of the machine's profile (Raspberry Pi)
 //
-// A request's way: server.go receives it, request.go admits it, name.go parses its name, open.go opens what it names, then
-// request.go negotiates options, and transfer.go sends the packets of readahead.go over a transport: a socket of its own or the shared port.
+// A request's way: server.go receives it, restart.go decides whether it may replace a transfer of its client, request.go admits it, name.go
+// parses its name, open.go opens what it names, then request.go negotiates options, and transfer.go sends the packets of readahead.go over a transport: a socket of its own or the shared port.
 //
 // pin/tftp is not used: it has no windowsize, answers few options and has crashed on failing readers. It is a client in the
 // tests, and no production code imports it.

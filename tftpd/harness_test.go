@@ -20,6 +20,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot"
 	bootfiles "github.com/bootlab/bootlab/internal/boot/files"
+	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -133,6 +134,15 @@ type testConfig struct {
 	big    int    // size of images/big
 	lab    string // a lab file instead of the usual lab
 	panics *panics.Server
+	sender senders
+}
+
+// senders say who sent every request.
+type senders neighbour.User
+
+// Requester implements tftpd.Senders.
+func (s senders) Requester(netip.AddrPort, string, time.Time) (neighbour.User, error) {
+	return neighbour.User(s), nil
 }
 
 func newTestServer(t testing.TB, c testConfig) *testServer {
@@ -180,7 +190,7 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 	s := &testServer{dir: dir, files: files, events: recorder{make(chan event.Event, 10_000)}, received: make(chan string, 10_000), registry: prometheus.NewRegistry()}
 	server, err := tftpd.New(c.Config, tftpd.Deps{
 		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
-		Scripts: scripts{s.received}, Leases: c.leases, Panics: c.panics, Events: s.events, Log: slog.New(slog.DiscardHandler), Registerer: s.registry,
+		Scripts: scripts{s.received}, Leases: c.leases, Senders: c.sender, Panics: c.panics, Events: s.events, Log: slog.New(slog.DiscardHandler), Registerer: s.registry,
 	})
 	if err != nil {
 		t.Fatal(err)

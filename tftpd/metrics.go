@@ -25,6 +25,7 @@ const (
 	reasonBusy       = "busy"
 	reasonMalformed  = "malformed"
 	reasonDuplicate  = "duplicate"
+	reasonForged     = "forged" // another machine sent it than the one whose transfer it would replace
 	reasonUnknownTID = "unknown_tid"
 )
 
@@ -40,7 +41,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	results := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricTransfers, Help: "Requests that were answered, by result."}, []string{"result"})
 	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricDropped,
-		Help: "Packets dropped on the well-known port, by reason: the limit of transfers, no valid TFTP, a repeated request, a reply to no transfer."},
+		Help: "Packets dropped on the well-known port, by reason: the limit of transfers, no valid TFTP, a request while a transfer of its address and port makes progress, one that another machine sent, a reply to no transfer."},
 		[]string{"reason"})
 	m := &metrics{
 		results: map[string]prometheus.Counter{},
@@ -54,7 +55,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	for _, l := range []string{resultServed, resultFailed, resultRefused, resultProbe} {
 		m.results[l] = results.WithLabelValues(l)
 	}
-	for _, l := range []string{reasonBusy, reasonMalformed, reasonDuplicate, reasonUnknownTID} {
+	for _, l := range []string{reasonBusy, reasonMalformed, reasonDuplicate, reasonForged, reasonUnknownTID} {
 		m.dropped[l] = dropped.WithLabelValues(l)
 	}
 	for _, c := range []prometheus.Collector{results, dropped, m.active, m.bytes, m.resent, m.duration} {

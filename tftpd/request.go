@@ -31,7 +31,7 @@ func (s *Server) handlePacket(ctx context.Context, p packet) {
 	case !s.deps.Table().lab.MayReply(p.client.Addr()):
 		s.stats.dropped[reasonMalformed].Inc()
 	case isRequest(p.data):
-		s.start(ctx, p, received)
+		s.request(ctx, p)
 	case s.cfg.SinglePort:
 		s.deliver(p)
 	default:
@@ -85,8 +85,8 @@ const (
 	repeated               // its request arrived while the transfer before was ending
 )
 
-// start starts the transfer that a packet asks for, unless it is already in progress or there are too many.
-func (s *Server) start(ctx context.Context, p packet, why origin) {
+// start starts the transfer that a packet asks for in place of that one, unless another is in progress or there are too many.
+func (s *Server) start(ctx context.Context, p packet, why origin, old *transfer) {
 	t := &transfer{request: string(p.data), client: p.client, origin: why, started: time.Now(), retries: s.cfg.Retries, unanswered: s.cfg.Unanswered, stats: s.stats}
 	inner, cancel := context.WithCancelCause(ctx)
 	t.cancel = cancel
@@ -94,7 +94,7 @@ func (s *Server) start(ctx context.Context, p packet, why origin) {
 		t.shared = newSharedPort(p.conn, p.local, p.client)
 		t.transport = t.shared
 	}
-	if reason := s.admit(t); reason != "" {
+	if reason := s.admit(t, old); reason != "" {
 		s.stats.dropped[reason].Inc()
 		cancel(nil)
 		if reason == reasonBusy {
@@ -108,21 +108,20 @@ func (s *Server) start(ctx context.Context, p packet, why origin) {
 		if errors.Is(err, errProbe) && t.repeated.Load() && why == received {
 			// The request that follows a probe arrived before the ERROR that ended the probe.
 			p.data = []byte(t.request)
-			s.start(ctx, p, repeated)
+			s.start(ctx, p, repeated, nil)
 		}
 	})
 }
 
-// admit registers a transfer, or returns the reason to drop its request. Where there is no slot, a transfer whose client has
-// never answered is evicted: forged requests, or those from closed ports, must not lock machines out. Else the client with the
-// most transfers loses its oldest: no client keeps others out.
-func (s *Server) admit(t *transfer) (reason string) {
+// admit registers a transfer, in place of another one of its address and port if that is not nil, or returns the reason to drop its
+// request. Where there is no slot, a transfer whose client has never answered is evicted: forged requests, or those from closed ports, must
+// not lock machines out. Else the client with the most transfers loses its oldest: no client keeps others out.
+func (s *Server) admit(t, replaced *transfer) (reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.active[t.client]
-	if old != nil && old.request == t.request && s.current(old) {
-		old.repeated.Store(true) // its own timer sends again what got lost
-		return reasonDuplicate
+	if old != nil && old != replaced {
+		return reasonDuplicate // it has begun meanwhile
 	}
 	if most := s.cfg.MaxTransfers; int(s.running.Load()) >= most+max(1, most/4) { // evicted faster than they end
 		return reasonBusy
@@ -138,10 +137,6 @@ func (s *Server) admit(t *transfer) (reason string) {
 	s.stats.active.Set(float64(s.running.Add(1)))
 	return ""
 }
-
-// current reports whether a request that arrives again belongs to the transfer in progress: it was delayed, or sent because the
-// answer was late. A machine that has restarted was silent before.
-func (s *Server) current(t *transfer) bool { return !t.answered() || t.silence() < 3*s.cfg.Timeout }
 
 func (s *Server) remove(t *transfer) {
 	t.cancel(nil)

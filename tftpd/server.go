@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -61,12 +62,20 @@ type Leases interface {
 	MACOf(addr netip.Addr) (lab.MAC, bool)
 }
 
+// Senders knows which machines send requests.
+type Senders interface {
+	// Requester returns who sent this request from an address and port, after the time since: the machine that gets the answers (Own) or
+	// another one (Foreign), as far as it is known. It may take half a second.
+	Requester(from netip.AddrPort, request string, since time.Time) (neighbour.User, error)
+}
+
 // Deps are what a Server needs. All are required.
 type Deps struct {
 	Table      func() *Table         // the table in force
 	Firmware   fs.FS                 // network boot programs, by name
 	Scripts    Scripts               // renders boot.ipxe, autoexec.ipxe and grub.cfg
 	Leases     Leases                // for names without a MAC
+	Senders    Senders               // of requests from the address and port of a transfer in progress
 	Events     event.Recorder        // tftp_served, tftp_failed, tftp_refused, tftp_probe
 	Log        *slog.Logger          // for what belongs to no boot
 	Registerer prometheus.Registerer // of the metrics
@@ -86,7 +95,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	active  map[netip.AddrPort]*transfer
-	running atomic.Int32 // with those that were replaced or evicted and have not ended yet; changed with mu held
+	repeats map[repeat]struct{} // whose senders are being looked up
+	running atomic.Int32        // with those that were replaced or evicted and have not ended yet; changed with mu held
 }
 
 // New returns a server. It panics if a dependency is nil.
@@ -98,7 +108,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Server{
-		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")), active: map[netip.AddrPort]*transfer{},
+		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")), active: map[netip.AddrPort]*transfer{}, repeats: map[repeat]struct{}{},
 		cache: fileCache{files: map[fileID]*cachedFile{}},
 		slots: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, Patience: 5 * cfg.Timeout, MinRate: minRate}),
 		full:  fullness{reports: make(chan event.Event, maxReports)},

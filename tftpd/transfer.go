@@ -24,6 +24,7 @@ type transfer struct {
 	taken     atomic.Int64    // bytes that the client has acknowledged, for slot
 	heard     atomic.Int64    // when the client answered last, in nanoseconds since started; 0: never
 	repeated  atomic.Bool     // the same request came again meanwhile
+	lastSent  atomic.Bool     // the last block was sent
 	transport transport
 	shared    *sharedPort // the transport, if the port is shared
 
@@ -285,6 +286,9 @@ func (t *transfer) sendBlocks() error {
 		first += int64(n)
 	}
 	t.inFlight = end - t.base
+	if end > t.readAhead.last() {
+		t.lastSent.Store(true)
+	}
 	t.highest = max(t.highest, end-1)
 	return nil
 }

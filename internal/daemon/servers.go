@@ -118,7 +118,7 @@ func (d *Daemon) newTFTP(nbps fs.FS) (*tftpd.Server, error) {
 	return tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Panics:   d.panics.Server(health.TFTP),
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
-		Firmware: nbps, Scripts: d.boot.ByDatagram(), Leases: addressesNow{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
+		Firmware: nbps, Scripts: d.boot.ByDatagram(), Leases: addressesNow{d}, Senders: d.neighbours, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
 }
 

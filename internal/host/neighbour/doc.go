@@ -12,6 +12,7 @@
 //	case neighbour.Elsewhere: // not on a segment of this machine: nothing is known
 //	}
 //	found, err = r.Sender(addrPort, host.MACs, start) // who sent a request by TFTP, by the source of its frame
+//	user, err := r.Requester(addrPort, request, since) // whether the machine there sent this very request
 //
 // A machine that also sends with the MAC of another cannot be distinguished from it.
 package neighbour

@@ -276,6 +276,44 @@ func TestSender(t *testing.T) {
 	want(neighbour.Elsewhere, lab.MAC{}, netip.MustParseAddrPort("[fd00::1]:2070"), start)
 }
 
+// TestRequester: of the machines that send from an address and port, the one that the kernel sends to is known by the request.
+func TestRequester(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root", "ip", "bash", "nc")
+	r := newRig(t, 53)
+	at := netip.AddrPortFrom(r.addr, 2070)
+	r.entry(host)
+	want := func(user neighbour.User, from netip.AddrPort, request string, since time.Time) {
+		t.Helper()
+		if got, err := r.Requester(from, request, since); err != nil || got != user {
+			t.Errorf("%q from %s: %s, %v; want %s", request, from, got, err, user)
+		}
+	}
+	send := func(by *netns.Client, payload string) {
+		t.Helper()
+		by.Run(t, "bash", "-c", "printf '"+payload+"' | nc -u -w1 -s "+at.Addr().String()+" -p 2070 10.78.53.1 69 || true")
+	}
+	const x, y, z = `\000\001x\000octet\000`, `\000\001yy\000octet\000blksize\0001468\000`, `\000\001z\000octet\000`
+	const sentX, sentY, sentZ = "\x00\x01x\x00octet\x00", "\x00\x01yy\x00octet\x00blksize\x001468\x00", "\x00\x01z\x00octet\x00"
+	start := time.Now()
+	want(neighbour.None, at, sentX, start)
+	send(r.host, x)
+	want(neighbour.Own, at, sentX, start)
+	want(neighbour.None, at, sentX, time.Now())
+	want(neighbour.None, at, sentY, start)
+	want(neighbour.None, netip.AddrPortFrom(r.addr, 2071), sentX, start)
+	r.ip(r.spy, "addr", "add", r.addr.String()+"/24", "dev", "eth0")
+	send(r.spy, x) // which makes ARP of the spy the kernel's entry
+	send(r.spy, y)
+	r.entry(host)
+	want(neighbour.Own, at, sentX, start)
+	want(neighbour.Foreign, at, sentY, start)
+	send(r.host, z)
+	r.entry(host)
+	want(neighbour.Own, at, sentZ, start)
+	want(neighbour.Elsewhere, netip.MustParseAddrPort("[fd00::1]:2070"), sentX, start)
+}
+
 // TestFindTogether: many requests at once share the answer.
 func TestFindTogether(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,8 @@ package neighbour
 
 import (
 	"encoding/binary"
+	"hash/maphash"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -20,12 +22,13 @@ const (
 	ethernet  = 14                     // header
 	udp       = 8                      // header
 	rrq       = 1                      // the operation of RFC 1350 section 5
-	rrqSize   = ethernet + 60 + udp    // read of a frame, whatever the length of the IP header
+	rrqSize   = 1 << 11                // read of a frame, whatever the length of the IP header: more than Ethernet carries
 	rrqKept   = 30 * time.Second       // how long a request is kept that nobody asks for
 	rrqMost   = 1 << 14                // requests that are kept; a full set is emptied
 	rrqWait   = 500 * time.Millisecond // how long a frame may take longer than the datagram in it
 	rrqPoll   = 10 * time.Millisecond  // how often to look for it
 	rrqBefore = 3 * time.Second        // how long before the answer to it began it may have been received
+	ownWait   = 50 * time.Millisecond  // how long the machine's own frame may take longer than another's with the same request
 )
 
 // A sentRequest is a read request that a machine sent.
@@ -34,10 +37,63 @@ type sentRequest struct {
 	at  time.Time
 }
 
-// requests are the last read requests by the address and port that they came from.
+// A copyOf is a read request as one machine sent it from an address and port. Without a MAC it is as any machine did.
+type copyOf struct {
+	from netip.AddrPort
+	sum  uint64 // of what was sent
+	mac  lab.MAC
+}
+
+// requests are the last read requests by the address and port that they came from, and when each of them was sent last.
 type requests struct {
 	mu   sync.Mutex
 	seen map[netip.AddrPort]sentRequest
+	sent map[copyOf]time.Time
+}
+
+// seed is of the sums of requests: nobody else can make two with the same sum.
+var seed = maphash.MakeSeed()
+
+// Requester is who sent this TFTP read request from an address and port, after the time since. Own is the machine that the kernel sends to
+// at that address, even if others have sent the same; Foreign is another machine alone, which gets no answer. None and Elsewhere are as of
+// Sender, and None is also that the kernel sends to nobody there.
+func (r *Resolver) Requester(from netip.AddrPort, request string, since time.Time) (user User, err error) {
+	from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+	if r.tftp == nil || !from.Addr().Is4() {
+		return Elsewhere, nil
+	}
+	var own lab.MAC
+	err = r.onSegment(from.Addr(), func(k kernel, way route) error {
+		_, isEthernet, err := k.hardware(way.link)
+		if err == nil && isEthernet {
+			user, own = None, k.neighbour(way.link, from.Addr())
+		}
+		return err
+	})
+	if own.IsZero() || err != nil {
+		return user, err
+	}
+	return r.requests.sender(copyOf{from, maphash.String(seed, request), own}, since), nil
+}
+
+// sender returns whether the machine with that MAC sent a request, after the time since, or another one did. Either frame may be read later
+// than the datagram in it.
+func (q *requests) sender(own copyOf, since time.Time) User {
+	anybody := own
+	anybody.mac = lab.MAC{}
+	for start := time.Now(); ; time.Sleep(rrqPoll) {
+		q.mu.Lock()
+		byOwn, byAny := q.sent[own].After(since), q.sent[anybody].After(since)
+		q.mu.Unlock()
+		switch waited := time.Since(start); {
+		case byOwn:
+			return Own
+		case byAny && waited > ownWait:
+			return Foreign
+		case waited > rrqWait:
+			return None
+		}
+	}
 }
 
 // Sender is who sent the TFTP read request from an address and port that was answered from that time on. Own and Foreign are by the source of
@@ -83,21 +139,32 @@ func (q *requests) heard(f packet.Frame) {
 	if header < 20 || len(ip) < header+udp {
 		return
 	}
+	length := int(binary.BigEndian.Uint16(ip[header+4:])) // of the datagram; a short frame is padded
+	if length < udp || len(ip) < header+length {
+		length = len(ip) - header
+	}
+	sum := maphash.Bytes(seed, ip[header+udp:header+length])
 	from := netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[12:])), binary.BigEndian.Uint16(ip[header:]))
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	if len(q.seen) >= rrqMost {
-		for key, sent := range q.seen {
-			if now.Sub(sent.at) > rrqKept {
-				delete(q.seen, key)
-			}
-		}
+	q.makeRoom(now)
+	q.seen[from] = sentRequest{f.Source(), now}
+	q.sent[copyOf{from, sum, f.Source()}], q.sent[copyOf{from, sum, lab.MAC{}}] = now, now
+}
+
+// makeRoom forgets old requests, or all of them, where there are too many.
+func (q *requests) makeRoom(now time.Time) {
+	if len(q.seen) >= rrqMost || len(q.sent) >= 2*rrqMost {
+		maps.DeleteFunc(q.seen, func(_ netip.AddrPort, sent sentRequest) bool { return now.Sub(sent.at) > rrqKept })
+		maps.DeleteFunc(q.sent, func(_ copyOf, at time.Time) bool { return now.Sub(at) > rrqKept })
 	}
 	if q.seen == nil || len(q.seen) >= rrqMost {
 		q.seen = map[netip.AddrPort]sentRequest{}
 	}
-	q.seen[from] = sentRequest{f.Source(), now}
+	if q.sent == nil || len(q.sent) >= 2*rrqMost {
+		q.sent = map[copyOf]time.Time{}
+	}
 }
 
 // rrqFilter lets UDP over IPv4 pass whose first two bytes are those of a read request, to whatever port, for this machine.
