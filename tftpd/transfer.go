@@ -275,6 +275,9 @@ func (t *transfer) sendBlocks() error {
 	if again := t.highest - t.base + 1; again > 0 {
 		t.stats.resent.Add(float64(min(again, end-t.base)))
 	}
+	if end > t.readAhead.last() { // before: the client may send its next request as soon as it has the block
+		t.lastSent.Store(true)
+	}
 	for first := t.base; first < end; {
 		packets, n, err := t.readAhead.packets(first, int(min(end-first, maxSegments)))
 		if err != nil {
@@ -286,9 +289,6 @@ func (t *transfer) sendBlocks() error {
 		first += int64(n)
 	}
 	t.inFlight = end - t.base
-	if end > t.readAhead.last() {
-		t.lastSent.Store(true)
-	}
 	t.highest = max(t.highest, end-1)
 	return nil
 }
