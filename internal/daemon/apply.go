@@ -310,14 +310,13 @@ func (n *loggedWarnings) fresh(now lab.Problems) lab.Problems {
 func (d *Daemon) warn(s *snapshot.Snapshot) {
 	d.warned.fresh(nil)
 	d.warnNew(s)
-	d.networks.changes(s.Lab) // these are among the warnings
 }
 
-// warnNew logs the warnings that were not logged yet, and networks that are not served any more, or again.
+// warnNew logs the warnings that were not logged yet, and networks that are not served any more, or again. Addresses that networks lack are
+// among both: the second says it better.
 func (d *Daemon) warnNew(s *snapshot.Snapshot) {
-	loaded, _ := d.problems(s)
 	for _, w := range d.warned.fresh(d.currentWarnings(s)) {
-		if loaded.Has(w) || !strings.HasSuffix(w.Key, ".address") {
+		if !strings.HasPrefix(w.Key, "networks.") || !strings.HasSuffix(w.Key, ".address") {
 			d.log.Warn("lab file has a warning", "warning", w)
 		}
 	}
