@@ -103,7 +103,7 @@ func TestDiskFull(t *testing.T) {
 func TestDiskFullRecovers(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "mount")
-	l := wide(t, "10.106.6", 112)
+	l := wide(t, "10.106.26", 112)
 	full := filepath.Join(l.dir, "full")
 	if err := os.Mkdir(full, 0o755); err != nil {
 		t.Fatal(err)

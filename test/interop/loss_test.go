@@ -512,7 +512,7 @@ func TestOldState(t *testing.T) {
 // TestOldStateOfOneStart: nor is a copy that was made since the last start and before an install, once the marker beside the lab has followed.
 func TestOldStateOfOneStart(t *testing.T) {
 	t.Parallel()
-	l := newLossLab(t, "10.110.6", nil)
+	l := newLossLab(t, "10.110.9", nil)
 	state, old := filepath.Join(l.dir, "state"), filepath.Join(l.dir, "old")
 	marker := func() string {
 		t.Helper()
