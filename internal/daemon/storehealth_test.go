@@ -454,13 +454,13 @@ func TestDamagedStateFile(t *testing.T) {
 	}
 	r.start()
 	r.untilStore(addr, "degraded: stored changes were lost")
-	if s := r.status().Store; len(s.Problems) == 0 || !strings.Contains(s.Problems[0], "1 changes are lost") {
+	if s := r.status().Store; len(s.Problems) == 0 || !strings.Contains(s.Problems[0], "1 change is lost") {
 		t.Errorf("status: %+v", s)
 	}
 	if m := r.get("http://" + addr + ":9680/metrics"); !strings.Contains(m, "\nbootlab_store_losses 1\n") {
 		t.Error("bootlab_store_losses is not 1")
 	}
-	r.until("the log names the loss", func() bool { return strings.Contains(r.log.String(), "1 changes are lost") })
+	r.until("the log names the loss", func() bool { return strings.Contains(r.log.String(), "1 change is lost") })
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,11 @@ func (l Loss) String() string {
 		text += " cannot be read"
 	}
 	if l.Transactions > 0 {
-		text += fmt.Sprintf(": %d changes are lost", l.Transactions)
+		changes := "changes are"
+		if l.Transactions == 1 {
+			changes = "change is"
+		}
+		text += fmt.Sprintf(": %d %s lost", l.Transactions, changes)
 	}
 	switch {
 	case l.Exact:

@@ -385,7 +385,7 @@ func TestLossString(t *testing.T) {
 		"70 bytes at offset 8192 cannot be read: 2 changes are lost, perhaps of lease 1, timeline a": {
 			Kind: Lost, Offset: 8192, Bytes: 70, Transactions: 2, Keys: []string{"lease/1", "timeline/a/18ec580354ba03fb/1", "timeline/a/18ec580354ba03fb/2"},
 		},
-		"70 bytes at offset 8192 cannot be read: 1 changes are lost, of lease 1": {
+		"70 bytes at offset 8192 cannot be read: 1 change is lost, of lease 1": {
 			Kind: Lost, Offset: 8192, Bytes: 70, Transactions: 1, Keys: []string{"lease/1"}, Exact: true,
 		},
 		"7 bytes at offset 9000 are a write that a crash cut short: removed them, no machine was answered for it": {Kind: Torn, Offset: 9000, Bytes: 7},
