@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/boot/recipe"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
@@ -167,8 +169,8 @@ func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, from netip.Addr) er
 // MarkClaimed marks e, by table t, if the request may be another machine's than e.MAC: it comes from an address that is not known to be that machine's,
 // or is for a file, which is nobody's secret, and the kernel sends the answer to another MAC. Scripts and documents are refused then.
 //
-// The kernel is asked when a transfer has ended or was refused, as an event of some machine: not for each request, and no machine by ARP.
-// That takes some 15 µs for each file of a boot, and nothing for those of a client that is no machine of the lab.
+// The kernel is asked when a transfer has ended or was refused, as an event of some machine, and no machine by ARP. That takes some 15 µs, a
+// third of a small file's time, so an answer counts for a moment. For those of a client that is no machine of the lab nothing is asked.
 func (s *Service) MarkClaimed(t *Table, e *event.Event) {
 	if e.Claimed = s.claimed(t, e.MAC, e.Addr); e.Claimed || !e.Kind.OfFile() {
 		return
@@ -177,13 +179,61 @@ func (s *Service) MarkClaimed(t *Table, e *event.Event) {
 	if h := s.machine(t, e.MAC, e.Addr); h != nil {
 		name, own = h.Name, h.AllMACs()
 	}
-	if found, err := s.deps.Neighbours.Entry(e.Addr, own); err == nil && found.User == neighbour.Foreign {
+	if found, err := s.users.entry(s.deps.Neighbours, t, userOf{e.MAC, e.Addr}, own); err == nil && found.User == neighbour.Foreign {
 		by := "asked for by " + found.MAC.String() + ", which is no NIC of " + name
 		if e.Err != "" {
 			by += ": " + e.Err
 		}
 		e.Claimed, e.Reason, e.Err = true, event.OtherMachine, by
 	}
+}
+
+// Who fetches files is known for userLasts; a machine fetches many in that time. maxUsers bounds what is known.
+const (
+	userLasts = 100 * time.Millisecond
+	maxUsers  = 4096
+)
+
+// users are the last answers of the kernel about who fetches files. It is safe for concurrent use.
+type users struct {
+	mu    sync.Mutex
+	table *Table // that known is by
+	known map[userOf]knownUser
+}
+
+// A userOf is whom the kernel was asked about: the machine with a MAC, at an address.
+type userOf struct {
+	mac  lab.MAC
+	addr netip.Addr
+}
+
+type knownUser struct {
+	neighbour.Found
+	until time.Time
+}
+
+// entry is Neighbours.Entry as of at most userLasts ago.
+func (u *users) entry(n Neighbours, t *Table, of userOf, own []lab.MAC) (neighbour.Found, error) {
+	now := time.Now()
+	u.mu.Lock()
+	if t != u.table || len(u.known) >= maxUsers {
+		u.table, u.known = t, map[userOf]knownUser{}
+	}
+	known, ok := u.known[of]
+	u.mu.Unlock()
+	if ok && now.Before(known.until) {
+		return known.Found, nil
+	}
+	found, err := n.Entry(of.addr, own)
+	if err != nil {
+		return found, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if t == u.table {
+		u.known[of] = knownUser{found, now.Add(userLasts)}
+	}
+	return found, nil
 }
 
 // claimed reports whether a request in the name of the machine mac comes from an address that is not known to be that machine's.

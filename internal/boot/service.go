@@ -48,6 +48,7 @@ type Service struct {
 	scripts  scriptCache
 	rendered renderings
 	repeated repeatedRefusals
+	users    users
 }
 
 // New returns a service.

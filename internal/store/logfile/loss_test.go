@@ -217,8 +217,8 @@ func TestNothingReadable(t *testing.T) {
 func TestNoBytesAtAnOffset(t *testing.T) {
 	t.Parallel()
 	for l, want := range map[string]Loss{
-		"at offset 8192: no record is readable: everything is lost":  {Kind: Lost, Offset: 8192, Cause: "no record is readable: everything is lost"},
-		"40 bytes at offset 9000 cannot be read: 1 change is lost": {Kind: Lost, Offset: 9000, Bytes: 40, Transactions: 1},
+		"at offset 8192: no record is readable: everything is lost": {Kind: Lost, Offset: 8192, Cause: "no record is readable: everything is lost"},
+		"40 bytes at offset 9000 cannot be read: 1 change is lost":  {Kind: Lost, Offset: 9000, Bytes: 40, Transactions: 1},
 	} {
 		if got := want.String(); got != l {
 			t.Errorf("%q, want %q", got, l)
