@@ -132,9 +132,13 @@ func (c *client) oack() string {
 	return strings.ReplaceAll(string(b[2:]), "\x00", " ")
 }
 
+// errorPacket receives an ERROR. A block that is sent again before it, on a slow machine, is passed over.
 func (c *client) errorPacket() string {
 	c.t.Helper()
 	b := c.receive(maxWait)
+	for len(b) > 4 && b[1] == 3 {
+		b = c.receive(maxWait)
+	}
 	if len(b) < 5 || b[1] != 5 {
 		c.t.Fatalf("got %.20q, want an error", b)
 	}
