@@ -60,7 +60,7 @@ deps: ## Debian's packages that tests need, and the modules of programs that the
 	@GOFLAGS= go list -C test/redfish -deps . >/dev/null
 
 .PHONY: test-fast
-test-fast: assets ## the tests that need neither root nor other programs: under a minute
+test-fast: assets ## the tests that need neither root nor other programs: under a minute with warm caches
 	go test -short -vet=off -parallel 16 -timeout 10m ./...
 
 # -timeout only ends what hangs. Tests of packages and of test/conformance mostly wait, so they run side by side, once what they share is
