@@ -85,12 +85,10 @@ func TestAskedBeforeIsBounded(t *testing.T) {
 func TestSilentMachines(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
-	b := newBench(t)
-	b.smallPool(t, "10.77.0.250")
-	table := Compile(onBridge(b.lab, seg.Bridge))
-	s := newServer(t, func() *Table { return table }, b.store, b.events)
+	b, table := smallPoolOn(t, seg, "10.77.0.250")
+	s := newServer(t, table, b.store, b.events)
 	serve(t, s)
-	p := table.byIface[seg.Bridge][0].poolFor(&lab.Client{MAC: mac(t, other)})
+	p := table().byIface[seg.Bridge][0].poolFor(&lab.Client{MAC: mac(t, other)})
 	lease := func(n int) netip.Addr {
 		t.Helper()
 		addr, start := ip(fmt.Sprint("10.77.0.", 201+n)), s.deps.Now().Add(-2*silentAge)
@@ -161,10 +159,8 @@ func TestFloodBehindARelay(t *testing.T) {
 func TestFloodBeforeARestart(t *testing.T) {
 	netns.Need(t, "root", "udhcpc")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
-	b := newBench(t)
-	b.smallPool(t, "10.77.0.230")
-	table := Compile(onBridge(b.lab, seg.Bridge))
-	before := newServer(t, func() *Table { return table }, b.store, b.events)
+	b, table := smallPoolOn(t, seg, "10.77.0.230")
+	before := newServer(t, table, b.store, b.events)
 	for n := range 30 {
 		before.fillLease(t, fmt.Sprint("10.77.0.", 201+n), n)
 	}
@@ -183,7 +179,7 @@ func TestFloodBeforeARestart(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	after := newServer(t, func() *Table { return table }, b.store, b.events)
+	after := newServer(t, table, b.store, b.events)
 	serve(t, after)
 	out := seg.NewClient(t).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", script(t, bindOnly))
 	if !strings.Contains(out, "ip=10.77.0.2") {

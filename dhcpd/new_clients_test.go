@@ -10,6 +10,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
@@ -36,6 +37,15 @@ func madeUp(n int) lab.MAC {
 	m := lab.MAC{2, 0xbe, 0xef}
 	binary.BigEndian.PutUint16(m[4:], uint16(n))
 	return m
+}
+
+// smallPoolOn returns a bench with smallPool's lab, and the table of that lab on a segment.
+func smallPoolOn(t *testing.T, seg *netns.Segment, last string) (*bench, func() *Table) {
+	t.Helper()
+	b := newBench(t)
+	b.smallPool(t, last)
+	table := Compile(onBridge(b.lab, seg.Bridge))
+	return b, func() *Table { return table }
 }
 
 func (b *bench) ask(t *testing.T, m lab.MAC) (offered string) {

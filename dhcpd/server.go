@@ -62,16 +62,15 @@ type Server struct {
 	unstored chan *pending
 	free     sync.Pool // of *pending
 
-	prober    *segment.Prober
-	probes    *rate.Limiter // of new clients
-	declines  *rate.Limiter // of clients whose DHCPDECLINE changes nothing
-	unprobed  atomic.Uint64 // addresses offered without waiting for a probe
-	conflicts addressConflicts
-	// manyAddresses are machines that answer ARP at many addresses of a full pool.
-	manyAddresses sightings[lab.MAC, struct{}]
-	started       time.Time
+	prober        *segment.Prober
+	probes        *rate.Limiter // of new clients
+	declines      *rate.Limiter // of clients whose DHCPDECLINE changes nothing
+	unprobed      atomic.Uint64 // addresses offered without waiting for a probe
+	conflicts     addressConflicts
 	others        sightings[replier, struct{}]
 	taken         sightings[netip.Addr, otherUser] // looked up for each DHCPACK
+	manyAddresses sightings[lab.MAC, struct{}]     // machines that answer ARP at many addresses of a full pool
+	started       time.Time
 	quarantine    *declineQuarantine
 	floods        *floods
 	outside       rate.Sometimes // logs of machines in no network
@@ -95,8 +94,7 @@ type served struct {
 func New(deps Deps) (*Server, error) {
 	required.Fields(deps, "Panics", "FromDisk")
 	s := &Server{
-		started: deps.Now(),
-		deps:    deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
+		deps: deps, started: deps.Now(), log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, maxQueued), unstored: make(chan *pending, maxQueued), free: sync.Pool{New: func() any { return new(pending) }},
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now),
 		others: sightings[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, taken: sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken},

@@ -204,7 +204,7 @@ func (s *Server) otherOwner(t *Table, addr netip.Addr, mac lab.MAC) (o Owner, ok
 	if h := t.reservedTo(addr); h != nil {
 		return Owner{h.Name, h.MACs[0], true}, !slices.Contains(h.AllMACs(), mac)
 	}
-	if !t.isPooled(addr) || s.deps.Book.Has(mac, addr) {
+	if !t.isPooled(addr) {
 		return o, false
 	}
 	l, ok := s.deps.Book.ByAddr(addr)

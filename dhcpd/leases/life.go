@@ -113,12 +113,19 @@ func (b *Book) takenLocked(c *Change, a, now uint32) bool {
 
 // Has reports whether the machine has a live lease for that address.
 func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
-	addr, ok := addr4(a)
 	now := seconds(b.now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := b.findLocked(addr)
-	return ok && i != 0 && b.slots.at(i).mac == m && b.slots.at(i).live(now)
+	return b.liveLeaseLocked(m, a, now) != nil
+}
+
+// liveLeaseLocked returns the slot of the machine's live lease of an address, nil for none.
+func (b *Book) liveLeaseLocked(m lab.MAC, addr netip.Addr, now uint32) *slot {
+	a, ok := addr4(addr)
+	if i := b.findLocked(a); ok && i != 0 && b.slots.at(i).mac == m && b.slots.at(i).live(now) {
+		return b.slots.at(i)
+	}
+	return nil
 }
 
 // Holding returns what keeps an address from other clients now: a live lease, an offer, a declined address or a conflict.

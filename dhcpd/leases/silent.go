@@ -32,16 +32,14 @@ func (e *slot) unproven() bool { return e.flags&(unproven|proven) == unproven }
 
 // SeenAt notes that a machine was seen at an address, and reports whether it has a live lease of it.
 func (b *Book) SeenAt(m lab.MAC, addr netip.Addr) bool {
-	a, ok := addr4(addr)
 	now := seconds(b.now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := b.findLocked(a)
-	if !ok || i == 0 || b.slots.at(i).mac != m || !b.slots.at(i).live(now) {
-		return false
+	e := b.liveLeaseLocked(m, addr, now)
+	if e != nil {
+		b.proveLocked(e)
 	}
-	b.proveLocked(b.slots.at(i))
-	return true
+	return e != nil
 }
 
 // AskedAgain notes that a machine sent a message some time after it got its lease in the subnet, where nothing better shows that it exists.

@@ -7,7 +7,7 @@ import (
 )
 
 // A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate, a forwarder,
-// other DHCP servers on an interface, a reserved address that another machine uses, a mirror without an upstream that answers, TFTP without a free transfer, a
+// other DHCP servers on an interface, a reserved or leased address that another machine uses, a mirror without an upstream that answers, TFTP without a free transfer, a
 // marker of the state that is missing; or a machine or zone that is refused for an error of its own.
 type Condition struct {
 	Kind    string    `json:"kind"` // one of ConditionKinds

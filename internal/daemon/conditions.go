@@ -36,11 +36,7 @@ func interfaceConditions(l *lab.Lab) (all []api.Condition) {
 			continue
 		}
 		c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
-		problem, fix := interfaces.Problem(n)
-		if problem == "" {
-			problem, fix = interfaces.NoCarrier(l, n)
-		}
-		if problem != "" {
+		if problem, fix := interfaces.Unserved(l, n); problem != "" {
 			c.Problem = problem + ": " + fix
 		}
 		c.OK = c.Problem == ""

@@ -29,8 +29,9 @@ func Namespace() string {
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
 	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: serviceaddr.Wanted(l)}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
-	if token := filepath.Join(l.Appliance.State, statefile.Token); httpd.CheckToken(token) != nil {
-		m.Start = append(m.Start, doctor.Failed(token, httpd.CheckToken(token)))
+	token := filepath.Join(l.Appliance.State, statefile.Token)
+	if err := httpd.CheckToken(token); err != nil {
+		m.Start = append(m.Start, doctor.Failed(token, err))
 	}
 	m.Loss = func() []doctor.Finding {
 		return append(stateFile(l.Appliance), privileges.ExpectLoss(l.Appliance, labPath)...)

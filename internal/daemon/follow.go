@@ -77,10 +77,7 @@ func (p *networkProblems) changes(l *lab.Lab) (all []networkChange) {
 			now[n.Name] = p.of[n.Name]
 			continue
 		}
-		problem, fix := interfaces.Problem(n)
-		if problem == "" {
-			problem, fix = interfaces.NoCarrier(l, n)
-		}
+		problem, fix := interfaces.Unserved(l, n)
 		if now[n.Name] = problem; problem != p.of[n.Name] {
 			all = append(all, networkChange{n, problem, fix})
 		}

@@ -96,6 +96,14 @@ func Up(n *lab.Network) bool {
 	return err == nil && i.Flags&net.FlagUp != 0
 }
 
+// Unserved says why nobody is served on the interface of a network, and what to do: its Problem, or NoCarrier; "": somebody may be.
+func Unserved(l *lab.Lab, n *lab.Network) (problem, fix string) {
+	if problem, fix = Problem(n); problem != "" {
+		return problem, fix
+	}
+	return NoCarrier(l, n)
+}
+
 // Problem says what keeps a network from being served on its interface, and what to do; "": nothing.
 func Problem(n *lab.Network) (problem, fix string) {
 	i, err := net.InterfaceByName(n.Interface)

@@ -51,7 +51,7 @@ var made = []struct {
 func Left(folder string) string {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return "" // there is no such folder; or whoever opens the state reports it
+		return "" // no such folder, or an error that the opening of the state reports
 	}
 	for _, m := range made {
 		for _, e := range entries {

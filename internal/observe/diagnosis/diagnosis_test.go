@@ -373,7 +373,7 @@ func record(t *testing.T, boots []timeline.Boot) *timeline.Recorder {
 // agrees fails the test unless package machine says the same of a machine as its diagnosis, by the timeline's summary of the same boots.
 func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosis.Diagnosis) {
 	t.Helper()
-	if m.State.Stage != "" || m.Servers != nil && len(boots) == 0 { // it is told, or what is wrong is not the machine's
+	if m.State.Stage != "" || m.Servers != nil && len(boots) == 0 { // the case sets it, or what is wrong is not the machine's
 		return
 	}
 	r := record(t, boots)
