@@ -189,7 +189,7 @@ func TestReadyz(t *testing.T) {
 		has    string
 	}{
 		{"all serve", func(*api.Status) {}, 200, "dnsd: ok\n"},
-		{"one does not", func(s *api.Status) { s.Servers[2].Serving = false }, 503, "dnsd: not serving\n"},
+		{"one does not", func(s *api.Status) { s.Servers[2].Serving, s.Servers[2].Addrs = false, nil }, 503, "dnsd: not serving\n"},
 		{"starting", func(s *api.Status) { s.Servers = nil }, 503, "starting: no server answers yet\n"},
 		{"an interface is down", func(s *api.Status) {
 			s.Conditions = []api.Condition{{Kind: api.ConditionInterface, Name: "br0", Problem: "interface is down"}, {Kind: api.ConditionInterface, Name: "br1", OK: true}, {Kind: api.ConditionPool, Name: "lan/guests", OK: true}}

@@ -27,14 +27,14 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 		fmt.Fprintln(w, "starting: no server answers yet")
 	}
 	for _, srv := range s.Servers {
-		state := "ok"
-		switch s.StateOf(srv) {
+		text := "ok"
+		switch state := s.StateOf(srv); state {
 		case api.StatePartly, api.StateDown:
-			state = strings.TrimSuffix("not serving: "+srv.Cause, ": ")
+			text = strings.TrimSuffix(string(state)+": "+srv.Cause, ": ")
 		case api.StateDegraded:
-			state = "degraded: " + strings.Join(s.Degraded(srv), "; ")
+			text = string(state) + ": " + strings.Join(s.Degraded(srv), "; ")
 		}
-		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
+		fmt.Fprintf(w, "%s: %s\n", srv.Name, text)
 	}
 	for _, kind := range api.ConditionKinds() {
 		if all, failed := s.ConditionsOf(kind); len(all) > 0 {

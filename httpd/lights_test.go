@@ -68,7 +68,7 @@ func TestStates(t *testing.T) {
 		{api.Server{Name: "virt", Serving: true, Cause: "1 of 1 hypervisors do not answer", Warnings: []string{"1 of 1 hypervisors do not answer: kvm1"}}, api.StateDegraded, "partly", "virt: degraded: 1 of 1 hypervisors do not answer"},
 		{api.Server{Name: "tftpd", Serving: true, Panics: 2}, api.StateDegraded, "partly", "tftpd: degraded: panics contained: 2 (bootlab status says where)"},
 		{api.Server{Name: "lbproxy", Serving: true}, api.StateDegraded, "partly", "lbproxy: degraded: balancers without a healthy backend: 1 of 2"},
-		{api.Server{Name: "dhcpd", Addrs: []string{"br0"}, Cause: "interface is down"}, api.StatePartly, "down", "dhcpd: not serving: interface is down"},
+		{api.Server{Name: "dhcpd", Addrs: []string{"br0"}, Cause: "interface is down"}, api.StatePartly, "down", "dhcpd: partly serving: interface is down"},
 		{api.Server{Name: "dhcpd", Cause: "interface is down"}, api.StateDown, "down", "dhcpd: not serving: interface is down"},
 	} {
 		h.status.Servers = []api.Server{tt.srv}

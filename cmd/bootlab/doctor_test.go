@@ -105,8 +105,8 @@ func TestDoctorBesideTheDaemon(t *testing.T) {
 	h.until("status says that it is down", func() bool { return strings.Contains(h.run("status").out, "interface is down: run ip link set") })
 	h.until("dhcpd does not serve it", func() bool { return h.run("status").err != nil })
 	h.steps(
-		step{args: "status", err: "not serving: dhcpd", out: []string{"dhcpd not serving", "interface is down"}},
-		step{args: "status --json", err: "not serving: dhcpd", json: true, out: []string{`"servers"`}},
+		step{args: "status", err: "not ready: dhcpd", out: []string{"dhcpd not serving", "interface is down"}},
+		step{args: "status --json", err: "not ready: dhcpd", json: true, out: []string{`"servers"`}},
 	)
 	a := h.run("doctor")
 	if n := strings.Count(a.out, "fail  interfaces "); a.err == nil || n != 1 || strings.Contains(a.out, "interface "+h.seg.Bridge) {

@@ -42,7 +42,7 @@ func notReady(s api.Status) error {
 	case len(s.Servers) == 0:
 		return errors.New("the daemon is starting: no server answers yet")
 	}
-	return fmt.Errorf("not serving: %s", strings.Join(s.Unready(), ", "))
+	return fmt.Errorf("not ready: %s", strings.Join(s.Unready(), ", "))
 }
 
 func statusText(cmd *cobra.Command, s api.Status) error {

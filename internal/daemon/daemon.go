@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/install"
@@ -352,13 +353,15 @@ func (d *Daemon) ready() {
 // logListening logs where each server listens, and where people find the daemon.
 func (d *Daemon) logListening() {
 	for _, s := range d.serverStates() {
-		switch {
-		case !s.Serving && len(s.Addrs) > 0:
+		switch (api.Status{}).StateOf(s) {
+		case api.StatePartly:
 			d.log.Warn("server is partly serving", "server", s.Name, "addrs", s.Addrs, "err", s.Err)
-		case !s.Serving:
-			d.log.Error("server does not serve", "server", s.Name, "addrs", s.Addrs, "err", s.Err)
-		case len(s.Addrs) > 0:
-			d.log.Info("listening", "server", s.Name, "addrs", s.Addrs)
+		case api.StateDown:
+			d.log.Error("server is not serving", "server", s.Name, "err", s.Err)
+		default:
+			if len(s.Addrs) > 0 {
+				d.log.Info("listening", "server", s.Name, "addrs", s.Addrs)
+			}
 		}
 	}
 	l := d.current.Load().Lab

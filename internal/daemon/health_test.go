@@ -123,7 +123,7 @@ func TestServerWithoutInterface(t *testing.T) {
 		r.until("dhcpd reports "+cmp.Or(want, "nothing"), func() bool { return r.server("dhcpd").Err == want })
 		up, ready := "1", "dhcpd: ok\n"
 		if want != "" {
-			up, ready = "0", "dhcpd: not serving: "+strings.TrimPrefix(want, "nowhere0: ")+"\n"
+			up, ready = "0", "dhcpd: partly serving: "+strings.TrimPrefix(want, "nowhere0: ")+"\n"
 			r.until("the log has "+want, func() bool {
 				return strings.Contains(r.log.String(), `err="`+strings.TrimPrefix(want, "nowhere0: ")+`"`)
 			})
@@ -134,7 +134,7 @@ func TestServerWithoutInterface(t *testing.T) {
 		if body := r.get("http://10.64.0.1:9680/readyz"); !strings.Contains(body, ready) {
 			t.Errorf("/readyz, want %q:\n%s", ready, body)
 		}
-		if log := r.log.String(); want != "" && (!strings.Contains(log, `level=WARN msg="server is partly serving" server=dhcpd`) || strings.Contains(log, "server does not serve")) {
+		if log := r.log.String(); want != "" && (!strings.Contains(log, `level=WARN msg="server is partly serving" server=dhcpd`) || strings.Contains(log, "server is not serving")) {
 			t.Errorf("the log does not say, as the status does, that dhcpd is partly serving:\n%s", log)
 		}
 		if m := r.get("http://10.64.0.1:9680/metrics"); !strings.Contains(m, "\nbootlab_server_up{server=\"dhcpd\"} "+up+"\n") {

@@ -85,7 +85,7 @@ StandardError=append:%s
 			}
 			defer func() { _ = resp.Body.Close() }()
 			body, _ := io.ReadAll(resp.Body)
-			return resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(body), "lbproxy: not serving: draining")
+			return resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(body), "lbproxy: partly serving: draining")
 		})
 		_ = hap.Process.Signal(syscall.SIGUSR2)
 		time.Sleep(time.Second) // of load
