@@ -117,10 +117,14 @@ func TestNICsOfOneHost(t *testing.T) {
   two:
     profile: rhcos
     nics: [{mac: "02:00:00:00:77:31", ip: 10.77.0.31, boot: true}, {mac: "02:00:00:00:77:32", ip: 10.78.0.32}]
+  leased:
+    profile: rhcos
+    nics: [{mac: "02:00:00:00:77:42", ip: 10.78.0.33, boot: true}, {mac: "52:54:00:00:77:41", network: main}]
 `))
 	for _, tt := range []struct{ mac, from, want, file string }{
 		{"02:00:00:00:77:31", "", "10.77.0.31 two", "boot/02-00-00-00-77-31/undionly.kpxe"},
 		{"02:00:00:00:77:32", "10.78.255.254", "10.78.0.32 two", ""},
+		{"52:54:00:00:77:41", "", "10.77.0.132 leased", ""}, // in a pool with a profile
 	} {
 		m := message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), bios,
 			dhcpv4.WithRelay(net.ParseIP(tt.from)))

@@ -50,7 +50,7 @@ func (s *Server) sendBootInfo(x *exchange, kind wire.MessageType) dropReason {
 
 // proxyMachine returns the machine, whose address another server chose, or nil.
 func (x *exchange) proxyMachine() *lab.Host {
-	if x.pool == nil {
+	if x.host != nil || x.pool == nil {
 		return x.machine(x.req.CIAddr)
 	}
 	addr := x.pool.Range.First

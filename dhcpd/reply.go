@@ -52,10 +52,10 @@ func (x *exchange) options() *wire.Options {
 // machine returns the host whose profile the machine boots, or nil. A pool with a profile makes one up for addr.
 func (x *exchange) machine(addr netip.Addr) *lab.Host {
 	switch {
+	case x.host != nil: // as its NIC sees it: a further one boots nothing, in a pool with a profile too
+		return x.host.Host
 	case x.pool != nil && x.pool.Profile != nil:
 		return x.t.machineOf(x.req.MAC, addr)
-	case x.host != nil:
-		return x.host.Host
 	}
 	return nil
 }

@@ -184,7 +184,7 @@ func (s *Server) inHostTree(table *Table, name string, from netip.Addr) (file st
 		mac = leased
 	}
 	h := table.lab.MachineOf(mac, from.Unmap())
-	if h == nil || h.Profile == nil || h.Profile.Tree == "" {
+	if h == nil || h.Profile == nil || h.Profile.Tree == "" || !h.BootsFrom(mac) {
 		return "", false
 	}
 	return path.Join(h.Profile.Tree, rest), true

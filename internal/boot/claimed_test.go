@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -365,5 +366,44 @@ hosts:
 	}
 	if len(r.asked) == 0 || !slices.Equal(r.asked[0], []lab.MAC{boots, {0x52, 0x54, 0, 0, 9, 1}}) {
 		t.Errorf("asked for %v", r.asked)
+	}
+}
+
+// TestFurtherNICBootsNothing: it gets neither the installer nor a document, and begins no boot; the hardware report of its machine may come
+// by any NIC.
+func TestFurtherNICBootsNothing(t *testing.T) {
+	t.Parallel()
+	l, table := tableOf(t, t.TempDir(), `
+version: 1
+domain: lab.test
+networks:
+  n: {subnet: 192.168.16.0/24, interface: br0, address: 192.168.16.1, pools: {any: {range: 192.168.16.100-192.168.16.110, profile: live}}}
+  second: {subnet: 172.22.0.0/24, address: 172.22.0.1, interface: br1}
+profiles: {live: {kernel: k, install: once, install_to: /dev/vda, args: ["c={{.ConfigURL}}"], config: "{{.Host.MAC.Hyphens}}.cfg"}}
+hosts:
+  two: {profile: live, nics: [{mac: "52:54:00:00:09:01", ip: 172.22.0.31, boot: true}, {mac: "52:54:00:00:09:02", network: n}]}
+`)
+	r, boots, further, at := rigOf(t, l, table), lab.MAC{0x52, 0x54, 0, 0, 9, 1}, lab.MAC{0x52, 0x54, 0, 0, 9, 2}, netip.MustParseAddr("192.168.16.100")
+	r.leases[further] = at
+	script, err := r.Script(t.Context(), further, at, lab.ScriptName)
+	if err != nil || !strings.Contains(string(script), "does not boot from this NIC") || strings.Contains(string(script), "kernel") {
+		t.Errorf("script %v:\n%s", err, script)
+	}
+	if state := r.installs.Status(l.Host("two")).State; state != install.Armed {
+		t.Errorf("two is %s", state)
+	}
+	if _, err := r.Script(t.Context(), boots, netip.MustParseAddr("172.22.0.31"), lab.ScriptName); err != nil {
+		t.Fatal(err)
+	}
+	token, err := r.installs.Token(t.Context(), l.Host("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Config(t.Context(), further, token, "", at); statusOf(err) != http.StatusForbidden || !strings.Contains(err.Error(), "does not boot from this NIC") {
+		t.Errorf("document: %v", err)
+	}
+	r.asked = nil
+	if err := r.Report(t.Context(), further, "", at); err != nil || len(r.asked) != 1 || !slices.Equal(r.asked[0], []lab.MAC{boots, further}) {
+		t.Errorf("report: %v, asked for %v", err, r.asked)
 	}
 }

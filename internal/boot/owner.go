@@ -33,6 +33,9 @@ func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (client, error) 
 	if h == nil || h.Profile == nil {
 		return client{}, forbidden(event.UnknownMachine, "no machine of the lab has this MAC", nil)
 	}
+	if !h.BootsFrom(mac) {
+		return client{}, forbidden(event.UnknownMachine, h.Name+" does not boot from this NIC", nil)
+	}
 	if err := s.verifyRequest(t, h, mac, from); err != nil {
 		return client{}, err
 	}
@@ -147,7 +150,7 @@ func (s *Service) verifyReport(t *Table, mac lab.MAC, from netip.Addr) error {
 	}
 	own := []lab.MAC{mac}
 	if h := t.lab.HostByMAC(mac); h != nil {
-		own = h.MACs
+		own = h.AllMACs()
 	}
 	return s.verifySender(mac.String(), own, from, errOther)
 }

@@ -107,6 +107,8 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 		return decision{body: l.nothing(mac), what: "nothing in the lab for this machine"}, nil
 	}
 	switch {
+	case !h.BootsFrom(mac):
+		return decision{body: l.local(h, "does not boot from this NIC"), what: "local boot, not its boot NIC"}, nil
 	case h.Profile.OS == lab.OSDiscover && h.Network != nil:
 		return decision{body: l.discover(mac, h.Network.BaseURL), what: "discovery"}, nil
 	case !h.Profile.NetBoots():

@@ -1,6 +1,9 @@
 package lab
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // AllMACs returns the MACs of all NICs of h, those that it boots from first.
 func (h *Host) AllMACs() []MAC {
@@ -13,6 +16,9 @@ func (h *Host) AllMACs() []MAC {
 	}
 	return all
 }
+
+// BootsFrom reports whether h boots from the NIC with that MAC. One of its further NICs boots nothing.
+func (h *Host) BootsFrom(m MAC) bool { return slices.Contains(h.MACs, m) }
 
 // Interfaces returns h as each of its networks sees it: itself for the NIC that boots, then a copy for each further NIC, which has the
 // NIC's MAC, address and network, and boots nothing.

@@ -142,7 +142,7 @@ const action = "\x00"
 func form(f recipe.Path) string { return path.Clean(strings.Join(f.Literals(), action)) }
 
 // formless reports whether a template could be any path.
-func formless(f recipe.Path) bool { return form(f) == action }
+func formless(f recipe.Path) bool { return strings.Trim(form(f), action) == "" }
 
 // pattern records the form of the document names that a template renders to, so that the document of a machine that the lab
 // does not list is secret too. A template that could be any path has no pattern.
@@ -209,14 +209,14 @@ func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, p
 		}
 	}
 	switch {
+	case !f.Sent && formless(f) && f.DependsOnMachine():
+		c.problem(p, f, "%q may be any file for the machines of pool %s: want a fixed folder or extension", f.Text, pool.Name)
 	case rendered[0] == rendered[1]:
 		if c.add(p, f, rendered[0]) {
 			c.expect(p, f, rendered[0])
 		}
 	case f.Sent:
 		c.problem(p, f, "%q differs between the machines of pool %s: want one path for all of them", f.Text, pool.Name)
-	case strings.Join(f.Literals(), "") == "":
-		c.problem(p, f, "%q may be any file for the machines of pool %s: want a fixed folder or extension", f.Text, pool.Name)
 	}
 }
 

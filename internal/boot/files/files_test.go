@@ -346,6 +346,12 @@ func TestCompileProblems(t *testing.T) {
 			`profiles.p.kernel: "../worker" is not below the files folder: want a path relative to it`},
 		{"differs in a pool", lab.Profile{Kernel: "k/{{.Host.Name}}"}, true,
 			`profiles.p.kernel: "k/{{.Host.Name}}" differs between the machines of pool dynamic: want one path for all of them`},
+		{"any document", lab.Profile{Config: "{{.Host.MAC}}"}, true,
+			`profiles.p.config: "{{.Host.MAC}}" may be any file for the machines of pool dynamic: want a fixed folder or extension`},
+		{"any document of one machine", lab.Profile{Config: `{{if eq .Host.MAC.Hyphens "52-54-00-00-00-77"}}public/a{{else}}b{{end}}`}, true,
+			`profiles.p.config: "{{if eq .Host.MAC.Hyphens \"52-54-00-00-00-77\"}}public/a{{else}}b{{end}}" may be any file for the machines of pool dynamic: want a fixed folder or extension`},
+		{"any document by another way", lab.Profile{Config: `{{with .Host}}{{if eq .Name "x"}}public/a{{else}}b{{end}}{{end}}{{.Host.Role}}`}, true,
+			`profiles.p.config: "{{with .Host}}{{if eq .Name \"x\"}}public/a{{else}}b{{end}}{{end}}{{.Host.Role}}" may be any file for the machines of pool dynamic: want a fixed folder or extension`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -371,7 +377,8 @@ func TestCompileProblems(t *testing.T) {
 
 func TestPoolMachinesShareATemplatedPath(t *testing.T) {
 	t.Parallel()
-	p := &lab.Profile{Name: "p", Kernel: "k/{{.Network.Name}}/{{.Host.Role}}"}
+	p := &lab.Profile{Name: "p", Kernel: "k/{{.Network.Name}}/{{.Host.Role}}",
+		Config: `{{if and .Network.Subnet (eq .Host.Role "pool")}}pool.ign{{else}}{{range .Host.Vars}}x{{end}}.ign{{end}}`}
 	l := labWith(t, t.TempDir(), p)
 	l.Hosts = nil
 	l.Networks[0].Pools = []*lab.Pool{{Name: "dynamic", Network: l.Networks[0], Profile: p,
@@ -382,6 +389,9 @@ func TestPoolMachinesShareATemplatedPath(t *testing.T) {
 	}
 	if !files.Allowed("k/lan/pool") {
 		t.Error("k/lan/pool is not allowed")
+	}
+	if _, err := files.Open("pool.ign"); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("the document of the pool: %v", err)
 	}
 }
 

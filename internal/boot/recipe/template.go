@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"text/template"
@@ -161,6 +162,36 @@ func (p Path) Literals() []string {
 		}
 	}
 	return literals
+}
+
+// DependsOnMachine reports whether the path may differ between two machines of a pool, which have the same network, profile, role and
+// variables: rendering it for some of them does not show it for all.
+func (p Path) DependsOnMachine() bool { return slices.ContainsFunc(p.nodes(), dependsOnMachine) }
+
+func dependsOnMachine(n parse.Node) bool {
+	branch := func(b parse.BranchNode) bool {
+		return dependsOnMachine(b.Pipe) || dependsOnMachine(b.List) || b.ElseList != nil && dependsOnMachine(b.ElseList)
+	}
+	switch n := n.(type) {
+	case *parse.TextNode, *parse.StringNode, *parse.NumberNode, *parse.BoolNode, *parse.NilNode, *parse.IdentifierNode, *parse.CommentNode:
+		return false
+	case *parse.ListNode:
+		return slices.ContainsFunc(n.Nodes, dependsOnMachine)
+	case *parse.ActionNode:
+		return dependsOnMachine(n.Pipe)
+	case *parse.PipeNode:
+		return slices.ContainsFunc(n.Cmds, func(c *parse.CommandNode) bool { return slices.ContainsFunc(c.Args, dependsOnMachine) })
+	case *parse.IfNode:
+		return branch(n.BranchNode)
+	case *parse.WithNode:
+		return branch(n.BranchNode)
+	case *parse.RangeNode:
+		return branch(n.BranchNode)
+	case *parse.FieldNode:
+		of := strings.Join(n.Ident[:min(2, len(n.Ident))], ".")
+		return of != "Host.Role" && of != "Host.Vars" && !slices.Contains([]string{"Network", "Cluster", "Profile"}, n.Ident[0])
+	}
+	return true // the whole of the data, or a part of a value
 }
 
 func (p Path) nodes() []parse.Node {
