@@ -105,7 +105,7 @@ func (t *Table) CheckAll() lab.Problems {
 // fewHosts is the size of a lab up to which Compile checks all hosts.
 const fewHosts = 500
 
-// A hostKind holds the properties that templates can branch on. Hosts of one kind render alike except for names and addresses, so
+// A hostKind holds the properties that decide what a template renders or a boot loader refuses. Hosts of one kind render alike except for names and addresses, so
 // checking one of them is enough. It keeps a lab of 10,000 hosts cheap to check.
 type hostKind struct {
 	profile *lab.Profile
@@ -113,7 +113,9 @@ type hostKind struct {
 	network *lab.Network
 	role    string
 	vars    string
-	ip, ip6 bool
+	chain   lab.Chain
+
+	ip, ip6, serial bool
 }
 
 // samples returns the hosts that Compile checks: all of a small lab, one of each kind of a large one.
@@ -121,7 +123,8 @@ func samples(hosts []*lab.Host) []*lab.Host {
 	seen := map[hostKind]bool{}
 	var out []*lab.Host
 	for _, h := range bootable(hosts) {
-		k := hostKind{h.Profile, h.Cluster, h.Network, h.WrittenRole(), strings.Join(slices.Sorted(maps.Keys(h.Vars)), ","), h.IP.IsValid(), h.IP6.IsValid()}
+		k := hostKind{h.Profile, h.Cluster, h.Network, h.WrittenRole(), strings.Join(slices.Sorted(maps.Keys(h.Vars)), ","), h.Chain,
+			h.IP.IsValid(), h.IP6.IsValid(), h.Serial != ""}
 		if len(hosts) <= fewHosts || !seen[k] {
 			seen[k] = true
 			out = append(out, h)

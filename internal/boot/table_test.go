@@ -34,6 +34,9 @@ func TestMissingValues(t *testing.T) {
 		{"no cluster", "{{.Cluster.Name}}", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p}\n", []string{"it belongs to no cluster: want {{if .Cluster}}"}},
 		{"an address from a pool", "{{.Host.IP}}", "  x: {mac: '52:54:00:00:00:01', profile: p}\n", []string{"{{.Host.IP}} is not set"}},
 		{"one of many", "{{.Host.IP}}", many.String() + "  x: {mac: '52:54:00:00:00:01', profile: p}\n", []string{"for host x: {{.Host.IP}} is not set"}},
+		{"one of many by GRUB", "it''s", many.String() + "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p, chain: grub}\n", []string{"for host x: args: GRUB puts a backslash"}},
+		{"one virtual machine of many", "{{if .Host.Serial}}{{.Host.Vars.a}}{{end}}", many.String() + "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p, vm: {hypervisor: h, memory: 2GiB, cpus: 1}}\n" +
+			"hypervisors: {h: {uri: 'qemu:///system', bridges: {n: br0}}}\n", []string{"for host x: {{.Host.Vars.a}} is not set"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
