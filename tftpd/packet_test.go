@@ -85,14 +85,14 @@ func FuzzRequest(f *testing.F) {
 		if diff := cmp.Diff(r, again, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("formatted and parsed again (-want +got):\n%s", diff)
 		}
-		terms := negotiate(r.Options, limits{block: 1468, window: 64, timeout: time.Second, size: 1})
-		if terms.block < minBlock || terms.block > 1468 || terms.window < 1 || terms.window > 64 || terms.timeout < time.Second {
-			t.Errorf("options %v gave terms %+v", r.Options, terms)
+		negotiated := negotiate(r.Options, limits{block: 1468, window: 64, timeout: time.Second, size: 1})
+		if negotiated.block < minBlock || negotiated.block > 1468 || negotiated.window < 1 || negotiated.window > 64 || negotiated.timeout < time.Second {
+			t.Errorf("options %v gave %+v", r.Options, negotiated)
 		}
-		for _, o := range terms.oack {
+		for _, o := range negotiated.oack {
 			asked := slices.IndexFunc(r.Options, func(a Option) bool { return a.Name == o.Name })
-			if asked < 0 || len(terms.oack) > len(r.Options) {
-				t.Errorf("acknowledged %v, asked for only %v", terms.oack, r.Options)
+			if asked < 0 || len(negotiated.oack) > len(r.Options) {
+				t.Errorf("acknowledged %v, asked for only %v", negotiated.oack, r.Options)
 			}
 		}
 		if got, ok := resolve(r.Name); ok && (strings.Contains(got.name, `\`) || strings.HasPrefix(got.name, "/") ||
@@ -127,30 +127,30 @@ func TestNegotiate(t *testing.T) {
 		name    string
 		options []Option
 		limits  limits
-		want    terms
+		want    negotiated
 	}{
-		{"nothing asked", nil, l, terms{block: 512, window: 1, timeout: time.Second}},
+		{"nothing asked", nil, l, negotiated{block: 512, window: 1, timeout: time.Second}},
 		{"OVMF", []Option{{"tsize", "0"}, {"blksize", "1468"}, {"windowsize", "4"}}, l,
-			terms{block: 1468, window: 4, timeout: time.Second, oack: []Option{{"tsize", "4711"}, {"blksize", "1468"}, {"windowsize", "4"}}}},
-		{"larger than the MTU", []Option{{"blksize", "65464"}}, l, terms{block: 1468, window: 1, timeout: time.Second, oack: []Option{{"blksize", "1468"}}}},
-		{"larger than the protocol's", []Option{{"blksize", "70000"}}, limits{window: 1, timeout: time.Second}, terms{block: 65464, window: 1, timeout: time.Second, oack: []Option{{"blksize", "65464"}}}},
-		{"smallest", []Option{{"blksize", "8"}}, l, terms{block: 8, window: 1, timeout: time.Second, oack: []Option{{"blksize", "8"}}}},
-		{"too small", []Option{{"blksize", "7"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
-		{"window too large", []Option{{"windowsize", "65535"}}, l, terms{block: 512, window: 64, timeout: time.Second, oack: []Option{{"windowsize", "64"}}}},
-		{"no window", []Option{{"windowsize", "0"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
-		{"timeout", []Option{{"timeout", "3"}}, l, terms{block: 512, window: 1, timeout: 3 * time.Second, exact: true, oack: []Option{{"timeout", "3"}}}},
-		{"longest timeout", []Option{{"timeout", "10"}}, l, terms{block: 512, window: 1, timeout: 10 * time.Second, exact: true, oack: []Option{{"timeout", "10"}}}},
-		{"timeout too long", []Option{{"timeout", "11"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
-		{"timeout out of range", []Option{{"timeout", "256"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
-		{"size unknown", []Option{{"tsize", "0"}}, limits{window: 1, timeout: time.Second, size: -1}, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
-		{"unknown", []Option{{"utimeout", "5000"}, {"multicast", ""}, {"blksize", "x"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
+			negotiated{block: 1468, window: 4, timeout: time.Second, oack: []Option{{"tsize", "4711"}, {"blksize", "1468"}, {"windowsize", "4"}}}},
+		{"larger than the MTU", []Option{{"blksize", "65464"}}, l, negotiated{block: 1468, window: 1, timeout: time.Second, oack: []Option{{"blksize", "1468"}}}},
+		{"larger than the protocol's", []Option{{"blksize", "70000"}}, limits{window: 1, timeout: time.Second}, negotiated{block: 65464, window: 1, timeout: time.Second, oack: []Option{{"blksize", "65464"}}}},
+		{"smallest", []Option{{"blksize", "8"}}, l, negotiated{block: 8, window: 1, timeout: time.Second, oack: []Option{{"blksize", "8"}}}},
+		{"too small", []Option{{"blksize", "7"}}, l, negotiated{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"window too large", []Option{{"windowsize", "65535"}}, l, negotiated{block: 512, window: 64, timeout: time.Second, oack: []Option{{"windowsize", "64"}}}},
+		{"no window", []Option{{"windowsize", "0"}}, l, negotiated{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"timeout", []Option{{"timeout", "3"}}, l, negotiated{block: 512, window: 1, timeout: 3 * time.Second, exact: true, oack: []Option{{"timeout", "3"}}}},
+		{"longest timeout", []Option{{"timeout", "10"}}, l, negotiated{block: 512, window: 1, timeout: 10 * time.Second, exact: true, oack: []Option{{"timeout", "10"}}}},
+		{"timeout too long", []Option{{"timeout", "11"}}, l, negotiated{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"timeout out of range", []Option{{"timeout", "256"}}, l, negotiated{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"size unknown", []Option{{"tsize", "0"}}, limits{window: 1, timeout: time.Second, size: -1}, negotiated{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"unknown", []Option{{"utimeout", "5000"}, {"multicast", ""}, {"blksize", "x"}}, l, negotiated{block: 512, window: 1, timeout: time.Second, oack: nil}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := negotiate(tt.options, tt.limits)
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(terms{})); diff != "" {
-				t.Errorf("terms (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(negotiated{})); diff != "" {
+				t.Errorf("negotiated (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -225,7 +225,7 @@ func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Reque
 		l.block = blockLimit(t.client)
 	}
 	t.readAhead.content = c
-	t.terms = negotiate(r.Options, l)
+	t.negotiated = negotiate(r.Options, l)
 	return nil
 }
 
@@ -312,8 +312,8 @@ const (
 	overhead6 = 40 + 8 + headerLen
 )
 
-// terms are what client and server agreed on.
-type terms struct {
+// negotiated are the options of a transfer, as client and server agreed on them.
+type negotiated struct {
 	block   int // bytes of the file in a packet
 	window  int // packets before an ACK (RFC 7440)
 	timeout time.Duration
@@ -332,8 +332,8 @@ type limits struct {
 
 // negotiate answers the options of a request (RFC 2347): blksize, windowsize, timeout, tsize, rollover. It acknowledges only what was
 // asked for, and never more than was asked for: EDK2 ends the transfer otherwise (Mtftp4Rrq.c). What is unknown or out of range is left out, as if never sent.
-func negotiate(options []Option, l limits) terms {
-	t := terms{block: defaultBlock, window: 1, timeout: l.timeout}
+func negotiate(options []Option, l limits) negotiated {
+	t := negotiated{block: defaultBlock, window: 1, timeout: l.timeout}
 	for _, o := range options {
 		n, err := strconv.ParseInt(o.Value, 10, 64)
 		if err != nil {
@@ -362,6 +362,6 @@ func negotiate(options []Option, l limits) terms {
 	return t
 }
 
-func (t *terms) agree(name string, value int64) {
+func (t *negotiated) agree(name string, value int64) {
 	t.oack = append(t.oack, Option{Name: name, Value: strconv.FormatInt(value, 10)})
 }

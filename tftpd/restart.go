@@ -105,5 +105,5 @@ func (s *Server) keep(old *transfer, asked repeat) (reason string) {
 // progresses reports whether the client of a transfer has answered within the time after which a packet is sent again, and lacks more than
 // the last block.
 func (t *transfer) progresses() bool {
-	return t.answered() && !t.lastSent.Load() && t.silence() < t.wait(0) // once answered, its terms stay
+	return t.answered() && !t.lastSent.Load() && t.silence() < t.wait(0) // once answered, its options stay
 }

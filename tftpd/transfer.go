@@ -31,7 +31,7 @@ type transfer struct {
 	script     bool // a script was asked for
 	disowned   bool // another machine may have asked for it, and acknowledged it
 	readAhead  readAhead
-	terms      terms
+	negotiated negotiated
 	retries    int
 	unanswered int // retries while the client has never answered
 	stats      *metrics
@@ -69,7 +69,7 @@ func (e *clientError) Error() string {
 
 // acked returns how many bytes the client has acknowledged.
 func (t *transfer) acked() int64 {
-	return min((t.base-1)*int64(t.terms.block), t.readAhead.content.size)
+	return min((t.base-1)*int64(t.negotiated.block), t.readAhead.content.size)
 }
 
 // noteAnswer notes that the client has answered what was sent at that time.
@@ -102,7 +102,7 @@ func (t *transfer) silence() time.Duration {
 // script, which begins a boot, at least one block must be acknowledged: anybody can send a request in the machine's name.
 func (t *transfer) run(ctx context.Context) error {
 	t.base = 1
-	t.readAhead.block, t.readAhead.window, t.readAhead.roll = t.terms.block, t.terms.window, t.terms.roll
+	t.readAhead.block, t.readAhead.window, t.readAhead.roll = t.negotiated.block, t.negotiated.window, t.negotiated.roll
 	if err := t.sendOACK(ctx); err != nil {
 		return err
 	}
@@ -123,10 +123,10 @@ func (t *transfer) received() bool { return t.base > 1 }
 
 // sendOACK sends the OACK, if there is an option to acknowledge, and waits for ACK 0 (RFC 2347).
 func (t *transfer) sendOACK(ctx context.Context) error {
-	if len(t.terms.oack) == 0 {
+	if len(t.negotiated.oack) == 0 {
 		return nil
 	}
-	oack := appendOptions([]byte{0, opOACK}, t.terms.oack) // RFC 2347
+	oack := appendOptions([]byte{0, opOACK}, t.negotiated.oack) // RFC 2347
 	for try := range t.mayRetry() + 1 {
 		if err := t.send(oack, len(oack)); err != nil {
 			return err
@@ -166,7 +166,7 @@ const maxWait = 8 * time.Second
 
 // wait returns how long to wait for an answer: twice as long with each try.
 func (t *transfer) wait(try int) time.Duration {
-	return max(t.terms.timeout, min(t.terms.timeout<<min(try, 16), maxWait))
+	return max(t.negotiated.timeout, min(t.negotiated.timeout<<min(try, 16), maxWait))
 }
 
 // minWait is the shortest wait for an answer, however quick the client was so far: it may be writing to a disk.
@@ -176,7 +176,7 @@ const minWait = 200 * time.Millisecond
 // trips: a client that has always answered within a millisecond need not wait a second for a lost block. Where the client has
 // asked for a timeout that holds, and where it has not answered yet the default does.
 func (t *transfer) firstWait() time.Duration {
-	if t.terms.exact || t.rtt == 0 {
+	if t.negotiated.exact || t.rtt == 0 {
 		return t.wait(0)
 	}
 	return min(t.wait(0), max(minWait, 8*t.rtt))
@@ -238,12 +238,12 @@ func (t *transfer) awaitACK(ctx context.Context, deadline time.Time, gaps int) e
 		case err != nil:
 			return err
 		}
-		n := t.terms.roll.after(t.base-1, r.block)
+		n := t.negotiated.roll.after(t.base-1, r.block)
 		switch {
 		case n >= 1 && n <= t.inFlight:
 			t.base += n
 			return nil
-		case n == 0 && t.terms.window > 1 && !gap:
+		case n == 0 && t.negotiated.window > 1 && !gap:
 			if end := time.Now().Add(t.gapWait(gaps)); end.Before(deadline) {
 				gap, deadline = true, end
 			}
@@ -252,7 +252,7 @@ func (t *transfer) awaitACK(ctx context.Context, deadline time.Time, gaps int) e
 }
 
 // toMeasure reports whether to read the clock: for each block at first, seldom later.
-func (t *transfer) toMeasure() bool { return t.base < 64 || t.base&15 == 0 || t.terms.window > 1 }
+func (t *transfer) toMeasure() bool { return t.base < 64 || t.base&15 == 0 || t.negotiated.window > 1 }
 
 // measure adds the time that the client took to acknowledge a window to the average round trip.
 func (t *transfer) measure(d time.Duration) {
@@ -271,7 +271,7 @@ func (t *transfer) gapWait(gaps int) time.Duration {
 
 // sendBlocks sends the window from base on.
 func (t *transfer) sendBlocks() error {
-	end := min(t.base+int64(t.terms.window), t.readAhead.last()+1)
+	end := min(t.base+int64(t.negotiated.window), t.readAhead.last()+1)
 	if again := t.highest - t.base + 1; again > 0 {
 		t.stats.resent.Add(float64(min(again, end-t.base)))
 	}
@@ -283,7 +283,7 @@ func (t *transfer) sendBlocks() error {
 		if err != nil {
 			return err
 		}
-		if err := t.send(packets, headerLen+t.terms.block); err != nil {
+		if err := t.send(packets, headerLen+t.negotiated.block); err != nil {
 			return err
 		}
 		first += int64(n)

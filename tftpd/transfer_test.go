@@ -42,13 +42,13 @@ func (s *fakeTransport) packet(b []byte) {
 		return
 	}
 	number := binary.BigEndian.Uint16(b[2:])
-	ahead := s.tr.terms.roll.after(s.tr.base-1, number)
-	if ahead < 1 || ahead > int64(s.tr.terms.window) {
-		s.t.Fatalf("sent block %d, %d blocks behind %d: the window is %d", number, ahead, s.tr.base-1, s.tr.terms.window)
+	ahead := s.tr.negotiated.roll.after(s.tr.base-1, number)
+	if ahead < 1 || ahead > int64(s.tr.negotiated.window) {
+		s.t.Fatalf("sent block %d, %d blocks behind %d: the window is %d", number, ahead, s.tr.base-1, s.tr.negotiated.window)
 	}
 	block := s.tr.base - 1 + ahead
-	at := (block - 1) * int64(s.tr.terms.block)
-	want := make([]byte, min(int64(s.tr.terms.block), s.tr.readAhead.content.size-at))
+	at := (block - 1) * int64(s.tr.negotiated.block)
+	want := make([]byte, min(int64(s.tr.negotiated.block), s.tr.readAhead.content.size-at))
 	if _, err := s.tr.readAhead.content.ReadAt(want, at); err != nil && len(want) > 0 {
 		s.t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (s *fakeTransport) receive(_ context.Context, deadline time.Time) (reply, e
 	if answer == 255 {
 		return reply{op: opERROR, block: uint16(CodeUndefined)}, nil
 	}
-	return reply{op: opACK, block: s.tr.terms.roll.number(max(0, s.tr.base-1)) + uint16(answer) - 128}, nil
+	return reply{op: opACK, block: s.tr.negotiated.roll.number(max(0, s.tr.base-1)) + uint16(answer) - 128}, nil
 }
 
 // FuzzTransfer has a client say anything in any order. What is sent is always a block of the window; one answer brings no more than one
@@ -100,18 +100,18 @@ func runTransfer(t *testing.T, block, window uint8, size uint16, one bool, repli
 	place := connlimit.New(connlimit.Config{Max: 1}).Add(netip.Addr{}, nil)
 	tr := &transfer{started: time.Now(), retries: 5, stats: m, slot: place}
 	tr.readAhead.content = inMemory(data)
-	tr.terms = terms{block: max(minBlock, int(block)), window: max(1, min(int(window), maxSegments)), timeout: time.Second}
+	tr.negotiated = negotiated{block: max(minBlock, int(block)), window: max(1, min(int(window), maxSegments)), timeout: time.Second}
 	if one {
-		tr.terms.roll = 1
+		tr.negotiated.roll = 1
 	}
 	if len(replies)%2 == 0 {
-		tr.terms.oack = []Option{{"blksize", "8"}}
+		tr.negotiated.oack = []Option{{"blksize", "8"}}
 	}
 	s := &fakeTransport{t: t, tr: tr, replies: replies}
 	tr.transport = s
 	err = tr.run(t.Context())
-	if most := (s.waits + 1) * tr.terms.window; s.sent > most {
-		t.Errorf("%d packets were sent for %d answers or silences in windows of %d", s.sent, s.waits, tr.terms.window)
+	if most := (s.waits + 1) * tr.negotiated.window; s.sent > most {
+		t.Errorf("%d packets were sent for %d answers or silences in windows of %d", s.sent, s.waits, tr.negotiated.window)
 	}
 	if took := time.Since(tr.started); took > time.Duration(len(replies)+1)*time.Minute {
 		t.Errorf("it took %v", took)
@@ -151,11 +151,11 @@ func TestWaits(t *testing.T) {
 		early time.Duration
 		waits []time.Duration
 	}{
-		{"default", &transfer{terms: terms{timeout: time.Second}}, time.Second, []time.Duration{1e9, 2e9, 4e9, 8e9, 8e9}},
-		{"quick client", &transfer{terms: terms{timeout: time.Second}, rtt: time.Millisecond}, 200 * time.Millisecond, []time.Duration{1e9, 2e9, 4e9, 8e9, 8e9}},
-		{"far client", &transfer{terms: terms{timeout: time.Second}, rtt: 80 * time.Millisecond}, 640 * time.Millisecond, []time.Duration{1e9}},
-		{"slow client", &transfer{terms: terms{timeout: time.Second}, rtt: time.Second}, time.Second, []time.Duration{1e9}},
-		{"client's own", &transfer{terms: terms{timeout: 30 * time.Second, exact: true}, rtt: time.Millisecond}, 30 * time.Second, []time.Duration{3e10, 3e10}},
+		{"default", &transfer{negotiated: negotiated{timeout: time.Second}}, time.Second, []time.Duration{1e9, 2e9, 4e9, 8e9, 8e9}},
+		{"quick client", &transfer{negotiated: negotiated{timeout: time.Second}, rtt: time.Millisecond}, 200 * time.Millisecond, []time.Duration{1e9, 2e9, 4e9, 8e9, 8e9}},
+		{"far client", &transfer{negotiated: negotiated{timeout: time.Second}, rtt: 80 * time.Millisecond}, 640 * time.Millisecond, []time.Duration{1e9}},
+		{"slow client", &transfer{negotiated: negotiated{timeout: time.Second}, rtt: time.Second}, time.Second, []time.Duration{1e9}},
+		{"client's own", &transfer{negotiated: negotiated{timeout: 30 * time.Second, exact: true}, rtt: time.Millisecond}, 30 * time.Second, []time.Duration{3e10, 3e10}},
 	} {
 		if got := tt.tr.firstWait(); got != tt.early {
 			t.Errorf("%s: early %v, want %v", tt.name, got, tt.early)

@@ -135,7 +135,7 @@ func (s *Service) document(ctx context.Context, t *Table, c client, token, name 
 	if err != nil && from.profile != h.Profile {
 		doc, err = t.repaired(c, token, name, counts, err)
 	}
-	s.measure(t, h, err)
+	s.noteOutcome(t, h, err)
 	if err != nil {
 		release()
 		return nil, err

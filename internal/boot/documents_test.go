@@ -213,13 +213,13 @@ func BenchmarkConfig(b *testing.B) {
 	if _, err := r.Script(b.Context(), mac, addr, lab.ScriptName); err != nil {
 		b.Fatal(err)
 	}
-	ticket, err := r.installs.Boot(b.Context(), l.Host("worker-0"), install.Request{NIC: mac})
+	decision, err := r.installs.Boot(b.Context(), l.Host("worker-0"), install.Request{NIC: mac})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		doc, err := r.Config(b.Context(), mac, ticket.Token, "m.ign", addr)
+		doc, err := r.Config(b.Context(), mac, decision.Token, "m.ign", addr)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -182,7 +182,7 @@ func (s *Service) MarkClaimed(t *Table, e *event.Event) {
 	if h := s.machine(t, e.MAC, e.Addr); h != nil {
 		name, own = h.Name, h.AllMACs()
 	}
-	if found, err := s.users.entry(s.deps.Neighbours, t, userOf{e.MAC, e.Addr}, own); err == nil && found.User == neighbour.Foreign {
+	if found, err := s.neighbours.entry(s.deps.Neighbours, t, neighbourKey{e.MAC, e.Addr}, own); err == nil && found.User == neighbour.Foreign {
 		by := "asked for by " + found.MAC.String() + ", which is no NIC of " + name
 		if e.Err != "" {
 			by += ": " + e.Err
@@ -191,39 +191,39 @@ func (s *Service) MarkClaimed(t *Table, e *event.Event) {
 	}
 }
 
-// Who fetches files is known for userLasts; a machine fetches many in that time. maxUsers bounds what is known.
+// Who fetches files is known for neighbourLasts; a machine fetches many in that time. maxNeighbours bounds what is known.
 const (
-	userLasts = 100 * time.Millisecond
-	maxUsers  = 4096
+	neighbourLasts = 100 * time.Millisecond
+	maxNeighbours  = 4096
 )
 
-// users are the last answers of the kernel about who fetches files. It is safe for concurrent use.
-type users struct {
+// A neighbourCache has the last answers of the kernel about who fetches files. It is safe for concurrent use.
+type neighbourCache struct {
 	mu    sync.Mutex
 	table *Table // that known is by
-	known map[userOf]knownUser
+	known map[neighbourKey]cachedNeighbour
 }
 
-// A userOf is whom the kernel was asked about: the machine with a MAC, at an address.
-type userOf struct {
+// A neighbourKey is whom the kernel was asked about: the machine with a MAC, at an address.
+type neighbourKey struct {
 	mac  lab.MAC
 	addr netip.Addr
 }
 
-type knownUser struct {
+type cachedNeighbour struct {
 	neighbour.Found
 	until time.Time
 }
 
-// entry is Neighbours.Entry as of at most userLasts ago.
-func (u *users) entry(n Neighbours, t *Table, of userOf, own []lab.MAC) (neighbour.Found, error) {
+// entry is Neighbours.Entry as of at most neighbourLasts ago.
+func (c *neighbourCache) entry(n Neighbours, t *Table, of neighbourKey, own []lab.MAC) (neighbour.Found, error) {
 	now := time.Now()
-	u.mu.Lock()
-	if t != u.table || len(u.known) >= maxUsers {
-		u.table, u.known = t, map[userOf]knownUser{}
+	c.mu.Lock()
+	if t != c.table || len(c.known) >= maxNeighbours {
+		c.table, c.known = t, map[neighbourKey]cachedNeighbour{}
 	}
-	known, ok := u.known[of]
-	u.mu.Unlock()
+	known, ok := c.known[of]
+	c.mu.Unlock()
 	if ok && now.Before(known.until) {
 		return known.Found, nil
 	}
@@ -231,10 +231,10 @@ func (u *users) entry(n Neighbours, t *Table, of userOf, own []lab.MAC) (neighbo
 	if err != nil {
 		return found, err
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if t == u.table {
-		u.known[of] = knownUser{found, now.Add(userLasts)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t == c.table {
+		c.known[of] = cachedNeighbour{found, now.Add(neighbourLasts)}
 	}
 	return found, nil
 }

@@ -22,28 +22,28 @@ func (k *countedKernel) Entry(netip.Addr, []lab.MAC) (neighbour.Found, error) {
 	return neighbour.Found{User: neighbour.Foreign}, k.err
 }
 
-// TestUsersAreKnownForAMoment: a machine that fetches many files costs one question to the kernel, and no answer outlives its time, a reload or
+// TestNeighbourCache: a machine that fetches many files costs one question to the kernel, and no answer outlives its time, a reload or
 // an error.
-func TestUsersAreKnownForAMoment(t *testing.T) {
+func TestNeighbourCache(t *testing.T) {
 	t.Parallel()
-	var u users
-	k, table, of := &countedKernel{err: errors.New("no kernel")}, &Table{}, userOf{lab.MAC{2}, netip.MustParseAddr("10.0.0.1")}
+	var c neighbourCache
+	k, table, of := &countedKernel{err: errors.New("no kernel")}, &Table{}, neighbourKey{lab.MAC{2}, netip.MustParseAddr("10.0.0.1")}
 	want := func(when string, asked int) {
 		t.Helper()
-		if found, err := u.entry(k, table, of, nil); k.asked != asked || err == nil && found.User != neighbour.Foreign {
+		if found, err := c.entry(k, table, of, nil); k.asked != asked || err == nil && found.User != neighbour.Foreign {
 			t.Errorf("%s: %v, %v; the kernel was asked %d times, want %d", when, found, err, k.asked, asked)
 		}
 	}
 	want("an error", 1)
 	k.err = nil
 	want("after an error", 2)
-	u.known[of] = knownUser{u.known[of].Found, time.Now().Add(time.Hour)}
+	c.known[of] = cachedNeighbour{c.known[of].Found, time.Now().Add(time.Hour)}
 	want("again", 2)
-	u.known[of] = knownUser{u.known[of].Found, time.Now()}
+	c.known[of] = cachedNeighbour{c.known[of].Found, time.Now()}
 	want("once its time is over", 3)
 	of.addr = netip.MustParseAddr("10.0.0.2")
 	want("another address", 4)
-	u.known[of] = knownUser{u.known[of].Found, time.Now().Add(time.Hour)}
+	c.known[of] = cachedNeighbour{c.known[of].Found, time.Now().Add(time.Hour)}
 	table = &Table{}
 	want("after a reload", 5)
 }

@@ -92,8 +92,8 @@ func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, na
 	}), nil
 }
 
-// A decision is what a machine boots.
-type decision struct {
+// A reply is what a machine that asks for its script is sent.
+type reply struct {
 	host     *lab.Host // whose boot begins; nil: none does
 	body     []byte
 	what     string // for people
@@ -101,65 +101,65 @@ type decision struct {
 	received func(ctx context.Context, proven bool) error
 }
 
-func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (decision, error) {
+func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (reply, error) {
 	h := s.machine(t, mac, from)
 	if h == nil || h.Profile == nil {
-		return decision{body: l.nothing(mac), what: "nothing in the lab for this machine"}, nil
+		return reply{body: l.nothing(mac), what: "nothing in the lab for this machine"}, nil
 	}
 	switch {
 	case !h.BootsFrom(mac):
-		return decision{body: l.local(h, "does not boot from this NIC"), what: "local boot, not its boot NIC"}, nil
+		return reply{body: l.local(h, "does not boot from this NIC"), what: "local boot, not its boot NIC"}, nil
 	case h.Profile.OS == lab.OSDiscover && h.Network != nil:
-		return decision{body: l.discover(mac, h.Network.BaseURL), what: "discovery"}, nil
+		return reply{body: l.discover(mac, h.Network.BaseURL), what: "discovery"}, nil
 	case !h.Profile.NetBoots():
-		return decision{body: l.local(h, "has nothing to boot from the network"), what: "local boot"}, nil
+		return reply{body: l.local(h, "has nothing to boot from the network"), what: "local boot"}, nil
 	}
 	if err := s.verifyRequest(t, h, mac, from); err != nil {
-		return decision{}, err
+		return reply{}, err
 	}
 	// Where DHCP is off, the requests of an operating system are not seen here, and every reboot would look like a loop.
 	counts := h.Network != nil && h.Network.DHCP != lab.DHCPOff
 	if counts && s.deps.Loops.ScriptHeld(mac) {
 		why := fmt.Sprintf("requested its script %d times within %s and no system started; fix the script, or what it loads", bootloop.MaxScripts, bootloop.Window)
-		return decision{body: l.held(h.Name, why), loops: true}, nil
+		return reply{body: l.held(h.Name, why), loops: true}, nil
 	}
-	d, ticket, err := s.install(ctx, t, h, mac, l)
-	d.host = h
-	d.received = func(ctx context.Context, proven bool) error {
+	out, decision, err := s.install(ctx, t, h, mac, l)
+	out.host = h
+	out.received = func(ctx context.Context, proven bool) error {
 		if counts {
 			s.deps.Loops.ScriptReceived(mac)
 		}
 		if !proven {
-			return s.deps.Installs.Acknowledged(ctx, h, ticket, !t.recipes[h.Profile].Answers())
+			return s.deps.Installs.Acknowledged(ctx, h, decision, !t.recipes[h.Profile].Answers())
 		}
-		return s.deps.Installs.Received(ctx, h, ticket)
+		return s.deps.Installs.Received(ctx, h, decision)
 	}
-	return d, err
+	return out, err
 }
 
 // install decides between the installer of h and its disk.
-func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MAC, l loader) (d decision, ticket install.Decision, err error) {
+func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MAC, l loader) (out reply, decision install.Decision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	ticket, err = s.deps.Installs.Boot(ctx, h, install.Request{NIC: mac, Prepare: func() (install.Signals, error) { return t.prepare(h, mac) }})
+	decision, err = s.deps.Installs.Boot(ctx, h, install.Request{NIC: mac, Prepare: func() (install.Signals, error) { return t.prepare(h, mac) }})
 	refusal := (*Refusal)(nil)
 	switch {
 	case errors.As(err, &refusal):
-		s.measure(t, h, err)
-		return d, ticket, refusal
+		s.noteOutcome(t, h, err)
+		return out, decision, refusal
 	case err != nil:
-		return d, ticket, notStored("keep the state of this boot", err)
-	case ticket.Held:
-		return decision{body: l.local(h, "is held, not installed (bootlab install "+h.Name+")"), what: "local boot, held"}, ticket, nil
-	case ticket.Unknown != "":
-		return decision{body: l.local(h, "has lost its install state (bootlab install "+h.Name+" --done if it has a system)"), what: "local boot, install state unknown"}, ticket, nil
-	case ticket.LocalBoot:
-		return decision{body: l.local(h, "is installed"), what: "local boot"}, ticket, nil
+		return out, decision, notStored("keep the state of this boot", err)
+	case decision.Held:
+		return reply{body: l.local(h, "is held, not installed (bootlab install "+h.Name+")"), what: "local boot, held"}, decision, nil
+	case decision.Unknown != "":
+		return reply{body: l.local(h, "has lost its install state (bootlab install "+h.Name+" --done if it has a system)"), what: "local boot, install state unknown"}, decision, nil
+	case decision.LocalBoot:
+		return reply{body: l.local(h, "is installed"), what: "local boot"}, decision, nil
 	}
-	d.what = "profile " + h.Profile.Name
-	d.body, err = s.render(t, h, mac, ticket.Token, l)
-	s.measure(t, h, err)
-	return d, ticket, err
+	out.what = "profile " + h.Profile.Name
+	out.body, err = s.render(t, h, mac, decision.Token, l)
+	s.noteOutcome(t, h, err)
+	return out, decision, err
 }
 
 // prepare returns the signals that complete an install of h. The error is a *Refusal: the machine would not get far, as its script or

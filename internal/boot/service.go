@@ -44,11 +44,11 @@ type Deps struct {
 // A Service decides what machines boot. It is safe for concurrent use. Each request uses one Table, to the end of what the request
 // causes.
 type Service struct {
-	deps     Deps
-	scripts  scriptCache
-	rendered renderings
-	repeated repeatedRefusals
-	users    users
+	deps       Deps
+	scripts    scriptCache
+	rendered   renderings
+	repeated   repeatedRefusals
+	neighbours neighbourCache
 }
 
 // New returns a service.

@@ -165,8 +165,8 @@ func (r *rig) token(t *testing.T) string {
 func (r *rig) script(t *testing.T) (string, error) {
 	t.Helper()
 	h := r.lab.Host("worker-0")
-	ticket, err := r.installs.Boot(t.Context(), h, install.Request{}) // the same boot: the same token
-	return ticket.Token, err
+	decision, err := r.installs.Boot(t.Context(), h, install.Request{}) // the same boot: the same token
+	return decision.Token, err
 }
 
 // TestConfigIsForOneMachineAlone tries every way to get at a document that is another's.
@@ -419,14 +419,14 @@ func TestConfirmedByToken(t *testing.T) {
 	if _, err := r.Service.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
 		t.Fatal(err)
 	}
-	ticket, err := r.installs.Boot(t.Context(), r.lab.Host("worker-0"), install.Request{NIC: mac})
+	decision, err := r.installs.Boot(t.Context(), r.lab.Host("worker-0"), install.Request{NIC: mac})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Config(t.Context(), mac, ticket.Token, "worker.cfg", intrud); err == nil || r.count(event.InstallBooting) != 0 {
+	if _, err := r.Config(t.Context(), mac, decision.Token, "worker.cfg", intrud); err == nil || r.count(event.InstallBooting) != 0 {
 		t.Errorf("another machine's request with the token: %v, and a boot began", err)
 	}
-	if _, err := r.Config(t.Context(), mac, ticket.Token, "worker.cfg", addr); err != nil || r.count(event.InstallBooting) != 1 {
+	if _, err := r.Config(t.Context(), mac, decision.Token, "worker.cfg", addr); err != nil || r.count(event.InstallBooting) != 1 {
 		t.Errorf("the machine's own: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ type Table struct {
 	recipes map[*lab.Profile]*recipe.Recipe
 
 	warnings lab.Problems
-	files    *noting
+	files    *recordingFS
 	refusals refusals
 }
 
@@ -33,7 +33,7 @@ type Table struct {
 // The error is lab.Problems: the errors of the lab file that affect every host. What keeps only some hosts from booting is no error;
 // those hosts are refused when they ask: see Problems.
 func Compile(l *lab.Lab) (*Table, error) {
-	t := &Table{lab: l, recipes: make(map[*lab.Profile]*recipe.Recipe, len(l.Profiles)), files: &noting{FS: os.DirFS(l.Appliance.Files), dir: l.Appliance.Files}}
+	t := &Table{lab: l, recipes: make(map[*lab.Profile]*recipe.Recipe, len(l.Profiles)), files: &recordingFS{FS: os.DirFS(l.Appliance.Files), dir: l.Appliance.Files}}
 	var problems lab.Problems
 	for _, p := range l.Profiles {
 		r, faults := recipe.Compile(p, t.files)
@@ -52,8 +52,8 @@ func Compile(l *lab.Lab) (*Table, error) {
 	return t, nil
 }
 
-// A noting is the files folder, and notes which files were read.
-type noting struct {
+// A recordingFS is the files folder, and notes which files were read.
+type recordingFS struct {
 	fs.FS
 	dir  string
 	read sync.Map
@@ -63,7 +63,7 @@ type noting struct {
 const maxDocument = 64 << 20
 
 // ReadFile implements fs.ReadFileFS, for regular files.
-func (n *noting) ReadFile(name string) ([]byte, error) {
+func (n *recordingFS) ReadFile(name string) ([]byte, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}

@@ -85,12 +85,12 @@ func TestInstallOverAJump(t *testing.T) {
 				t.Fatal(err)
 			}
 			request := install.Request{NIC: h.MACs[0], Prepare: func() (install.Signals, error) { return install.NextBoot, nil }}
-			ticket, err := installs.Boot(ctx, h, request)
+			decision, err := installs.Boot(ctx, h, request)
 			if err == nil {
-				err = installs.Received(ctx, h, ticket)
+				err = installs.Received(ctx, h, decision)
 			}
 			if err == nil && document {
-				err = installs.ConfigRead(ctx, h, ticket.Token)
+				err = installs.ConfigRead(ctx, h, decision.Token)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -106,7 +106,7 @@ func TestInstallOverAJump(t *testing.T) {
 				t.Errorf("jump %s: the install is shown since %s, want %s", jump, since, before)
 			}
 			if !document {
-				if err := l.installs.Authorize(h, ticket.Token, 1); err != nil {
+				if err := l.installs.Authorize(h, decision.Token, 1); err != nil {
 					t.Errorf("jump %s: the document: %v", jump, err)
 				}
 				continue

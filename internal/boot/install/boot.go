@@ -173,7 +173,7 @@ func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
 	return plain.boot, m.put(ctx, h, s, s.withToken(plain.boot), plain)
 }
 
-// request returns the ticket of the requested boot, which is made unless the last request was just before. A script that belongs to the
+// request returns the decision about the requested boot, which is made unless the last request was just before. A script that belongs to the
 // boot under way is such a request too where the daemon was restarted: it knows only the hash of the boot's token.
 func (m *Machine) request(ctx context.Context, h *lab.Host, s Status, req Request) (Decision, error) {
 	now, plain := m.deps.Now(), m.plainOf(h)

@@ -82,20 +82,20 @@ func TestFollow(t *testing.T) {
 // TestFollowDuringInstall: the installer of a host that is renamed calls back with its token.
 func TestFollowDuringInstall(t *testing.T) {
 	r := newRig(t)
-	ticket := r.boot(machine("one", 1))
+	decision := r.boot(machine("one", 1))
 	other := machine("other", 1)
 	_, done, err := r.Follow(t.Context(), []*lab.Host{other})
 	if err != nil {
 		t.Fatal(err)
 	}
 	done()
-	if token, err := r.Token(t.Context(), other); err != nil || token != ticket.Token {
+	if token, err := r.Token(t.Context(), other); err != nil || token != decision.Token {
 		t.Errorf("token %q, %v, want that of the boot", token, err)
 	}
-	if err := r.ConfigRead(t.Context(), other, ticket.Token); err != nil {
+	if err := r.ConfigRead(t.Context(), other, decision.Token); err != nil {
 		t.Error(err)
 	}
-	if err := r.Done(t.Context(), other, ticket.Token); err != nil || r.Status(other).State != install.Installed {
+	if err := r.Done(t.Context(), other, decision.Token); err != nil || r.Status(other).State != install.Installed {
 		t.Errorf("%+v, %v, want installed", r.Status(other), err)
 	}
 }

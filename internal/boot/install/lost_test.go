@@ -48,8 +48,8 @@ func TestLost(t *testing.T) {
 			if do := s.Advice(h.Name); len(do) != 2 || !strings.HasPrefix(do[0], "put the state back first") || !strings.HasPrefix(do[1], "bootlab install "+h.Name+" --done if") {
 				t.Errorf("%s: advice %q: the safe steps come first", h.Name, do)
 			}
-			if ticket := r.boot(h); !ticket.LocalBoot || ticket.Token != "" || !strings.HasPrefix(ticket.Unknown, "install state unknown since ") || !r.FromDisk(h) {
-				t.Errorf("%s gets %+v", h.Name, ticket)
+			if decision := r.boot(h); !decision.LocalBoot || decision.Token != "" || !strings.HasPrefix(decision.Unknown, "install state unknown since ") || !r.FromDisk(h) {
+				t.Errorf("%s gets %+v", h.Name, decision)
 			}
 			if last := r.events[len(r.events)-1]; last != event.InstallUnknown {
 				t.Errorf("the event is %v", last)
@@ -66,16 +66,16 @@ func TestLost(t *testing.T) {
 			}
 		}
 		r.want(installed, install.Installed)
-		if ticket := r.boot(installed); !ticket.LocalBoot || ticket.Unknown != "" || r.WouldInstall(installed) {
-			t.Errorf("an installed host gets %+v", ticket)
+		if decision := r.boot(installed); !decision.LocalBoot || decision.Unknown != "" || r.WouldInstall(installed) {
+			t.Errorf("an installed host gets %+v", decision)
 		}
 		r.reopen()
 	}
 	always, live := host(lab.InstallAlways), host(lab.InstallNever)
 	always.Name, live.Name = "always", "live"
 	for _, h := range []*lab.Host{always, live} {
-		if ticket := r.boot(h); ticket.LocalBoot || ticket.Token == "" {
-			t.Errorf("%s does not depend on a state, and gets %+v", h.Name, ticket)
+		if decision := r.boot(h); decision.LocalBoot || decision.Token == "" {
+			t.Errorf("%s does not depend on a state, and gets %+v", h.Name, decision)
 		}
 	}
 }

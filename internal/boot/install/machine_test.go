@@ -83,7 +83,7 @@ func (r *rig) request(h *lab.Host, s install.Signals) install.Decision {
 	return t
 }
 
-// by prepares a boot whose install will be known to be over by these signs.
+// by prepares a boot whose install will be known to be over by these signals.
 func by(s install.Signals) func() (install.Signals, error) {
 	return func() (install.Signals, error) { return s, nil }
 }
@@ -105,34 +105,34 @@ func TestOnce(t *testing.T) {
 	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
 	r.killed = true
 	r.want(h, install.Armed)
-	ticket := r.boot(h)
+	decision := r.boot(h)
 	r.reopen()
 	r.want(h, install.Booting)
 	if err := r.Authorize(h, "guess", 1); !errors.Is(err, install.ErrToken) {
 		t.Errorf("a guessed token: %v, want ErrToken", err)
 	}
-	if err := r.Authorize(h, ticket.Token, 1); err != nil {
+	if err := r.Authorize(h, decision.Token, 1); err != nil {
 		t.Errorf("the right token: %v", err)
 	}
-	if err := r.ConfigRead(ctx, h, ticket.Token); err != nil {
+	if err := r.ConfigRead(ctx, h, decision.Token); err != nil {
 		t.Fatal(err)
 	}
 	r.reopen()
 	r.want(h, install.Installing)
-	if err := r.Authorize(h, ticket.Token, 1); !errors.Is(err, install.ErrReads) {
+	if err := r.Authorize(h, decision.Token, 1); !errors.Is(err, install.ErrReads) {
 		t.Errorf("a second read: %v, want ErrReads", err)
 	}
 	if err := r.Done(ctx, h, "guess"); !errors.Is(err, install.ErrToken) {
 		t.Errorf("done with a guessed token: %v, want ErrToken", err)
 	}
 	for range 2 { // a repeated call is no error
-		if err := r.Done(ctx, h, ticket.Token); err != nil {
+		if err := r.Done(ctx, h, decision.Token); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.reopen()
 	r.want(h, install.Installed)
-	if err := r.Authorize(h, ticket.Token, 0); !errors.Is(err, install.ErrState) {
+	if err := r.Authorize(h, decision.Token, 0); !errors.Is(err, install.ErrState) {
 		t.Errorf("a read after the install: %v, want ErrState", err)
 	}
 	if !r.boot(h).LocalBoot {
@@ -245,8 +245,8 @@ func TestLoop(t *testing.T) {
 		}
 		r.now = r.now.Add(5 * time.Minute)
 	}
-	if ticket := r.boot(h); !ticket.Held || !ticket.LocalBoot {
-		t.Errorf("after 3 boots without an end: %+v, want held", ticket)
+	if decision := r.boot(h); !decision.Held || !decision.LocalBoot {
+		t.Errorf("after 3 boots without an end: %+v, want held", decision)
 	}
 	if last := r.events[len(r.events)-1]; last != event.InstallLoop {
 		t.Errorf("last event is %v, want %v", last, event.InstallLoop)
@@ -271,8 +271,8 @@ func TestComesBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r, h := newRig(t), host(lab.InstallOnce)
-			ticket := r.bootBy(h, install.NextBoot)
-			if err := r.ConfigRead(t.Context(), h, ticket.Token); err != nil {
+			decision := r.bootBy(h, install.NextBoot)
+			if err := r.ConfigRead(t.Context(), h, decision.Token); err != nil {
 				t.Fatal(err)
 			}
 			r.now = r.now.Add(tt.after)
@@ -469,22 +469,22 @@ func TestAcknowledged(t *testing.T) {
 			t.Parallel()
 			r, h := newRig(t), host(lab.InstallOnce)
 			h.Profile.Config = tt.config
-			ticket := r.request(h, tt.signals)
-			if err := r.Acknowledged(t.Context(), h, ticket, tt.takesToken); err != nil {
+			decision := r.request(h, tt.signals)
+			if err := r.Acknowledged(t.Context(), h, decision, tt.takesToken); err != nil {
 				t.Fatal(err)
 			}
 			if began := r.Status(h).State == install.Booting; began != tt.begins {
 				t.Errorf("%+v, want a boot: %t", r.Status(h), tt.begins)
 			}
-			if err := r.Confirm(t.Context(), h, ticket.Token); err != nil {
+			if err := r.Confirm(t.Context(), h, decision.Token); err != nil {
 				t.Fatal(err)
 			}
 			r.want(h, install.Booting)
 			for range 5 {
 				r.now = r.now.Add(time.Hour)
-				ticket, err := r.Boot(t.Context(), h, install.Request{Prepare: by(tt.signals)})
+				decision, err := r.Boot(t.Context(), h, install.Request{Prepare: by(tt.signals)})
 				if err == nil {
-					err = r.Acknowledged(t.Context(), h, ticket, tt.takesToken)
+					err = r.Acknowledged(t.Context(), h, decision, tt.takesToken)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -511,13 +511,13 @@ func TestReadWhileArmed(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 2000 {
-			ticket, err := m.Boot(t.Context(), h, install.Request{})
+			decision, err := m.Boot(t.Context(), h, install.Request{})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			token.Store(ticket.Token)
-			if err := m.Received(t.Context(), h, ticket); err != nil {
+			token.Store(decision.Token)
+			if err := m.Received(t.Context(), h, decision); err != nil {
 				t.Error(err)
 				return
 			}
@@ -575,11 +575,11 @@ func TestSlowCommitDelaysNoOther(t *testing.T) {
 		booted <- err
 	}()
 	<-s.reached
-	ticket, err := m.Boot(t.Context(), quick, install.Request{})
-	if err != nil || ticket.Token == "" {
-		t.Errorf("the other host: %+v, %v", ticket, err)
+	decision, err := m.Boot(t.Context(), quick, install.Request{})
+	if err != nil || decision.Token == "" {
+		t.Errorf("the other host: %+v, %v", decision, err)
 	}
-	if err := m.Received(t.Context(), quick, ticket); err != nil {
+	if err := m.Received(t.Context(), quick, decision); err != nil {
 		t.Error(err)
 	}
 	if got := m.Status(slow).State; got != install.Armed {

@@ -43,12 +43,12 @@ type walk struct {
 
 // A boot is one boot of an installer, as the machine sees it.
 type boot struct {
-	tokens []string
-	nic    lab.MAC
-	at     time.Time
-	began  time.Time // its document was read, for the first time
-	reads  int
-	signs  install.Signals
+	tokens  []string
+	nic     lab.MAC
+	at      time.Time
+	began   time.Time // its document was read, for the first time
+	reads   int
+	signals install.Signals
 }
 
 const modelReads = 2
@@ -155,67 +155,67 @@ func (w *walk) lateNow() bool {
 	return w.boot != nil && !w.boot.began.IsZero() && w.now.Sub(w.boot.began) >= w.host.Profile.InstallTimeout
 }
 
-// signs reports whether the boot under way must be taken for done at that sign.
-func (w *walk) signs(sign install.Signals) bool {
+// signals reports whether the boot under way must be taken for done at that signal.
+func (w *walk) signals(signal install.Signals) bool {
 	b := w.boot
-	return b != nil && !b.began.IsZero() && b.signs&sign != 0 && w.now.Sub(b.began) >= time.Minute
+	return b != nil && !b.began.IsZero() && b.signals&signal != 0 && w.now.Sub(b.began) >= time.Minute
 }
 
 func (w *walk) script() {
-	signs := []install.Signals{0, install.Callback, install.NextBoot, install.NextBoot | install.SystemLease}[w.r.IntN(4)]
-	ask := install.Request{NIC: w.host.MACs[w.r.IntN(2)], Prepare: by(signs)}
-	ended := w.lateNow() || w.signs(install.NextBoot)
-	ticket, err := w.machine.Boot(w.t.Context(), w.host, ask)
+	signals := []install.Signals{0, install.Callback, install.NextBoot, install.NextBoot | install.SystemLease}[w.r.IntN(4)]
+	ask := install.Request{NIC: w.host.MACs[w.r.IntN(2)], Prepare: by(signals)}
+	ended := w.lateNow() || w.signals(install.NextBoot)
+	decision, err := w.machine.Boot(w.t.Context(), w.host, ask)
 	if err != nil {
 		w.fatal("boot: %v", err)
 	}
-	if _, ok := w.promised[ticket.Token]; !ok {
-		w.promised[ticket.Token] = signs
+	if _, ok := w.promised[decision.Token]; !ok {
+		w.promised[decision.Token] = signals
 	}
 	switch w.r.IntN(4) {
 	case 0:
-		w.note("another's request for %v: %+v", ask.NIC, ticket)
-		if ticket.Token != "" && (w.boot == nil || !slices.Contains(w.boot.tokens, ticket.Token)) {
-			w.stale[ticket.Token] = "of a script that nobody received"
+		w.note("another's request for %v: %+v", ask.NIC, decision)
+		if decision.Token != "" && (w.boot == nil || !slices.Contains(w.boot.tokens, decision.Token)) {
+			w.stale[decision.Token] = "of a script that nobody received"
 		}
 		return
 	case 1:
 		w.kill()
 	}
-	if err := w.machine.Received(w.t.Context(), w.host, ticket); err != nil {
+	if err := w.machine.Received(w.t.Context(), w.host, decision); err != nil {
 		w.fatal("received: %v", err)
 	}
-	delete(w.stale, ticket.Token)
-	if promised, ok := w.promised[ticket.Token]; ok { // to the first who asked
-		signs = promised
+	delete(w.stale, decision.Token)
+	if promised, ok := w.promised[decision.Token]; ok { // to the first who asked
+		signals = promised
 	}
-	w.note("script for %v, signs %v: %+v", ask.NIC, signs, ticket)
+	w.note("script for %v, signals %v: %+v", ask.NIC, signals, decision)
 	same := w.boot != nil && w.now.Sub(w.boot.at) < 20*time.Second && (w.boot.reads == 0 || w.boot.nic != ask.NIC)
 	switch {
 	case w.over || ended:
-		if !ticket.LocalBoot || ticket.Held {
-			w.fatal("installed twice for one arming: %+v", ticket)
+		if !decision.LocalBoot || decision.Held {
+			w.fatal("installed twice for one arming: %+v", decision)
 		}
 		w.end("done")
-	case ticket.Held:
+	case decision.Held:
 		if w.boots < 3 {
 			w.fatal("held after %d boots", w.boots)
 		}
 		w.supersede("held")
-	case ticket.LocalBoot:
-		w.fatal("not installed, and sent to its disk: %+v", ticket)
+	case decision.LocalBoot:
+		w.fatal("not installed, and sent to its disk: %+v", decision)
 	case same:
-		w.boot.tokens = append(w.boot.tokens, ticket.Token)
-		if n := len(w.boot.tokens); n > 4 && w.boot.tokens[n-5] != ticket.Token {
+		w.boot.tokens = append(w.boot.tokens, decision.Token)
+		if n := len(w.boot.tokens); n > 4 && w.boot.tokens[n-5] != decision.Token {
 			w.boot.tokens = w.boot.tokens[:0:0] // a daemon that dies five times in twenty seconds keeps the last four
-			w.boot.tokens = append(w.boot.tokens, ticket.Token)
+			w.boot.tokens = append(w.boot.tokens, decision.Token)
 		}
 	default:
 		if w.boots++; w.boots > 3 {
 			w.fatal("%d boots, and not held", w.boots)
 		}
 		w.supersede("of another boot")
-		w.boot = &boot{tokens: []string{ticket.Token}, nic: ask.NIC, at: w.now, signs: signs}
+		w.boot = &boot{tokens: []string{decision.Token}, nic: ask.NIC, at: w.now, signals: signals}
 	}
 }
 
@@ -371,7 +371,7 @@ func (w *walk) systemUp() {
 		w.fatal("system up: %v", err)
 	}
 	w.note("system up")
-	if !w.over && w.signs(install.SystemLease) {
+	if !w.over && w.signals(install.SystemLease) {
 		w.end("done")
 	}
 }

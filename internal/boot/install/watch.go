@@ -19,25 +19,25 @@ const (
 // their install_timeout. After a loss of install states it also reports which hosts run. It records events; where its queue is full, the
 // next boot or the timeout ends the install instead, and a host that runs is seen at its next renewal.
 type Watch struct {
-	queue chan sign
+	queue chan signal
 	lost  atomic.Bool // install states were lost
 }
 
-// A sign is what an event shows of a host.
-type sign struct {
+// A signal is what an event shows of a host: that its install is done, or that it runs.
+type signal struct {
 	host string
 	runs string // what the host did that shows that it runs; empty: its system asks for a new lease
 }
 
 // NewWatch returns a watch that is not running yet.
-func NewWatch() *Watch { return &Watch{queue: make(chan sign, maxQueued)} }
+func NewWatch() *Watch { return &Watch{queue: make(chan signal, maxQueued)} }
 
 // SetLost says whether install states are lost: then Run reports which hosts run.
 func (w *Watch) SetLost(lost bool) { w.lost.Store(lost) }
 
 // Record implements event.Recorder.
 func (w *Watch) Record(e event.Event) {
-	s := sign{host: e.Host}
+	s := signal{host: e.Host}
 	switch {
 	case e.Host == "":
 		return
@@ -66,7 +66,7 @@ func (w *Watch) Run(ctx context.Context, m *Machine, host func(name string) *lab
 		case <-ctx.Done():
 			return nil
 		case s := <-w.queue:
-			err = m.signOf(ctx, host(s.host), s)
+			err = m.reportSignal(ctx, host(s.host), s)
 		case <-tick.C:
 			err = m.Expire(ctx, host)
 		}
@@ -76,8 +76,8 @@ func (w *Watch) Run(ctx context.Context, m *Machine, host func(name string) *lab
 	}
 }
 
-// signOf reports a sign to the state machine.
-func (m *Machine) signOf(ctx context.Context, h *lab.Host, s sign) error {
+// reportSignal reports a signal to the state machine.
+func (m *Machine) reportSignal(ctx context.Context, h *lab.Host, s signal) error {
 	switch {
 	case h == nil:
 		return nil

@@ -35,11 +35,11 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	}
 	w := NewWatch()
 	h := l.Host("a")
-	ticket, err := installs.Boot(t.Context(), h, Request{Prepare: func() (Signals, error) { return NextBoot | SystemLease, nil }})
+	decision, err := installs.Boot(t.Context(), h, Request{Prepare: func() (Signals, error) { return NextBoot | SystemLease, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(installs.Received(t.Context(), h, ticket), installs.ConfigRead(t.Context(), h, ticket.Token)); err != nil {
+	if err := errors.Join(installs.Received(t.Context(), h, decision), installs.ConfigRead(t.Context(), h, decision.Token)); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(10 * time.Minute)
@@ -67,7 +67,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	w.Record(event.Event{Kind: event.BackendUp, Host: "a"}) // shows nothing, as no state was lost
 	w.SetLost(true)
 	w.Record(event.Event{Kind: event.BackendUp, Host: "a"})
-	if got := (<-w.queue); got != (sign{host: "a", runs: "answers health checks"}) || len(w.queue) != 0 {
+	if got := (<-w.queue); got != (signal{host: "a", runs: "answers health checks"}) || len(w.queue) != 0 {
 		t.Errorf("after a loss, the queue has %+v and %d more", got, len(w.queue))
 	}
 	for range 3 * maxQueued { // a burst of requests blocks no caller

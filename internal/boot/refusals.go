@@ -44,8 +44,8 @@ func (t *Table) Problems() (problems lab.Problems) {
 	return problems
 }
 
-// measure notes whether h was refused for an error of what it boots, or served.
-func (s *Service) measure(t *Table, h *lab.Host, err error) {
+// noteOutcome notes whether h was refused for an error of what it boots, or served.
+func (s *Service) noteOutcome(t *Table, h *lab.Host, err error) {
 	switch {
 	case err == nil:
 		t.refusals.dropFixed(t, h.Profile)
