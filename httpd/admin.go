@@ -379,7 +379,7 @@ func (a *Admin) admitToken(w *reply, r *http.Request, mux http.Handler) bool {
 		w.Header().Set("Retry-After", strconv.Itoa(int(logins.Every/time.Second)))
 		a.refuse(w, r, tooManyLogins())
 	}
-	if result != logins.Right {
+	if result != logins.Accepted {
 		return false
 	}
 	serveUntil(k.over, w, r, mux)
@@ -389,13 +389,13 @@ func (a *Admin) admitToken(w *reply, r *http.Request, mux http.Handler) bool {
 // tryToken looks at a token, counts, and logs one that is wrong. The right one is accepted after any number of wrong ones: behind a proxy
 // whoever guesses has the admin's address, and 260 random bits are not guessed at any rate.
 func (a *Admin) tryToken(k *keys, r *http.Request, token string) logins.Result {
-	from, result := peer(r), logins.Right
+	from, result := peer(r), logins.Accepted
 	if !k.isToken(token) {
 		result = a.logins.Try(from, func() bool { return false })
 	}
 	a.metrics.logins[result].Inc()
 	switch result {
-	case logins.Wrong:
+	case logins.Rejected:
 		a.deps.Log.Warn("login failed: wrong token", keyAddr, from)
 	case logins.Limited:
 		a.deps.Log.Warn("login refused: too many wrong tokens from this address", keyAddr, from)

@@ -31,14 +31,14 @@ func TestLights(t *testing.T) {
 		}
 		return got
 	}
-	if got := strings.Join(lights(), " "); got != "up down partly partly idle" {
+	if got := strings.Join(lights(), " "); got != "up down degraded degraded idle" {
 		t.Errorf("lights %s", got)
 	}
 	if !strings.Contains(page("/"), "mycluster-ingress-http: 0 of 1 healthy, none was yet") {
 		t.Error("no balancer without a backend is named")
 	}
 	h.status.Balancers[1] = api.BalancerHealth{Name: "mycluster-ingress-http", Up: 1}
-	if got := strings.Join(lights(), " "); got != "up down partly up idle" {
+	if got := strings.Join(lights(), " "); got != "up down degraded up idle" {
 		t.Errorf("lights %s", got)
 	}
 	h.balancers[0].Backends[0].Name = h.balancers[0].Backends[0].Addr
@@ -65,9 +65,9 @@ func TestStates(t *testing.T) {
 	}{
 		{api.Server{Name: "dnsd", Serving: true}, api.StateServing, "up", "dnsd: ok"},
 		{api.Server{Name: "virt", Serving: true, Idle: true}, api.StateIdle, "idle", "virt: ok"},
-		{api.Server{Name: "virt", Serving: true, Cause: "1 of 1 hypervisors do not answer", Warnings: []string{"1 of 1 hypervisors do not answer: kvm1"}}, api.StateDegraded, "partly", "virt: degraded: 1 of 1 hypervisors do not answer"},
-		{api.Server{Name: "tftpd", Serving: true, Panics: 2}, api.StateDegraded, "partly", "tftpd: degraded: panics contained: 2 (bootlab status says where)"},
-		{api.Server{Name: "lbproxy", Serving: true}, api.StateDegraded, "partly", "lbproxy: degraded: balancers without a healthy backend: 1 of 2"},
+		{api.Server{Name: "virt", Serving: true, Cause: "1 of 1 hypervisors do not answer", Warnings: []string{"1 of 1 hypervisors do not answer: kvm1"}}, api.StateDegraded, "degraded", "virt: degraded: 1 of 1 hypervisors do not answer"},
+		{api.Server{Name: "tftpd", Serving: true, Panics: 2}, api.StateDegraded, "degraded", "tftpd: degraded: panics contained: 2 (bootlab status says where)"},
+		{api.Server{Name: "lbproxy", Serving: true}, api.StateDegraded, "degraded", "lbproxy: degraded: balancers without a healthy backend: 1 of 2"},
 		{api.Server{Name: "dhcpd", Addrs: []string{"br0"}, Cause: "interface is down"}, api.StatePartly, "down", "dhcpd: partly serving: interface is down"},
 		{api.Server{Name: "dhcpd", Cause: "interface is down"}, api.StateDown, "down", "dhcpd: not serving: interface is down"},
 	} {

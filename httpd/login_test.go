@@ -75,7 +75,7 @@ func TestLoginsAreLimited(t *testing.T) {
 		t.Errorf("log:\n%s", h.logs)
 	}
 	_, text := curl(t, h.url+"/metrics")
-	for _, want := range []string{`result="wrong"} 11`, `result="limited"} 3`, `result="right"} 4`} {
+	for _, want := range []string{`result="rejected"} 11`, `result="limited"} 3`, `result="accepted"} 4`} {
 		if !strings.Contains(text, httpd.MetricLogins+"{"+want) {
 			t.Errorf("no %s{%s in\n%s", httpd.MetricLogins, want, text)
 		}

@@ -64,10 +64,10 @@ func newMetrics(reg prometheus.Registerer, listener string, routes []string) (*m
 // registerLogins adds the metric that the admin API alone has.
 func (m *metrics) registerLogins(reg prometheus.Registerer) error {
 	tries := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: MetricLogins, Help: "Tokens shown to the admin API, by result; limited: wrong, after too many wrong ones of the same source.",
+		Name: MetricLogins, Help: "Tokens shown to the admin API, by result; limited: rejected unread, after too many wrong ones of the same source.",
 	}, []string{"result"})
 	m.logins = map[logins.Result]prometheus.Counter{}
-	for _, result := range []logins.Result{logins.Right, logins.Wrong, logins.Limited} {
+	for _, result := range []logins.Result{logins.Accepted, logins.Rejected, logins.Limited} {
 		m.logins[result] = tries.WithLabelValues(string(result))
 	}
 	return reg.Register(tries)

@@ -84,7 +84,7 @@ func (a *Admin) act(e endpoint, back func(*http.Request) string) http.HandlerFun
 func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
 	k := a.keys.Load()
 	switch a.tryToken(k, r, strings.TrimSpace(r.PostFormValue("token"))) {
-	case logins.Wrong:
+	case logins.Rejected:
 		a.loginPage(w, http.StatusForbidden, "That is not the token.")
 		return
 	case logins.Limited:

@@ -93,9 +93,9 @@ func (s Status) Unhealthy(srv Server) []string {
 	return []string{fmt.Sprintf("balancers without a healthy backend: %d of %d", n, len(s.Balancers))}
 }
 
-// Light is the colour of a server in words: its state in one.
+// Light is the class of a server in the dashboard, which gives it its colour.
 func (s Status) Light(srv Server) string {
-	return map[ServerState]string{StateServing: "up", StateIdle: "idle", StateDegraded: "partly", StatePartly: "down", StateDown: "down"}[s.StateOf(srv)]
+	return map[ServerState]string{StateServing: "up", StateIdle: "idle", StateDegraded: "degraded", StatePartly: "down", StateDown: "down"}[s.StateOf(srv)]
 }
 
 // Notes says which balancers of the load balancer have no healthy backend: it accepts connections, and nobody answers them.

@@ -42,7 +42,7 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		{name: health.LB, server: true, run: d.lb.Serve},
 		// No connection is left that would break.
 		{name: "addresses", run: d.addresses.Run},
-		{name: "install", run: func(ctx context.Context) error {
+		{name: "install-watch", run: func(ctx context.Context) error {
 			return d.installWatch.Run(ctx, d.installs, d.machineNamed, d.serverLog)
 		}},
 		{name: "clusters", run: d.clusters.run},
@@ -73,7 +73,7 @@ func (d *Daemon) tasks(watcher *watch.Watcher) tasks {
 		{name: health.Admin, server: true, run: d.serveAdmin},
 		{name: "store", run: d.storeWatch.Run},
 		// No install ends any more.
-		{name: "installs", run: d.countInstalls},
+		{name: "install-count", run: d.countInstalls},
 		// The last events are saved.
 		{name: "timeline", run: d.timeline.Run},
 	}

@@ -64,7 +64,7 @@ func (s *Service) login(r *http.Request, user, password string) (*lab.RedfishAcc
 	})
 	s.results.WithLabelValues(string(result)).Inc()
 	switch result {
-	case logins.Right:
+	case logins.Accepted:
 		return account, nil
 	case logins.Limited:
 		return nil, &Error{Status: http.StatusServiceUnavailable, ID: "ServiceTemporarilyUnavailable", Args: []string{"10"},

@@ -51,7 +51,7 @@ const (
 	maxBody    = 64 << 10
 )
 
-// MetricRequests counts requests, by method and status class; MetricLogins logins by result: right, wrong or limited.
+// MetricRequests counts requests, by method and status class; MetricLogins logins by result: accepted, rejected or limited.
 const (
 	MetricRequests = "bootlab_redfish_requests_total"
 	MetricLogins   = "bootlab_redfish_logins_total"
@@ -77,9 +77,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{
 		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: logins.NewSessions[login](deps.Now, sessionIdle, maxSessions),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricRequests, Help: "Requests to the Redfish service, by method and class of the status."}, []string{"method", "status"}),
-		results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricLogins, Help: "Logins to the Redfish service: right, wrong, or limited: not looked at."}, []string{"result"}),
+		results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricLogins, Help: "Logins to the Redfish service: accepted, rejected, or limited: not looked at."}, []string{"result"}),
 	}
-	for _, r := range []logins.Result{logins.Right, logins.Wrong, logins.Limited} {
+	for _, r := range []logins.Result{logins.Accepted, logins.Rejected, logins.Limited} {
 		s.results.WithLabelValues(string(r))
 	}
 	for _, c := range []prometheus.Collector{s.requests, s.results} {

@@ -2,8 +2,8 @@
 //
 //	l := logins.New(time.Now)
 //	switch l.Try(from, func() bool { return isPassword(shown) }) {
-//	case logins.Right: …
-//	case logins.Wrong: …   // counted
+//	case logins.Accepted: …
+//	case logins.Rejected: …   // counted
 //	case logins.Limited: … // not looked at
 //	}
 //

@@ -23,9 +23,9 @@ type Result string
 
 // The results.
 const (
-	Right   Result = "right"
-	Wrong   Result = "wrong"
-	Limited Result = "limited" // not looked at
+	Accepted Result = "accepted"
+	Rejected Result = "rejected"
+	Limited  Result = "limited" // not looked at
 )
 
 // A Limiter limits the tries of each source. It is safe for concurrent use.
@@ -55,10 +55,10 @@ func (l *Limiter) Try(from netip.Addr, right func() bool) Result {
 	case limit.TokensAt(now) < 1:
 		return Limited
 	case right():
-		return Right
+		return Accepted
 	}
 	l.keepLocked(from, limit, now).AllowN(now, 1)
-	return Wrong
+	return Rejected
 }
 
 // keepLocked remembers the limit of a source that showed a wrong token. Where there are too many, those that have all their tries again are

@@ -14,7 +14,7 @@ func try(n int, from func(i int) netip.Addr) (looked int) {
 	now := time.Now()
 	l := logins.New(func() time.Time { return now })
 	for i := range n {
-		if l.Try(from(i), func() bool { return false }) == logins.Wrong {
+		if l.Try(from(i), func() bool { return false }) == logins.Rejected {
 			looked++
 		}
 	}
