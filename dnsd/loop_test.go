@@ -37,7 +37,7 @@ func TestLoop(t *testing.T) {
 	netns.WaitFor(t, "the loop to be found", func() bool {
 		return !s.forward.servers.get(upstream{addr: around}).loops.IsZero()
 	})
-	if got := s.forward.servers.lineup([]upstream{{addr: around}, {addr: good.addr}}).servers; len(got) != 1 || got[0].addr != good.addr {
+	if got := s.forward.servers.order([]upstream{{addr: around}, {addr: good.addr}}).servers; len(got) != 1 || got[0].addr != good.addr {
 		t.Errorf("asked are %v", got)
 	}
 	if got := show(lookup(t, s, "www.example.org. A", inside)); got != "NOERROR ra\nan www.example.org. A 198.51.100.7" {

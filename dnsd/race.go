@@ -113,17 +113,17 @@ func (t *serverTable) failed(addr upstream, err error) {
 	})
 }
 
-// A lineup is the order in which the servers of one question are asked.
-type lineup struct {
+// An order is the one in which the servers of a question are asked.
+type order struct {
 	servers []upstream
 	atOnce  int  // so many are asked together
 	down    bool // all of them failed of late
 	loops   bool // all of them forward to us
 }
 
-// lineup puts the servers in order: the fastest first, those that failed of late last. Servers that were never or not lately
+// order puts the servers in order: the fastest first, those that failed of late last. Servers that were never or not lately
 // measured, and failed ones that may be well again, are asked together with the fastest, so that no client waits for them.
-func (t *serverTable) lineup(servers []upstream) lineup {
+func (t *serverTable) order(servers []upstream) order {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
@@ -154,7 +154,7 @@ func (t *serverTable) lineup(servers []upstream) lineup {
 	}
 	first := good[:min(1, len(good))]
 	all := slices.Concat(first, probes, rest, bad)
-	return lineup{servers: all, atOnce: max(1, len(first)+len(probes)), down: len(good)+len(probes) == 0, loops: len(all) == 0 && len(servers) > 0}
+	return order{servers: all, atOnce: max(1, len(first)+len(probes)), down: len(good)+len(probes) == 0, loops: len(all) == 0 && len(servers) > 0}
 }
 
 // A reply is what asking one server came to.
@@ -223,7 +223,7 @@ func (f *forwarder) askServers(ctx context.Context, q upstreamQuery) (*cacheEntr
 	defer cancel() // ends what still waits
 	r := &race{f: f, q: q, replies: make(chan serverReply, 2*len(q.servers)+2), started: map[upstream]time.Time{}}
 	for {
-		l := f.servers.lineup(q.servers)
+		l := f.servers.order(q.servers)
 		if l.loops {
 			return nil, errLoop
 		}
@@ -237,8 +237,8 @@ func (f *forwarder) askServers(ctx context.Context, q upstreamQuery) (*cacheEntr
 	}
 }
 
-// round asks every server of a lineup once. The error is context.DeadlineExceeded if one of them did not answer in time.
-func (r *race) round(ctx context.Context, l lineup) (*cacheEntry, error) {
+// round asks every server of a order once. The error is context.DeadlineExceeded if one of them did not answer in time.
+func (r *race) round(ctx context.Context, l order) (*cacheEntry, error) {
 	err := errNoAnswer
 	next := 0
 	timer := time.NewTimer(0)

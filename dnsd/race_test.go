@@ -24,7 +24,7 @@ func TestLineup(t *testing.T) {
 		return upstream{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(i)}), 53)}
 	}
 	order := func() string {
-		l := servers.lineup([]upstream{at(1), at(2), at(3)})
+		l := servers.order([]upstream{at(1), at(2), at(3)})
 		text := ""
 		for _, s := range l.servers {
 			text += fmt.Sprint(s.addr.Addr().As4()[3])

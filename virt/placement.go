@@ -26,7 +26,7 @@ type Seen struct {
 }
 
 // placements are the placements that are known.
-type placements struct{ kept[Placement] }
+type placements struct{ persistent[Placement] }
 
 // see notes the domains of a hypervisor, as far as they are of the lab.
 func (ps *placements) see(ctx context.Context, t *Table, hv *lab.Hypervisor, domains []Domain, now time.Time) error {

@@ -59,9 +59,9 @@ type Server struct {
 	seconds     *prometheus.HistogramVec
 
 	placements placements
-	seen       kept[Seen] // by hypervisor
-	nextBoots  kept[NextBoot]
-	starts     kept[PendingStart]
+	seen       persistent[Seen] // by hypervisor
+	nextBoots  persistent[NextBoot]
+	starts     persistent[PendingStart]
 	consoles   *consoles
 
 	placed   atomic.Pointer[placedTable]

@@ -18,9 +18,9 @@ type Store[T any] interface {
 	Put(ctx context.Context, host string, v T) error
 }
 
-// A kept has one value for each host, in memory and in a store. A host without one has the zero value. Who reads values never waits for
+// persistent values are one for each host, in memory and in a store. A host without one has the zero value. Who reads values never waits for
 // the store.
-type kept[T comparable] struct {
+type persistent[T comparable] struct {
 	store Store[T] // nil: memory only
 
 	changing sync.Mutex // held while values are changed and stored
@@ -31,7 +31,7 @@ type kept[T comparable] struct {
 }
 
 // load reads the values from a store, which may be nil.
-func (k *kept[T]) load(ctx context.Context, store Store[T]) (err error) {
+func (k *persistent[T]) load(ctx context.Context, store Store[T]) (err error) {
 	k.store, k.byHost = store, map[string]T{}
 	if store != nil {
 		k.byHost, err = store.Load(ctx)
@@ -40,28 +40,28 @@ func (k *kept[T]) load(ctx context.Context, store Store[T]) (err error) {
 }
 
 // of returns the value of a host.
-func (k *kept[T]) of(host string) T {
+func (k *persistent[T]) of(host string) T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.byHost[host]
 }
 
 // all returns the values of all hosts, and the number of changes that made them.
-func (k *kept[T]) all() (map[string]T, uint64) {
+func (k *persistent[T]) all() (map[string]T, uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.byHost), k.changes
 }
 
 // count returns the number of changes.
-func (k *kept[T]) count() uint64 {
+func (k *persistent[T]) count() uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changes
 }
 
 // change stores what fn makes of a host's value. On an error nothing has changed.
-func (k *kept[T]) change(ctx context.Context, host string, fn func(*T)) error {
+func (k *persistent[T]) change(ctx context.Context, host string, fn func(*T)) error {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	before := k.of(host)
@@ -82,7 +82,7 @@ func (k *kept[T]) change(ctx context.Context, host string, fn func(*T)) error {
 }
 
 // note sets values that were observed, and stores them, later if the disk hangs.
-func (k *kept[T]) note(ctx context.Context, observed map[string]T) error {
+func (k *persistent[T]) note(ctx context.Context, observed map[string]T) error {
 	var errs []error
 	for host, v := range observed {
 		k.set(host, v)
@@ -95,14 +95,14 @@ func (k *kept[T]) note(ctx context.Context, observed map[string]T) error {
 	return errors.Join(errs...)
 }
 
-func (k *kept[T]) put(ctx context.Context, host string, v T) error {
+func (k *persistent[T]) put(ctx context.Context, host string, v T) error {
 	if k.store == nil {
 		return nil
 	}
 	return k.store.Put(ctx, host, v)
 }
 
-func (k *kept[T]) set(host string, v T) {
+func (k *persistent[T]) set(host string, v T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.changes++
