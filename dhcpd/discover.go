@@ -150,7 +150,7 @@ func (s *Server) holdersText(x *exchange) string {
 		if l.Hostname != "" {
 			fmt.Fprintf(&b, ", %s", l.Hostname)
 		}
-		fmt.Fprintf(&b, ", %s for %s)", l.State, l.Expiry.Sub(x.start).Round(time.Second))
+		fmt.Fprintf(&b, ", %s until %s)", l.State, l.Expiry.Format(time.DateTime)) // the same text until then: it is counted in one summary
 	}
 	if more := use.Leased + use.Quarantined - len(holders); more > 0 && len(holders) > 0 {
 		fmt.Fprintf(&b, " and %d more", more)

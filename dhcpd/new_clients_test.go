@@ -102,6 +102,11 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 			t.Errorf("the refusal does not say %q: %s", want, refused[0].Err)
 		}
 	}
+	b.clock.Advance(7 * time.Second)
+	b.ask(t, madeUp(999))
+	if again := b.kinds(event.DHCPRefused); len(again) != 1 || again[0].Err != refused[0].Err {
+		t.Errorf("the text differs, so that it is no repetition:\n%s\n%v", refused[0].Err, again)
+	}
 }
 
 // withBus puts the daemon's bus behind the server, and returns where it counts every event.

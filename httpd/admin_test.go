@@ -298,7 +298,7 @@ func TestErrorsBecomeAnswers(t *testing.T) {
 		want *api.Error
 	}{
 		{"refused reload", func() error { _, err := c.Reload(t.Context(), api.Careful); return err }, &api.Error{Status: 422,
-			Message: "the lab was refused, the last good one stays in force", Reason: h.reloadErr.Error()}},
+			Message: "the lab file was refused; the running lab stays in force", Reason: h.reloadErr.Error()}},
 		{"unknown host", func() error { _, err := c.Plan(t.Context(), "nobody", api.Hidden); return err }, &api.Error{Status: 404,
 			Message: "no host nobody", Hint: "bootlab hosts lists them"}},
 	}

@@ -231,7 +231,7 @@ func refusedReload(err error) error {
 	if statusOf(err) != http.StatusInternalServerError {
 		return err
 	}
-	return &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab was refused, the last good one stays in force", Reason: err.Error()}
+	return &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in force", Reason: err.Error()}
 }
 
 // postRevoke ends all sessions of the dashboard. The token stays valid.

@@ -59,7 +59,7 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 		fmt.Fprintln(w, "state: install states were lost; no machine is installed until an admin says so (bootlab state says what happened, and how to put the state back)")
 	}
 	if s.Reload.Err != "" {
-		fmt.Fprintln(w, "reload: the last one was refused, the previous lab stays in force (bootlab status shows the reason)")
+		fmt.Fprintln(w, "reload: the last one was refused, the running lab stays in force (bootlab status shows the reason)")
 	}
 }
 

@@ -49,7 +49,7 @@ func reload(cmd *cobra.Command, o *options, force api.Force) error {
 
 func reloadText(cmd *cobra.Command, r api.Reload) error {
 	if r.Err != "" {
-		return fmt.Errorf("the lab file was refused; generation %d stays in use:\n%s", r.Generation, indent(r.Err))
+		return fmt.Errorf("the lab file was refused; generation %d stays in force:\n%s", r.Generation, indent(r.Err))
 	}
 	for _, fault := range r.Faults {
 		fmt.Fprintln(cmd.ErrOrStderr(), fault)

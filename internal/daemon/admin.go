@@ -304,7 +304,7 @@ func (c *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, e
 	err := c.Daemon.Reload(force)
 	last := c.reloads.state()
 	if err != nil {
-		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in use", Reason: reason(err)}
+		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in force", Reason: reason(err)}
 	}
 	return last, nil
 }

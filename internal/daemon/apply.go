@@ -257,7 +257,7 @@ func (d *Daemon) reloadBecause(why string) {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 }
 
-// Reload reads the lab file again and makes all servers use it. On an error the running lab stays; log, metrics and status
+// Reload reads the lab file again and makes all servers use it. On an error the running lab stays in force; log, metrics and status
 // have the reason.
 func (d *Daemon) Reload(force api.Force) error {
 	d.reloads.running.Lock()

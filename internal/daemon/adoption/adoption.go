@@ -70,7 +70,7 @@ func addTimeline(u *api.DiscoveredMachine, s timeline.Summary) {
 	u.Last, u.Stage, u.Event = s.Last.At, s.Stage, s.Last.Kind.String()
 	u.IP, u.Reason = s.Last.Addr, ""
 	if s.Outcome == timeline.Failed {
-		u.Reason = lab.Tidy(s.Reason, 200)
+		u.Reason = lab.Shortened(lab.Tidy(s.Reason, len(s.Reason)), 200)
 	}
 }
 

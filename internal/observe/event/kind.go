@@ -253,7 +253,7 @@ var table = [kinds]description{
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},
 	ClockJumped:    {"clock_jumped", StageLab, slog.LevelWarn, own, "the system clock was set forward or back; leases keep the time that they were given for"},
 	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, own, "a lab was applied"},
-	LabRefused:     {"lab_refused", StageLab, slog.LevelError, own, "a lab was refused; the last good one stays applied"},
+	LabRefused:     {"lab_refused", StageLab, slog.LevelError, own, "a lab was refused; the running one stays in force"},
 	StateLost:      {"state_lost", StageLab, slog.LevelError, own, "install states were lost; no machine with install: once is installed until an admin says so"},
 	StateAccepted:  {"state_accepted", StageLab, slog.LevelInfo, own, "an admin accepted the state: hosts whose install state was unknown are armed"},
 }

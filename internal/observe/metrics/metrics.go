@@ -72,7 +72,7 @@ func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error)
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	l := &Lab{
-		success: gauge(LabSuccess, "1 if the last reload of the lab file succeeded, 0 if it was refused and the lab before it stays applied."),
+		success: gauge(LabSuccess, "1 if the last reload of the lab file succeeded, 0 if it was refused and the running lab stays in force."),
 		applied: gauge(LabApplyTime, "Time at which the current lab was applied, in seconds since 1970."),
 		gen:     gauge(LabGeneration, "Generation of the current lab; it counts from 1 at each start."),
 		hosts:   gauge(LabHosts, "Hosts in the current lab."),

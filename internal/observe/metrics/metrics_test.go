@@ -86,7 +86,7 @@ bootlab_lab_hosts 7
 # HELP bootlab_lab_last_applied_timestamp_seconds Time at which the current lab was applied, in seconds since 1970.
 # TYPE bootlab_lab_last_applied_timestamp_seconds gauge
 bootlab_lab_last_applied_timestamp_seconds 100.5
-# HELP bootlab_lab_last_reload_successful 1 if the last reload of the lab file succeeded, 0 if it was refused and the lab before it stays applied.
+# HELP bootlab_lab_last_reload_successful 1 if the last reload of the lab file succeeded, 0 if it was refused and the running lab stays in force.
 # TYPE bootlab_lab_last_reload_successful gauge
 bootlab_lab_last_reload_successful 0
 # HELP bootlab_lab_reloads_total Reloads of the lab file, by result.
