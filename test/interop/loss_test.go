@@ -556,7 +556,7 @@ func TestDoctorTriesTheStart(t *testing.T) {
 		{"cannot be made", "state: /proc/foo/bar", "nobody", "appliance.state: mkdir /proc/foo: no such file or directory", "want a folder"},
 		{"below a file", "state: plain/state", "nobody", "appliance.state: mkdir " + l.dir + "/plain: not a directory", "want a folder"},
 		{"a file", "state: plain", "nobody", "appliance.state: mkdir " + l.dir + "/plain: not a directory", "want a folder"},
-		{"not read", "state: state", "nobody", "user nobody cannot read the lab file, so a reload would fail: open " + l.path() + ": permission denied", "run chgrp -R "},
+		{"not read", "state: state", "nobody", "user nobody cannot read what a reload reads: open " + l.path() + ": permission denied", "run chgrp nogroup " + l.path() + " && chmod g+rX " + l.path()},
 		{"no socket", "state: state\n  admin_socket: plain/admin.sock", "nobody", "appliance.admin_socket: mkdir " + l.dir + "/plain: not a directory", "want its folder"},
 	} {
 		l.appliance, l.user = "  "+tt.appliance+"\n", tt.user
@@ -590,7 +590,7 @@ func TestDoctorTriesTheStart(t *testing.T) {
 	out, _ := d.bootlab("doctor")
 	out = strings.Join(strings.Fields(out), " ")
 	if !strings.Contains(out, "is made at the first start") || strings.Contains(out, "fail start") ||
-		!strings.Contains(out, "fail files "+l.dir+"/files/images/k permission denied; machines that need it get an error until the daemon's user may read it -> run chgrp -R ") {
+		!strings.Contains(out, "fail files "+l.dir+"/files/images/k permission denied; machines that need it get an error until the daemon's user may read it -> run chgrp nogroup " + l.dir + "/files/images/k && chmod g+rX " + l.dir + "/files/images/k") {
 		t.Errorf("doctor:\n%s", out)
 	}
 	if _, err := os.Stat(filepath.Join(l.dir, "new")); err == nil {

@@ -1,6 +1,7 @@
 package privileges
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -84,21 +85,29 @@ func Drop(u *privilege.User, l *lab.Lab) error {
 	return nil
 }
 
-// letRead returns the command that makes the folder of the lab and that of its files readable for a group.
-func letRead(gid int, labPath, files string) string {
-	group, where := strconv.Itoa(gid), filepath.Dir(labPath)
+// letRead returns the command that lets a group read files, and all below a folder: it changes what open cannot open of them, and of the
+// folders above. What else is in these, such as the state folder, stays as it is.
+func letRead(gid int, open opener, names ...string) string {
+	group, flag := strconv.Itoa(gid), ""
 	if g, err := user.LookupGroupId(group); err == nil {
 		group = g.Name
 	}
-	if below, err := filepath.Rel(where, files); err != nil || !filepath.IsLocal(below) {
-		where += " " + files
+	var paths []string
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			flag = "-R "
+		}
+		for open(name) != nil && !slices.Contains(paths, name) {
+			paths, name = append(paths, name), filepath.Dir(name)
+		}
 	}
-	return fmt.Sprintf("chgrp -R %s %s && chmod -R g+rX %s", group, where, where)
+	slices.Sort(paths)
+	return fmt.Sprintf("chgrp %s%s %s && chmod %[1]sg+rX %[3]s", flag, group, strings.Join(paths, " "))
 }
 
 // Unreadable warns of files of profiles that the process may not read.
 func Unreadable(l *lab.Lab) (warnings lab.Problems) {
-	unreadable(l, Open, func(p *lab.Profile, key, name, fix string) {
+	unreadable(l, os.Getegid(), Open, func(p *lab.Profile, key, name, fix string) {
 		warnings.Addf(p.PosOf(key), "profiles."+p.Name+"."+key, "%s: %s: %s", name, notRead, fix)
 		warnings[len(warnings)-1].Path = name
 	})
@@ -107,13 +116,13 @@ func Unreadable(l *lab.Lab) (warnings lab.Problems) {
 
 const notRead = "permission denied; machines that need it get an error until the daemon's user may read it"
 
-// unreadable calls found for each file of a profile that open may not read, at a key of it, and says what to do.
-func unreadable(l *lab.Lab, open opener, found func(p *lab.Profile, key, name, fix string)) {
+// unreadable calls found for each file of a profile that open may not read, at a key of it, and says how a group may read it.
+func unreadable(l *lab.Lab, gid int, open opener, found func(p *lab.Profile, key, name, fix string)) {
 	for _, p := range l.Profiles {
 		for _, f := range staticFiles(p) {
 			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(f.Text))
 			if err := open(name); errors.Is(err, fs.ErrPermission) {
-				found(p, f.Key, name, "run "+letRead(os.Getegid(), name, name))
+				found(p, f.Key, name, "run "+letRead(gid, open, name))
 			}
 		}
 	}
@@ -135,12 +144,17 @@ func staticFiles(p *lab.Profile) (paths []lab.ProfilePath) {
 // readable returns an error if u, as which open opens files, cannot read the lab and these documents of its: a file that only root may read
 // could be loaded at the start, but not at a reload.
 func readable(u *privilege.User, l *lab.Lab, labPath string, documents []string, open opener) error {
+	var names []string
+	var first error
 	for _, name := range slices.Concat([]string{labPath}, l.Files, documents) {
-		if err := open(name); err != nil {
-			return &startError{fmt.Errorf("user %s cannot read the lab file, so a reload would fail: %w", u.Name, err), "run " + letRead(u.GID, labPath, l.Appliance.Files)}
+		if err := open(name); err != nil && !slices.Contains(names, name) {
+			names, first = append(names, name), cmp.Or(first, err)
 		}
 	}
-	return nil
+	if first == nil {
+		return nil
+	}
+	return &startError{fmt.Errorf("user %s cannot read what a reload reads: %w", u.Name, first), "run " + letRead(u.GID, open, names...)}
 }
 
 // An opener returns an error if a file or folder cannot be opened for reading, or does not answer within regular.Wait.

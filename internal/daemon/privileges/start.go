@@ -44,7 +44,7 @@ func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 		if t, err := boot.Compile(l); err == nil { // what is wrong with them else is not about the start
 			documents = t.Files()
 		}
-		unreadable(l, openAs(u), func(_ *lab.Profile, _, name, fix string) {
+		unreadable(l, u.GID, openAs(u), func(_ *lab.Profile, _, name, fix string) {
 			unread = append(unread, doctor.Finding{Subject: name, Level: doctor.Fail, Text: notRead, Fix: fix})
 		})
 		add(labPath, readable(u, l, labPath, documents, openAs(u)), "user "+u.Name+" can read it")
