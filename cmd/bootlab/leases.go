@@ -76,7 +76,8 @@ func (f *leaseFlags) flags(cmd *cobra.Command) {
 	fs.BoolVar(&f.wide, "wide", false, "also show vendor class, relay port and last renewal")
 }
 
-// known returns an error for a flag whose name is not in the lab: then it is no wonder that there are no leases.
+// known returns an error for a flag whose name is not in the lab, nor that of a client whose lease has ended: then it is no wonder that there
+// are no leases.
 func (f *leaseFlags) known(ctx context.Context, c *api.Client) error {
 	if f.network == "" && f.pool == "" && f.host == "" {
 		return nil
@@ -97,6 +98,15 @@ func (f *leaseFlags) known(ctx context.Context, c *api.Client) error {
 		networks, hosts = append(networks, h.Network), append(hosts, h.Name)
 		for _, nic := range h.NICs {
 			networks = append(networks, nic.Network)
+		}
+	}
+	if f.host != "" && len(f.states) == 0 {
+		ended, err := c.FindLeases(ctx, api.LeaseFilter{Host: f.host, States: api.LeaseStates()})
+		if err != nil {
+			return err
+		}
+		if len(ended) > 0 {
+			hosts = append(hosts, f.host)
 		}
 	}
 	for _, flag := range []struct {

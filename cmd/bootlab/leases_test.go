@@ -105,6 +105,7 @@ func TestLeases(t *testing.T) {
 		{args: "leases --state all --mac 52:54:00:00:00:08", out: []string{"10.0.0.16"}, not: []string{"10.0.0.17"}},
 		{args: "leases --pool guests --mac 52-54-00 --network lan", out: []string{"10.0.0.10"}, not: []string{"10.0.0.5 "}},
 		{args: "leases --network far --json", json: true, out: []string{"[]"}},
+		{args: "leases --host shop --json", json: true, out: []string{"[]"}}, // its lease has ended
 		{args: "leases --expiring 1h", not: []string{"10.0.0."}},
 		{args: "leases --expiring 2h --json", json: true, out: []string{`"ip": "10.0.0.5"`, `"state": "active"`}, not: []string{"10.0.0.17"}},
 		{args: "leases --expiring 1", err: "has no unit"},

@@ -159,7 +159,7 @@ func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets)
 func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	out := []api.Balancer{}
 	for _, s := range c.servers.lb.Status() {
-		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued}
+		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued, Backends: []api.Backend{}}
 		for _, m := range s.Backends {
 			b.Backends = append(b.Backends, c.explain(backend(m), m.Host))
 		}
