@@ -117,7 +117,8 @@ func contentType(name string) string {
 	return "application/octet-stream"
 }
 
-// missing answers 404 for a file that does not exist, 503 for one not pulled yet, and 403 for one that may not be served.
+// missing answers 404 for a file that does not exist, 403 for one that may not be served, and 503, which makes an installer ask again, for one
+// that is not pulled yet or cannot be opened now.
 func (b *Boot) missing(w *reply, q *request, err error) {
 	code, why := http.StatusNotFound, "file not found"
 	switch {
@@ -130,7 +131,7 @@ func (b *Boot) missing(w *reply, q *request, err error) {
 			why = reason.Error()
 		}
 	default:
-		code, why = http.StatusInternalServerError, err.Error()
+		code, why = http.StatusServiceUnavailable, err.Error()
 	}
 	refuse(w, code)
 	b.record(q, event.Event{Kind: event.FileMissing, Err: why, Reason: files.ReasonOf(err)})

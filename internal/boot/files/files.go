@@ -125,7 +125,7 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.info, nil }
 
 // Open opens the regular file name, which the caller closes. The error is a *fs.PathError that matches fs.ErrPermission
 // where the file is not to be served (or is a folder, a device, a pipe, or a link that leaves the files folder), and
-// fs.ErrNotExist where it may be served but does not exist.
+// fs.ErrNotExist where it may be served but does not exist. Any other cause is an error of this machine, such as no more descriptors.
 func (f *Files) Open(name string) (*File, error) {
 	if err := f.refusal(name); err != nil {
 		return nil, refuse(name, err)
@@ -229,8 +229,12 @@ func reason(err error) error {
 	if os.IsNotExist(err) {
 		return fs.ErrNotExist
 	}
-	if errors.Is(err, syscall.EACCES) {
+	errno, _ := errors.AsType[syscall.Errno](err)
+	switch errno {
+	case syscall.EACCES:
 		return ErrUnreadable
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.ESTALE, syscall.ETIMEDOUT:
+		return errno // of this machine, for now: no refusal, which is final to an installer
 	}
 	return fmt.Errorf("%w: %w", fs.ErrPermission, err)
 }
