@@ -100,7 +100,7 @@ func (s *Service) verifyAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.A
 	}
 	holds, ok := s.addrOf(t, mac)
 	switch {
-	case from == holds || h.Has(from):
+	case from == holds || h.Pool == nil && h.Has(from): // the host made for a machine of a pool has the address that asks
 		return nil
 	case !ok:
 		return forbidden(event.WrongAddress, "asked from "+from.String()+", but "+h.Name+" holds no address", nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -340,11 +341,27 @@ func TestScripts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := newRig(t).Script(t.Context(), tt.mac, netip.MustParseAddr(tt.from), lab.ScriptName)
+			r := newRig(t)
+			r.leases[pooled] = netip.MustParseAddr(tt.from)
+			got, err := r.Script(t.Context(), tt.mac, netip.MustParseAddr(tt.from), lab.ScriptName)
 			if err != nil || !strings.HasPrefix(string(got), "#!ipxe\n") || !strings.Contains(string(got), tt.want) {
 				t.Errorf("script:\n%s%v, want %q", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestPoolMachineWithoutLease: an address of the pool does not make a machine one of the pool: its lease has ended, or was another's.
+func TestPoolMachineWithoutLease(t *testing.T) {
+	t.Parallel()
+	r, pooled := newRig(t), lab.MAC{0x52, 0x54, 0, 0xff, 0, 1}
+	for _, held := range []netip.Addr{{}, netip.MustParseAddr("192.168.16.201")} {
+		if r.leases[pooled] = held; !held.IsValid() {
+			delete(r.leases, pooled)
+		}
+		if _, err := r.Script(t.Context(), pooled, netip.MustParseAddr("192.168.16.200"), lab.ScriptName); statusOf(err) != http.StatusForbidden {
+			t.Errorf("with a lease of %v: %v", held, err)
+		}
 	}
 }
 
