@@ -38,7 +38,7 @@
 //
 // # Damage
 //
-// Open reads the file from start to end (read.go). One wrong bit in a record is corrected; a header is restored from the other.
+// Open reads the file from start to end (read.go). One wrong bit in a record of up to 4 KiB is corrected; a header is restored from the other.
 // Other bytes that are not a whole record are skipped up to the next marker with a matching sum. What they held is lost if it
 // had been acknowledged: a later group follows, or a mark covers it. Else it is a write that a crash cut short, and is undone
 // from its first missing record on, so the store is always in a state that it had before. A file that is shorter than its mark

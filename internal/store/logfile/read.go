@@ -296,7 +296,7 @@ func (r *reader) records(fn func(record)) (last record, damage []Loss) {
 	}
 }
 
-// maxCorrect bounds the size of records in which a wrong bit is searched.
+// maxCorrect bounds the size of records in which a wrong bit is searched: in a larger one, other damage looks like one wrong bit more often.
 const maxCorrect = 4 << 10
 
 // correct returns the record that follows newest if one bit of it is wrong, and writes it again. next is the one after it, if
