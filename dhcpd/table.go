@@ -1,10 +1,8 @@
 package dhcpd
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/dhcpd/wire"
@@ -14,7 +12,6 @@ import (
 // A Table is everything that the server answers from, made from one lab. It is immutable.
 type Table struct {
 	domain    string
-	httpPort  uint16
 	scopes    []*scope // in the lab's order
 	byIface   map[string][]*scope
 	hosts     map[lab.MAC]*host
@@ -47,7 +44,6 @@ type scope struct {
 	network *lab.Network
 	options *wire.Options
 	pools   []*pool
-	seen    atomic.Pointer[lab.Network] // what asSeen returned last
 }
 
 // Compile indexes a lab for answering DHCP. It does no I/O and cannot fail: the loader has checked that a packet can carry
@@ -55,7 +51,6 @@ type scope struct {
 func Compile(l *lab.Lab) *Table {
 	t := &Table{
 		domain:    l.Domain,
-		httpPort:  l.Appliance.HTTPPort,
 		byIface:   map[string][]*scope{},
 		hosts:     make(map[lab.MAC]*host, len(l.Hosts)),
 		notPooled: make(map[netip.Addr]struct{}, len(l.Hosts)),
@@ -307,31 +302,6 @@ func scopeOf(scopes []*scope, a netip.Addr) *scope {
 		}
 	}
 	return nil
-}
-
-// asSeen returns the network with the appliance's address as its machines see it. In a network behind a relay the appliance
-// has no address: there it is known by that of the interface that the relay reaches, or, where packets come in on any
-// interface, by the address that the relay sent to (local).
-func (t *Table) asSeen(s *scope, iface string, local netip.Addr) *lab.Network {
-	if s.network.Address.IsValid() {
-		return s.network
-	}
-	for _, here := range t.byIface[iface] {
-		if here.network.Address.IsValid() {
-			local = here.network.Address
-			break
-		}
-	}
-	if !local.IsValid() {
-		return s.network
-	}
-	if n := s.seen.Load(); n != nil && n.Address == local {
-		return n
-	}
-	n := *s.network
-	n.Address, n.BaseURL = local, fmt.Sprintf("http://%s:%d", local, t.httpPort)
-	s.seen.Store(&n)
-	return &n
 }
 
 // ownAddress reports whether a is the appliance's in any network.
