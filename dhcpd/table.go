@@ -62,7 +62,9 @@ func Compile(l *lab.Lab) *Table {
 		byNetwork[n] = t.addScope(n)
 	}
 	t.addHosts(l.Hosts, byNetwork)
-	t.excludeFromPools(l)
+	for _, a := range l.Infrastructure() {
+		t.notPooled[a] = struct{}{} // although the range of a pool may hold it
+	}
 	for _, s := range t.scopes {
 		for _, p := range s.pools {
 			p.addrs = leases.NewPool(p.Range.First, p.Range.Last, func(a netip.Addr) bool { return !t.poolMayGive(a) })
@@ -160,31 +162,6 @@ func firstSet[T any](lists ...[]T) []T {
 		}
 	}
 	return nil
-}
-
-// excludeFromPools collects the addresses of the lab's infrastructure. No pool gives them, although its range may hold them.
-func (t *Table) excludeFromPools(l *lab.Lab) {
-	exclude := func(addrs ...netip.Addr) {
-		for _, a := range addrs {
-			if a.Is4() {
-				t.notPooled[a] = struct{}{}
-			}
-		}
-	}
-	for _, n := range l.Networks {
-		exclude(n.Address, n.Router)
-		exclude(n.DNS...)
-		exclude(n.NTP...)
-		for _, r := range n.Routes {
-			exclude(r.Via)
-		}
-	}
-	for _, c := range l.Clusters {
-		exclude(c.Address, c.Ingress)
-	}
-	for _, b := range l.Balancers {
-		exclude(b.Listen.Addrs()...)
-	}
 }
 
 // poolMayGive reports whether a pool may give a.

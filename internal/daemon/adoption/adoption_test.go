@@ -59,12 +59,17 @@ hosts:
 		{"from the start, if nothing is behind", "  a: {ip: 10.0.0.14}\n", "10.0.0.3"},
 		{"none", "  a: {ip: 10.0.0.3}\n  b: {ip: 10.0.0.4}\n  c: {ip: 10.0.0.5}\n  d: {ip: 10.0.0.7}\n  e: {ip: 10.0.0.8}\n  f: {ip: 10.0.0.13}\n  g: {ip: 10.0.0.14}\n", "invalid IP"},
 		{"no hosts", "", "10.0.0.3"},
+		{"behind the servers", "  {}\nSERVERS", "10.0.0.5"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			hosts := tt.hosts
 			if hosts == "" {
 				hosts = "  {}\n"
+			}
+			text, hosts := text, hosts
+			if cut, ok := strings.CutSuffix(hosts, "SERVERS"); ok {
+				text, hosts = strings.Replace(text, "dhcp: off", "dhcp: off, dns: [10.0.0.3], ntp: [10.0.0.4]", 1), cut
 			}
 			l, err := load.Parse("lab.yaml", []byte(text+hosts), load.Options{})
 			if err != nil {
