@@ -255,7 +255,7 @@ func (m Machines) NextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 	taken := m.takenIn(l, n)
 	start := n.Subnet.Addr()
 	for a := range maps.Keys(taken) {
-		if a.Compare(start) > 0 && l.HostByIP(a) != nil && n.PoolHolding(a) == nil && a != n.Router && a != n.Address {
+		if n.Subnet.Contains(a) && a.Compare(start) > 0 && l.HostByIP(a) != nil && n.PoolHolding(a) == nil && a != n.Router && a != n.Address {
 			start = a
 		}
 	}
