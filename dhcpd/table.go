@@ -186,6 +186,18 @@ func (t *Table) Pools() (all []*leases.Pool) {
 	return all
 }
 
+// Warnings are of pools that can give no address.
+func (t *Table) Warnings() (warnings lab.Problems) {
+	for _, s := range t.scopes {
+		for _, p := range s.pools {
+			if s.serves() && p.addrs.Usable() == 0 {
+				warnings.Addf(p.Pos, "networks."+s.network.Name+".pools."+p.Name+".range", "no address of %s is free for machines without a reservation: each is reserved, or of the appliance, a router, a server, a cluster or a balancer: want a wider range", p.Range)
+			}
+		}
+	}
+	return warnings
+}
+
 // Interfaces returns the interfaces to serve, sorted. A lab whose networks are all behind relays has the one interface "",
 // which stands for any.
 func (t *Table) Interfaces() []string {

@@ -99,6 +99,26 @@ func TestOneAddressPastARelay(t *testing.T) {
 	}
 }
 
+// TestPoolWithoutAddress: a pool whose whole range is given to others is a warning, where this server gives the addresses.
+func TestPoolWithoutAddress(t *testing.T) {
+	t.Parallel()
+	const network = "{subnet: 10.N.0.0/24, address: 10.N.0.1, MODE, dns: [10.N.0.2], pools: {none: {range: 10.N.0.1-10.N.0.3}, some: {range: 10.N.0.4-10.N.0.9}}}\n"
+	text := "version: 1\ndomain: lab.test\nnetworks:\n"
+	for i, mode := range []string{"server", "proxy", "off"} {
+		text += "  " + mode + ": " + strings.NewReplacer("N", strconv.Itoa(i+1), "MODE", "dhcp: "+mode).Replace(network)
+	}
+	text += "hosts:\n  a: {mac: '52:54:00:00:00:01', ip: 10.1.0.3}\n  b: {mac: '52:54:00:00:00:02', ip: 10.2.0.3}\n  c: {mac: '52:54:00:00:00:03', ip: 10.3.0.3}\n"
+	l, err := load.Parse("lab.yaml", []byte(text), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "lab.yaml:4:91: networks.server.pools.none.range: no address of 10.1.0.1-10.1.0.3 is free for machines without a reservation: " +
+		"each is reserved, or of the appliance, a router, a server, a cluster or a balancer: want a wider range"
+	if diff := cmp.Diff(want, Compile(l).Warnings().Error()); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
 func TestSharedWire(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
