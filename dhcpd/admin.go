@@ -20,9 +20,13 @@ type PoolUse struct {
 	Leased, Offered, Quarantined, Free int
 }
 
-// Pools returns the use of the pools of the lab in force, in the lab's order.
+// Pools returns the use of the pools of the lab in force, in the lab's order. Those of networks where another server gives the addresses
+// have none.
 func (s *Server) Pools() (all []PoolUse) {
 	for _, sc := range s.deps.Table().scopes {
+		if !sc.serves() {
+			continue
+		}
 		for _, p := range sc.pools {
 			all = append(all, s.useOf(sc, p))
 		}

@@ -80,7 +80,7 @@ func (s *Server) answerItself(x *exchange, l *loop) {
 	defer s.contain()
 	_ = l.sock.Resume(l.port) // fails if it was closed: then the next receive does too
 	if s.parse(x, ownPacket()) == dropNone && s.match(x) == dropNone {
-		s.deps.Book.Bound(x.req.MAC, x.network.Subnet) // as every answer does
+		s.deps.Book.Bound(x.req.MAC, x.scope.network.Subnet) // as every answer does
 	}
 	l.answer()
 }

@@ -89,7 +89,7 @@ func bootInfoFor(r *wire.Packet, n *lab.Network, host *lab.Host) bootInfo {
 // bootInfo is bootInfoFor, without a boot file for a machine that is to boot its own disk and has local_boot: none, for
 // firmware that does not return from a network boot program. An iPXE that never fetches its script gets a bootloop.Remedy.
 func (s *Server) bootInfo(x *exchange, host *lab.Host) bootInfo {
-	info := bootInfoFor(&x.req, x.network, host)
+	info := bootInfoFor(&x.req, x.scope.network, host)
 	if info.file == "" {
 		return info
 	}
@@ -101,7 +101,7 @@ func (s *Server) bootInfo(x *exchange, host *lab.Host) bootInfo {
 	}
 	switch s.deps.Loops.Remedy(x.req.MAC) {
 	case bootloop.Program:
-		program := pxeBoot(&x.req, x.network, host.Chain)
+		program := pxeBoot(&x.req, x.scope.network, host.Chain)
 		return bootInfo{file: program.file, nextServer: program.nextServer, ipxe: info.ipxe}
 	case bootloop.NoFile:
 		return bootInfo{ipxe: info.ipxe}

@@ -119,7 +119,7 @@ func (f *floods) begin(p *lab.Pool) bool {
 
 // seenAgain notes that a machine behind a relay has sent another message.
 func (s *Server) seenAgain(x *exchange) {
-	if relayed(x.scope.network) {
+	if isRelayed(x.scope.network) {
 		s.deps.Book.AskedAgain(x.req.MAC, x.scope.network.Subnet, seenAgain)
 	}
 }

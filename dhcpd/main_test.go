@@ -93,13 +93,12 @@ func mac(t testing.TB, s string) lab.MAC {
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // testLab is a lab with a served, a relayed, a proxied and a silent network, in this order: beside, far, main, silent.
-// It has two things that lab files may not: the cluster's address lies in the range of a pool, to see that the pool keeps
-// off it, and the appliance has no address in the relayed network.
+// It has one thing that lab files may not: the cluster's address lies in the range of a pool, to see that the pool keeps
+// off it.
 func testLab(t testing.TB) *lab.Lab {
 	t.Helper()
 	l := labWith(t, "")
 	l.Clusters[0].Address = ip("10.77.0.200")
-	l.Networks[1].Address, l.Networks[1].BaseURL = netip.Addr{}, ""
 	return l
 }
 
@@ -180,11 +179,17 @@ func (w *capture) Queue(_ *segment.Socket, d segment.Dest, frame []byte) {
 
 // exchange gives a packet to the server, commits what it wants committed, and returns the replies.
 func (b *bench) exchange(iface string, port uint16, from string, data []byte) []packetOut {
-	b.wire.sent = nil
-	var local netip.Addr
+	to := ""
 	if iface == "" {
-		local = ip("192.0.2.77")
+		to = "192.0.2.77"
 	}
+	return b.exchangeAt(iface, to, port, from, data)
+}
+
+// exchangeAt is exchange for a packet that was sent to an address of the server's machine; "": to none.
+func (b *bench) exchangeAt(iface, to string, port uint16, from string, data []byte) []packetOut {
+	b.wire.sent = nil
+	local, _ := netip.ParseAddr(to)
 	b.handle(&exchange{iface: iface, port: port, from: netip.MustParseAddrPort(from), local: local, out: b.wire}, data)
 	b.commitQueued()
 	return b.wire.sent

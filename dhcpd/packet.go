@@ -23,7 +23,7 @@ type exchange struct {
 	iface string
 	port  uint16
 	from  netip.AddrPort
-	local netip.Addr      // the address that the packet was sent to; known on the socket for any interface only
+	local netip.Addr      // the address of this machine that the packet was sent to; of a broadcast, the interface's
 	sock  *segment.Socket // nil in tests
 	out   sender
 
@@ -33,11 +33,10 @@ type exchange struct {
 	reply wire.Reply
 
 	scope    *scope
-	network  *lab.Network // the scope's, with the appliance's address as the client sees it
-	serverID netip.Addr   // option 54
-	host     *host        // of the lab file, in this network; nil: none
-	pool     *pool        // that the address comes from; nil: the host has a reservation, or no pool takes the machine
-	tries    int          // addresses that a probe found in use
+	serverID netip.Addr // option 54
+	host     *host      // of the lab file, in this network; nil: none
+	pool     *pool      // that the address comes from; nil: the host has a reservation, or no pool takes the machine
+	tries    int        // addresses that a probe found in use
 }
 
 // A sender takes replies: a segment.Sender, or a test's.
@@ -87,7 +86,7 @@ func (s *Server) dropped(why dropReason) {
 // parse reads a packet and takes the snapshot that it is answered from.
 func (s *Server) parse(x *exchange, data []byte) dropReason {
 	x.t, x.start, x.tries = s.deps.Table(), s.deps.Now(), 0
-	x.scope, x.network, x.host, x.pool = nil, nil, nil, nil
+	x.scope, x.host, x.pool = nil, nil, nil
 	switch err := x.req.Parse(data); err {
 	case nil:
 		if !x.mayReply() {
@@ -110,8 +109,7 @@ func (s *Server) match(x *exchange) dropReason {
 	if x.scope = x.t.locate(r, x.iface); x.scope == nil {
 		return s.refuseNoNetwork(x)
 	}
-	x.network = x.t.asSeen(x.scope, x.iface, x.local)
-	x.serverID = x.network.Address
+	x.serverID = x.scope.network.Address
 	if r.ServerIDOverride.IsValid() {
 		x.serverID = r.ServerIDOverride
 	}

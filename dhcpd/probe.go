@@ -150,7 +150,7 @@ func (x *exchange) mayProbe() bool { return x.sock != nil && x.pool != nil && x.
 // probeForConflict probes an address and, if another machine than the client uses it, calls inUse and records the conflict.
 // It does nothing past a relay: an ICMP reply has no MAC, and might be the client's own.
 func (s *Server) probeForConflict(x *exchange, addr netip.Addr, inUse func()) {
-	if x.req.GIAddr.IsValid() {
+	if x.relayed() {
 		return
 	}
 	p, mac := x.pool, x.req.MAC
@@ -165,7 +165,12 @@ func (s *Server) probeForConflict(x *exchange, addr netip.Addr, inUse func()) {
 
 // path is where the addresses of a client's network are probed.
 func (x *exchange) path() segment.Path {
-	return segment.Path{Interface: x.sock.Interface(), Relay: x.req.GIAddr.IsValid()}
+	return segment.Path{Interface: x.sock.Interface(), Relay: x.relayed()}
+}
+
+// relayed reports whether the client is not on the segment where its packet came in: a relay sent it, or, where the client renews, a router.
+func (x *exchange) relayed() bool {
+	return x.req.GIAddr.IsValid() || isRelayed(x.scope.network) || x.scope.network.Interface != x.iface
 }
 
 // addressConflict takes an address of a pool that a machine uses without a lease out of use, and records it. A claim is not enough.
@@ -229,8 +234,8 @@ func (s *Server) probeAheadLoop(ctx context.Context) {
 	}
 }
 
-// relayed reports whether a network is reached through relays alone: the appliance has no address in it, or no interface.
-func relayed(n *lab.Network) bool { return n.Interface == "" || !n.Address.IsValid() }
+// isRelayed reports whether a network is reached through relays alone: the appliance has no address in it, or no interface.
+func isRelayed(n *lab.Network) bool { return n.Interface == "" || !n.HasAppliance() }
 
 // nextAddresses returns the free addresses of each segment. A network behind relays is probed by ping, which the kernel routes, whatever
 // interface that goes through.
@@ -243,7 +248,7 @@ func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 	for _, sc := range t.scopes {
 		n := sc.network
 		path, most := segment.Path{Interface: n.Interface}, probedAhead
-		if relayed(n) {
+		if isRelayed(n) {
 			path.Relay, most = true, probedAheadRelay
 		}
 		if n.Interface == "" {

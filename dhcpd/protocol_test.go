@@ -3,6 +3,7 @@ package dhcpd
 import (
 	"errors"
 	"flag"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,33 @@ func TestReplies(t *testing.T) {
 			}
 			golden.Check(t, update, "testdata/"+tc.name+".txt", text(t, out[0]))
 		})
+	}
+}
+
+// TestRelayed: whether a client is on the segment where its packet came in, and can be found there by ARP.
+func TestRelayed(t *testing.T) {
+	t.Parallel()
+	networks := map[string]*lab.Network{
+		"on lab0":     {Interface: "lab0", Subnet: netip.MustParsePrefix("10.77.0.0/24"), Address: ip("10.77.0.1")},
+		"past lab0":   {Interface: "lab0", Subnet: netip.MustParsePrefix("10.78.0.0/24"), Address: ip("10.77.0.1")},
+		"past a port": {Subnet: netip.MustParsePrefix("10.79.0.0/24"), Address: ip("10.77.0.1")},
+	}
+	for _, tt := range []struct {
+		network, iface, giaddr string
+		want                   bool
+	}{
+		{"on lab0", "lab0", "", false},
+		{"on lab0", "lab0", "10.77.0.254", true},
+		{"on lab0", "lab1", "", true}, // a renewal
+		{"past lab0", "lab0", "", true},
+		{"past a port", "lab0", "", true},
+		{"past a port", "", "", true},
+	} {
+		x := &exchange{iface: tt.iface, scope: &scope{network: networks[tt.network]}}
+		x.req.GIAddr, _ = netip.ParseAddr(tt.giaddr)
+		if got := x.relayed(); got != tt.want {
+			t.Errorf("a packet of a machine %s, by %q, giaddr %q: relayed %v", tt.network, tt.iface, tt.giaddr, got)
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ func (s *Server) leaseTime(x *exchange) time.Duration {
 	case x.host != nil && x.host.Lease > 0:
 		return x.host.Lease
 	case x.pool == nil:
-		return x.network.Lease
+		return x.scope.network.Lease
 	}
 	_, _, free := s.deps.Book.Usage(x.pool.addrs)
 	if scarceShare*free >= x.pool.addrs.Usable() {
@@ -107,7 +107,7 @@ func (s *Server) sendFrame(x *exchange, a *wire.Reply, frame []byte) {
 // destination follows RFC 2131 section 4.1.
 func (x *exchange) destination(a *wire.Reply) segment.Dest {
 	r := &x.req
-	d := segment.Dest{Source: x.network.Address, Port: x.port}
+	d := segment.Dest{Source: x.scope.network.Address, Port: x.port}
 	if x.toSource() {
 		d.To = x.from
 		return d
@@ -115,6 +115,9 @@ func (x *exchange) destination(a *wire.Reply) segment.Dest {
 	switch {
 	case r.GIAddr.IsValid():
 		d.To = netip.AddrPortFrom(r.GIAddr, portServer)
+		if x.local.IsValid() {
+			d.Source = x.local // some relays, and firewalls before them, take a reply only from where they sent the request
+		}
 		if r.RelayPort && x.from.IsValid() {
 			d.To = netip.AddrPortFrom(r.GIAddr, x.from.Port())
 		}

@@ -105,7 +105,6 @@ func (s *Server) grantIfUsed(x *exchange, addr netip.Addr) dropReason {
 		return dropNotOurs
 	}
 	path := x.path()
-	path.Relay = path.Relay || x.scope.network.Interface != path.Interface
 	out := segment.NewSender(1, s.sendFailed)
 	x = x.keep(out)
 	s.probeAgain(path, addr, func(r segment.Result) {

@@ -1,10 +1,8 @@
 package dhcpd
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/dhcpd/wire"
@@ -14,7 +12,6 @@ import (
 // A Table is everything that the server answers from, made from one lab. It is immutable.
 type Table struct {
 	domain    string
-	httpPort  uint16
 	scopes    []*scope // in the lab's order
 	byIface   map[string][]*scope
 	hosts     map[lab.MAC]*host
@@ -47,7 +44,6 @@ type scope struct {
 	network *lab.Network
 	options *wire.Options
 	pools   []*pool
-	seen    atomic.Pointer[lab.Network] // what asSeen returned last
 }
 
 // Compile indexes a lab for answering DHCP. It does no I/O and cannot fail: the loader has checked that a packet can carry
@@ -55,7 +51,6 @@ type scope struct {
 func Compile(l *lab.Lab) *Table {
 	t := &Table{
 		domain:    l.Domain,
-		httpPort:  l.Appliance.HTTPPort,
 		byIface:   map[string][]*scope{},
 		hosts:     make(map[lab.MAC]*host, len(l.Hosts)),
 		notPooled: make(map[netip.Addr]struct{}, len(l.Hosts)),
@@ -67,7 +62,9 @@ func Compile(l *lab.Lab) *Table {
 		byNetwork[n] = t.addScope(n)
 	}
 	t.addHosts(l.Hosts, byNetwork)
-	t.excludeFromPools(l)
+	for _, a := range l.Infrastructure() {
+		t.notPooled[a] = struct{}{} // although the range of a pool may hold it
+	}
 	for _, s := range t.scopes {
 		for _, p := range s.pools {
 			p.addrs = leases.NewPool(p.Range.First, p.Range.Last, func(a netip.Addr) bool { return !t.poolMayGive(a) })
@@ -167,31 +164,6 @@ func firstSet[T any](lists ...[]T) []T {
 	return nil
 }
 
-// excludeFromPools collects the addresses of the lab's infrastructure. No pool gives them, although its range may hold them.
-func (t *Table) excludeFromPools(l *lab.Lab) {
-	exclude := func(addrs ...netip.Addr) {
-		for _, a := range addrs {
-			if a.Is4() {
-				t.notPooled[a] = struct{}{}
-			}
-		}
-	}
-	for _, n := range l.Networks {
-		exclude(n.Address, n.Router)
-		exclude(n.DNS...)
-		exclude(n.NTP...)
-		for _, r := range n.Routes {
-			exclude(r.Via)
-		}
-	}
-	for _, c := range l.Clusters {
-		exclude(c.Address, c.Ingress)
-	}
-	for _, b := range l.Balancers {
-		exclude(b.Listen.Addrs()...)
-	}
-}
-
 // poolMayGive reports whether a pool may give a.
 func (t *Table) poolMayGive(a netip.Addr) bool {
 	_, excluded := t.notPooled[a]
@@ -212,6 +184,18 @@ func (t *Table) Pools() (all []*leases.Pool) {
 		}
 	}
 	return all
+}
+
+// Warnings are of pools that can give no address.
+func (t *Table) Warnings() (warnings lab.Problems) {
+	for _, s := range t.scopes {
+		for _, p := range s.pools {
+			if s.serves() && p.addrs.Usable() == 0 {
+				warnings.Addf(p.Pos, "networks."+s.network.Name+".pools."+p.Name+".range", "no address of %s is free for machines without a reservation: each is reserved, or of the appliance, a router, a server, a cluster or a balancer: want a wider range", p.Range)
+			}
+		}
+	}
+	return warnings
 }
 
 // Interfaces returns the interfaces to serve, sorted. A lab whose networks are all behind relays has the one interface "",
@@ -307,31 +291,6 @@ func scopeOf(scopes []*scope, a netip.Addr) *scope {
 		}
 	}
 	return nil
-}
-
-// asSeen returns the network with the appliance's address as its machines see it. In a network behind a relay the appliance
-// has no address: there it is known by that of the interface that the relay reaches, or, where packets come in on any
-// interface, by the address that the relay sent to (local).
-func (t *Table) asSeen(s *scope, iface string, local netip.Addr) *lab.Network {
-	if s.network.Address.IsValid() {
-		return s.network
-	}
-	for _, here := range t.byIface[iface] {
-		if here.network.Address.IsValid() {
-			local = here.network.Address
-			break
-		}
-	}
-	if !local.IsValid() {
-		return s.network
-	}
-	if n := s.seen.Load(); n != nil && n.Address == local {
-		return n
-	}
-	n := *s.network
-	n.Address, n.BaseURL = local, fmt.Sprintf("http://%s:%d", local, t.httpPort)
-	s.seen.Store(&n)
-	return &n
 }
 
 // ownAddress reports whether a is the appliance's in any network.

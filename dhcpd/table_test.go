@@ -3,6 +3,7 @@ package dhcpd
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -54,6 +55,67 @@ func TestInterfaces(t *testing.T) {
 	l.Networks[0].DHCP = lab.DHCPOff
 	if got := Compile(l).Interfaces(); len(got) != 0 {
 		t.Errorf("interfaces of a silent lab: %q, want none", got)
+	}
+}
+
+// TestOneAddressPastARelay: behind a relay all that names the appliance is one address, wherever the relay's packets come in, and that is
+// what the plan shows. Only the source of a reply is what the relay sent to: some take no other.
+func TestOneAddressPastARelay(t *testing.T) {
+	t.Parallel()
+	const text = "version: 1\ndomain: lab.test\nnetworks:\n  one: {subnet: 10.77.0.0/24, address: 10.77.0.1, interface: lab0}\n" +
+		"  two: {subnet: 10.79.0.0/24, address: 10.79.0.1, interface: lab1}\n  far: {subnet: 10.78.0.0/16, router: 10.78.255.254FAR}\n" +
+		"profiles: {p: {kernel: k}}\nhosts: {far-0: {mac: '" + farHost + "', ip: 10.78.0.21, profile: p}}\n"
+	for _, tt := range []struct{ name, far, want string }{
+		{"derived", "", "10.77.0.1"},
+		{"of another network", ", address: 10.79.0.1", "10.79.0.1"},
+		{"in the network", ", address: 10.78.0.1", "10.78.0.1"},
+	} {
+		for _, iface := range []string{"lab0", "lab1"} {
+			t.Run(tt.name+" by "+iface, func(t *testing.T) {
+				t.Parallel()
+				l, err := load.Parse("lab.yaml", []byte(strings.Replace(text, "FAR", tt.far, 1)), load.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := newBench(t)
+				b.table = Compile(l)
+				out := b.exchangeAt(iface, "192.0.2.77", 67, "10.78.0.254:67", message(t, dhcpv4.MessageTypeDiscover, mac(t, farHost), ipxe, withGiaddr("10.78.0.254")))
+				if len(out) != 1 {
+					t.Fatalf("%d replies, want 1", len(out))
+				}
+				offer, want := decode(t, out[0].data), net.ParseIP(tt.want)
+				script := "http://" + tt.want + ":8080/boot/52-54-00-00-78-01/boot.ipxe"
+				if dns := offer.DNS(); len(dns) != 1 || !dns[0].Equal(want) || !offer.ServerIdentifier().Equal(want) || !offer.ServerIPAddr.Equal(want) || offer.BootFileName != script {
+					t.Errorf("want %s everywhere, got %s", tt.want, offer.Summary())
+				}
+				if files := BootFiles(l.Host("far-0")); len(files) == 0 || files[len(files)-1].File != script {
+					t.Errorf("the plan shows %v, want %s", files, script)
+				}
+				if out[0].to.Source != ip("192.0.2.77") {
+					t.Errorf("the reply comes from %s, want what the relay sent to", out[0].to.Source)
+				}
+			})
+		}
+	}
+}
+
+// TestPoolWithoutAddress: a pool whose whole range is given to others is a warning, where this server gives the addresses.
+func TestPoolWithoutAddress(t *testing.T) {
+	t.Parallel()
+	const network = "{subnet: 10.N.0.0/24, address: 10.N.0.1, MODE, dns: [10.N.0.2], pools: {none: {range: 10.N.0.1-10.N.0.3}, some: {range: 10.N.0.4-10.N.0.9}}}\n"
+	text := "version: 1\ndomain: lab.test\nnetworks:\n"
+	for i, mode := range []string{"server", "proxy", "off"} {
+		text += "  " + mode + ": " + strings.NewReplacer("N", strconv.Itoa(i+1), "MODE", "dhcp: "+mode).Replace(network)
+	}
+	text += "hosts:\n  a: {mac: '52:54:00:00:00:01', ip: 10.1.0.3}\n  b: {mac: '52:54:00:00:00:02', ip: 10.2.0.3}\n  c: {mac: '52:54:00:00:00:03', ip: 10.3.0.3}\n"
+	l, err := load.Parse("lab.yaml", []byte(text), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "lab.yaml:4:91: networks.server.pools.none.range: no address of 10.1.0.1-10.1.0.3 is free for machines without a reservation: " +
+		"each is reserved, or of the appliance, a router, a server, a cluster or a balancer: want a wider range"
+	if diff := cmp.Diff(want, Compile(l).Warnings().Error()); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
 

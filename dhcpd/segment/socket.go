@@ -264,8 +264,9 @@ func listenUDP(iface string, number uint16) (*udpSocket, error) {
 // so does that of a second bootlab.
 func setOptions(fd int, iface string) error {
 	datagram.EnlargeReceiveBuffer(fd)
-	if iface == "" {
-		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+	err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+	if err != nil || iface == "" {
+		return err
 	}
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 }

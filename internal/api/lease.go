@@ -93,8 +93,8 @@ type Pool struct {
 	Quarantined int `json:"quarantined,omitempty"`
 }
 
-// Full reports whether a new client would get no address. A pool without any is misconfigured rather than full.
-func (p Pool) Full() bool { return p.Size > 0 && p.Free <= 0 }
+// Full reports whether a new client would get no address.
+func (p Pool) Full() bool { return p.Free <= 0 }
 
 // A LeaseFilter says which leases are wanted. The zero filter wants those that hold an address now, in whatever state.
 type LeaseFilter struct {

@@ -92,7 +92,7 @@ func TestLeaseFilter(t *testing.T) {
 
 func TestPoolFull(t *testing.T) {
 	t.Parallel()
-	for p, want := range map[api.Pool]bool{{Size: 2, Free: 1}: false, {Size: 2}: true, {Size: 2, Free: -1}: true, {}: false} {
+	for p, want := range map[api.Pool]bool{{Size: 2, Free: 1}: false, {Size: 2}: true, {Size: 2, Free: -1}: true, {}: true} {
 		if p.Full() != want {
 			t.Errorf("%+v: full %v", p, !want)
 		}

@@ -89,7 +89,8 @@ func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 }
 
 func (c *adminBackend) host(l *lab.Lab, h *lab.Host, seen seen) api.Host {
-	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Power: vmadmin.SwitchOf(h)}
+	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, Role: h.Role, Power: vmadmin.SwitchOf(h)}
+	a.IP, _ = c.nicAddrs(l).OfHost(h)
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
 	if status.State == install.Unknown {
@@ -110,9 +111,6 @@ func (c *adminBackend) host(l *lab.Lab, h *lab.Host, seen seen) api.Host {
 	}
 	if h.Profile != nil {
 		a.Profile, a.Disk = h.Profile.Name, overwrites(h)
-	}
-	if !a.IP.IsValid() && len(h.MACs) > 0 {
-		a.IP, _ = c.nicAddrs(l).AddrOf(h.MACs[0])
 	}
 	if h.VM != nil {
 		a.VM, a.Hypervisor = string(cmp.Or(seen.vms[h.Name].State, virt.StateUnknown)), c.servers.virt.HypervisorOf(h.Name)

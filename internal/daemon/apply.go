@@ -104,7 +104,7 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		return l, found, errors.Join(append(refused, withZones(l, err))...)
 	}
 	found.Faults = append(found.Faults, s.CheckAll()...)
-	found.Warnings = append(found.Warnings, slices.Concat(s.Boot.Warnings(), s.Files.Exposed())...)
+	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed())...)
 	for _, p := range s.DNS.Warnings() {
 		found.add(p, strict)
 	}

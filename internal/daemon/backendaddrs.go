@@ -18,16 +18,13 @@ type backendAddresses struct{ d *Daemon }
 
 // Lease returns the address that a host has leased.
 func (b backendAddresses) Lease(host string) netip.Addr {
-	h := b.d.current.Load().Lab.Host(host)
+	l := b.d.current.Load().Lab
+	h := l.Host(host)
 	if h == nil {
 		return netip.Addr{}
 	}
-	for _, mac := range h.MACs {
-		if lease, ok := b.d.book.ByMAC(mac); ok {
-			return lease.Addr
-		}
-	}
-	return netip.Addr{}
+	addr, _ := b.d.nicAddrs(l).OfHost(h)
+	return addr
 }
 
 // systemTTL is how long the answers of the system's resolver hold, which does not say it: lbproxy looks no name up more often.

@@ -72,7 +72,10 @@ func (d *Daemon) pools() (all []api.Pool) {
 func poolConditions(pools []api.Pool) (all []api.Condition) {
 	for _, p := range pools {
 		c := api.Condition{Kind: api.ConditionPool, Name: p.Network + "/" + p.Name, OK: !p.Full(), Detail: p.Use()}
-		if p.Full() {
+		switch {
+		case p.Size == 0:
+			c.Problem = "no address of its range is free for machines without a reservation"
+		case p.Full():
 			c.Problem = "full: new machines get no address"
 		}
 		all = append(all, c)

@@ -66,6 +66,23 @@ dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}}}
 }
 
 // TestForwarderConditions: what clients get while no server is asked, or none answers, and what to do.
+func TestPoolConditions(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pool api.Pool
+		want string
+	}{
+		{api.Pool{Size: 2, Free: 1, Leased: 1}, ""},
+		{api.Pool{Size: 2, Leased: 2}, "full: new machines get no address"},
+		{api.Pool{}, "no address of its range is free for machines without a reservation"},
+	} {
+		got := poolConditions([]api.Pool{c.pool})[0]
+		if got.Problem != c.want || got.OK != (c.want == "") {
+			t.Errorf("%+v: problem %q, ok %v, want %q", c.pool, got.Problem, got.OK, c.want)
+		}
+	}
+}
+
 func TestForwarderConditions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

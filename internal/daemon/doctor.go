@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
@@ -27,7 +28,7 @@ func Namespace() string {
 // Examined returns what the checks of package doctor look at: a lab, what a start of the daemon would find, where its servers listen, and
 // what Check warns of. The addresses of clusters and balancers count as there: the daemon adds them, or check addresses reports them.
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
-	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: serviceaddr.Wanted(l)}
+	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: serviceaddr.Wanted(l), DHCP: dhcpd.Compile(l).Interfaces()}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
 	token := filepath.Join(l.Appliance.State, statefile.Token)
 	if err := httpd.CheckToken(token); err != nil {

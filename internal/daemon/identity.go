@@ -29,6 +29,19 @@ func (w nicAddrs) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
+// OfHost returns the address of a host: its reserved one, else the one leased to the first of its MACs that has a lease.
+func (w nicAddrs) OfHost(h *lab.Host) (netip.Addr, bool) {
+	if h.IP.IsValid() {
+		return h.IP, true
+	}
+	for _, mac := range h.MACs {
+		if l, ok := w.book.ByMAC(mac); ok {
+			return l.Addr, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
 // MACOf returns the NIC that has an address. If a host has several, only a lease says which.
 func (w nicAddrs) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	addr = addr.Unmap()

@@ -50,16 +50,11 @@ func (c *adminBackend) clientAddr(client string) (netip.Addr, error) {
 	}
 	l := c.current.Load().Lab
 	h := l.Find(client)
-	switch {
-	case h == nil:
+	if h == nil {
 		return netip.Addr{}, api.NoHost(l, client)
-	case h.IP.IsValid():
-		return h.IP, nil
 	}
-	for _, mac := range h.MACs {
-		if addr, ok := c.nicAddrs(l).AddrOf(mac); ok {
-			return addr, nil
-		}
+	if addr, ok := c.nicAddrs(l).OfHost(h); ok {
+		return addr, nil
 	}
 	return netip.Addr{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("host %s has no address now", h.Name), Hint: "give an address instead"}
 }

@@ -158,3 +158,21 @@ func Plural(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+// Infrastructure returns the IPv4 addresses that no machine may get, from a pool or by a reservation: those of the appliance, of routers, of
+// servers that networks name, of clusters and of balancers. Some may be there twice.
+func (l *Lab) Infrastructure() (all []netip.Addr) {
+	for _, n := range l.Networks {
+		all = append(append(append(all, n.Address, n.Router), n.DNS...), n.NTP...)
+		for _, r := range n.Routes {
+			all = append(all, r.Via)
+		}
+	}
+	for _, c := range l.Clusters {
+		all = append(all, c.Address, c.Ingress)
+	}
+	for _, b := range l.Balancers {
+		all = append(all, b.Listen.Addrs()...)
+	}
+	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.Is4() })
+}

@@ -29,7 +29,7 @@ type Network struct {
 	Subnet    netip.Prefix  // masked
 	Subnet6   netip.Prefix  // masked; invalid: none
 	Interface string        // empty: reached through a DHCP relay only
-	Address   netip.Addr    // the appliance in this network; invalid where it is not known before the interface is up
+	Address   netip.Addr    // the appliance as its machines reach it, see HasAppliance; invalid where it is not known before the interface is up
 	Router    netip.Addr    // option 3; invalid: none
 	DNS       []netip.Addr  // option 6; Address by default
 	Search    []string      // option 119
@@ -46,6 +46,10 @@ type Network struct {
 
 	pools *poolIndex // of Pools
 }
+
+// HasAppliance reports whether the appliance has an address in the network. If not, its machines are behind a relay, and Address is in
+// another network.
+func (n *Network) HasAppliance() bool { return n.Subnet.Contains(n.Address) }
 
 // AddCommand returns the command that adds an address to the network's interface.
 func (n *Network) AddCommand(a netip.Addr) string {

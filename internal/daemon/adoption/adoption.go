@@ -255,7 +255,7 @@ func (m Machines) NextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 	taken := m.takenIn(l, n)
 	start := n.Subnet.Addr()
 	for a := range maps.Keys(taken) {
-		if a.Compare(start) > 0 && l.HostByIP(a) != nil && n.PoolHolding(a) == nil && a != n.Router && a != n.Address {
+		if n.Subnet.Contains(a) && a.Compare(start) > 0 && l.HostByIP(a) != nil && n.PoolHolding(a) == nil && a != n.Router && a != n.Address {
 			start = a
 		}
 	}
@@ -275,18 +275,13 @@ func (m Machines) NextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 
 // takenIn returns the addresses of n that are in use.
 func (m Machines) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
-	taken := map[netip.Addr]bool{n.Address: true, n.Router: true}
+	taken := map[netip.Addr]bool{}
+	for _, a := range l.Infrastructure() {
+		taken[a] = true
+	}
 	for _, h := range l.Hosts {
 		for _, as := range h.Interfaces() {
 			taken[as.IP] = true
-		}
-	}
-	for _, cl := range l.Clusters {
-		taken[cl.Address], taken[cl.Ingress] = true, true
-	}
-	for _, b := range l.Balancers {
-		for _, a := range b.Listen.Addrs() {
-			taken[a] = true
 		}
 	}
 	m.Book.Walk(func(lease *leases.Lease) {
@@ -294,8 +289,5 @@ func (m Machines) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
 			taken[lease.Addr] = true
 		}
 	})
-	for _, r := range n.Routes {
-		taken[r.Via] = true
-	}
 	return taken
 }

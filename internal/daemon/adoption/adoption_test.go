@@ -51,20 +51,27 @@ func TestNextFree(t *testing.T) {
 domain: d.example
 networks:
   n: {subnet: 10.0.0.0/28, address: 10.0.0.1, router: 10.0.0.2, dhcp: off, pools: {p: {range: 10.0.0.9-10.0.0.12}}, routes: [{to: 10.9.0.0/24, via: 10.0.0.6}]}
+  other: {subnet: 10.7.0.0/24, dhcp: off}
 hosts:
 `
 	for _, tt := range []struct{ name, hosts, want string }{
 		{"behind the last", "  a: {ip: 10.0.0.5}\n", "10.0.0.7"},
+		{"behind the last of its own", "  a: {ip: 10.0.0.5}\n  b: {ip: 10.7.0.9}\n", "10.0.0.7"},
 		{"over the pool", "  a: {ip: 10.0.0.8}\n", "10.0.0.13"},
 		{"from the start, if nothing is behind", "  a: {ip: 10.0.0.14}\n", "10.0.0.3"},
 		{"none", "  a: {ip: 10.0.0.3}\n  b: {ip: 10.0.0.4}\n  c: {ip: 10.0.0.5}\n  d: {ip: 10.0.0.7}\n  e: {ip: 10.0.0.8}\n  f: {ip: 10.0.0.13}\n  g: {ip: 10.0.0.14}\n", "invalid IP"},
 		{"no hosts", "", "10.0.0.3"},
+		{"behind the servers", "  {}\nSERVERS", "10.0.0.5"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			hosts := tt.hosts
 			if hosts == "" {
 				hosts = "  {}\n"
+			}
+			text, hosts := text, hosts
+			if cut, ok := strings.CutSuffix(hosts, "SERVERS"); ok {
+				text, hosts = strings.Replace(text, "dhcp: off", "dhcp: off, dns: [10.0.0.3], ntp: [10.0.0.4]", 1), cut
 			}
 			l, err := load.Parse("lab.yaml", []byte(text+hosts), load.Options{})
 			if err != nil {

@@ -48,6 +48,7 @@ type Endpoint struct {
 type Machine struct {
 	Lab       *lab.Lab
 	Endpoints []Endpoint
+	DHCP      []string // the interfaces on which DHCP listens; "" is any
 	// Addresses are those of clusters and balancers.
 	Addresses []vip.Wanted
 	// Serving says that the daemon runs here: it has the ports, and reports itself what it measures of interfaces, hypervisors and

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -37,7 +38,7 @@ func machine(t *testing.T, iface, network, more string) *doctor.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &doctor.Machine{Lab: l, Warnings: l.Warnings, OffersWithin: 300 * time.Millisecond}
+	return &doctor.Machine{Lab: l, Warnings: l.Warnings, DHCP: dhcpd.Compile(l).Interfaces(), OffersWithin: 300 * time.Millisecond}
 }
 
 // found fails the test unless a check found something of that level, subject and text.
@@ -159,6 +160,7 @@ func TestDHCPPort(t *testing.T) {
 	seg := netns.NewSegment(t, "10.132.1.1/24")
 	m := machine(t, seg.Bridge, "", "")
 	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.OK, "free (DHCP)")
+	relayed := machine(t, seg.Bridge, "}\n  far: {subnet: 10.9.0.0/24", "")
 	hold := func(iface string) func() {
 		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 			_ = c.Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, iface) })
@@ -172,6 +174,11 @@ func TestDHCPPort(t *testing.T) {
 	}
 	release := hold("lo")
 	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.OK, "free (DHCP)")
+	for _, finding := range doctor.Run(t.Context(), relayed) {
+		if finding.Check == "ports" && finding.Level != doctor.OK {
+			t.Errorf("beside a network behind a relay: %+v", finding)
+		}
+	}
 	release()
 	defer hold(seg.Bridge)()
 	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.Fail, fmt.Sprintf("(pid %d) stop that program, or change the network to dhcp: off", os.Getpid()))

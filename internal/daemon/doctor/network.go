@@ -36,18 +36,13 @@ func ports(ctx context.Context, m *Machine) (all []Finding) {
 	for _, e := range m.Endpoints {
 		all = append(all, port(ctx, e))
 	}
-	asked := map[string]bool{}
-	for _, n := range m.Lab.Networks {
-		if n.DHCP == lab.DHCPOff || asked[n.Interface] {
-			continue
-		}
-		asked[n.Interface] = true
-		s, err := segment.Listen(n.Interface)
+	for _, iface := range m.DHCP {
+		s, err := segment.Listen(iface)
 		if err == nil {
 			_ = s.Close()
 		}
 		if !errors.Is(err, syscall.ENODEV) { // else interfaces reports it
-			all = append(all, portFinding(dhcpSubject(n.Interface), portowner.Explain(err, "udp", ":67", DHCPKey), "free (DHCP)"))
+			all = append(all, portFinding(dhcpSubject(iface), portowner.Explain(err, "udp", ":67", DHCPKey), "free (DHCP)"))
 		}
 	}
 	return all

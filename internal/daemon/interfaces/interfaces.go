@@ -113,7 +113,7 @@ func Problem(n *lab.Network) (problem, fix string) {
 	case i.Flags&net.FlagUp == 0:
 		return segment.ErrDown.Error(), "run ip link set " + n.Interface + " up"
 	}
-	if onMachine(n.Address) {
+	if n.HasAppliance() && onMachine(n.Address) {
 		return "", ""
 	}
 	var others []string
@@ -124,7 +124,7 @@ func Problem(n *lab.Network) (problem, fix string) {
 		}
 	}
 	switch {
-	case !n.Address.IsValid():
+	case !n.HasAppliance():
 		return "no address in " + n.Subnet.String(), "run " + n.AddCommand(n.Subnet.Addr().Next())
 	case len(others) > 0:
 		return fmt.Sprintf("%s is on no interface, and this one has %s", n.Address, strings.Join(others, ", ")), "set networks." + n.Name + ".address, or run " + n.AddCommand(n.Address)
@@ -134,7 +134,7 @@ func Problem(n *lab.Network) (problem, fix string) {
 
 // Forgotten says which interface has the address of a network without interface, and what to do; "": none.
 func Forgotten(n *lab.Network) (problem, fix string) {
-	if n.Interface != "" || n.DHCP == lab.DHCPOff || !n.Subnet.Contains(n.Address) {
+	if n.Interface != "" || n.DHCP == lab.DHCPOff || !n.HasAppliance() {
 		return "", ""
 	}
 	name, _ := links.Find(func(p netip.Prefix) bool { return p.Addr() == n.Address })
@@ -165,7 +165,7 @@ func Warnings(l *lab.Lab) (warnings lab.Problems) {
 
 // addressMissing reports whether this machine has the interface of n, but not its address.
 func addressMissing(n *lab.Network) bool {
-	if !n.Address.IsValid() || n.DHCP == lab.DHCPOff || !interfaceExists(n) { // the lab of another machine, or a bridge that is made later
+	if !n.HasAppliance() || n.DHCP == lab.DHCPOff || !interfaceExists(n) { // the lab of another machine, or a bridge that is made later
 		return false
 	}
 	return !onMachine(n.Address)
@@ -181,13 +181,17 @@ func onMachine(addr netip.Addr) bool {
 func AddressFound(l *lab.Lab) bool {
 	for _, n := range l.Networks {
 		warned := slices.ContainsFunc(l.Warnings, func(w *lab.Problem) bool { return w.Pos == n.Pos && w.Key == "networks."+n.Name+".address" })
-		if warned && n.Address.IsValid() && !addressMissing(n) {
+		if warned && n.HasAppliance() && !addressMissing(n) {
 			return true
 		}
-		if n.Interface == "" || n.Address.IsValid() {
+		if n.Interface == "" || n.HasAppliance() {
 			continue
 		}
-		if _, ok := AddrIn(n.Interface, n.Subnet); ok {
+		subnet := n.Subnet
+		if !n.Address.IsValid() {
+			subnet = netip.PrefixFrom(netip.IPv4Unspecified(), 0) // any: its machines may be behind a relay
+		}
+		if _, ok := AddrIn(n.Interface, subnet); ok {
 			return true
 		}
 	}

@@ -2,9 +2,11 @@ package interfaces
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 // TestSegments: link-local addresses belong to the lab by their interface, others by the prefixes of the lab's interfaces.
@@ -23,5 +25,36 @@ func TestSegments(t *testing.T) {
 	l = other
 	if s.Contains(netip.MustParseAddr("::1")) {
 		t.Error("a reload without that network changed nothing")
+	}
+}
+
+// TestAddressFound: an address that a network lacked at the load is found once. One in another network, as behind a relay, is none of those.
+func TestAddressFound(t *testing.T) {
+	t.Parallel()
+	const text = "version: 1\ndomain: lab.test\nnetworks: {far: {subnet: SUBNET, interface: lo}}\n"
+	for _, tt := range []struct {
+		name, subnet string
+		known        bool // at the load
+		want         bool
+	}{
+		{"in its subnet", "127.0.0.0/8", false, true},
+		{"in another subnet", "10.9.0.0/24", false, true},
+		{"the load knew it", "127.0.0.0/8", true, false},
+		{"the load knew the one in another subnet", "10.9.0.0/24", true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o := load.Options{}
+			if tt.known {
+				o.InterfaceAddr = AddrIn
+			}
+			l, err := load.Parse("lab.yaml", []byte(strings.Replace(text, "SUBNET", tt.subnet, 1)), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := AddressFound(l); got != tt.want {
+				t.Errorf("got %v, want %v; address %s, warnings %v", got, tt.want, l.Networks[0].Address, l.Warnings)
+			}
+		})
 	}
 }

@@ -64,7 +64,7 @@ func (s *Snapshot) IfMissing() lab.Problems {
 // Warnings are the warnings of the lab and its zones, and the problems that keep single zones from being served and single hosts from
 // booting.
 func (s *Snapshot) Warnings() lab.Problems {
-	return slices.Concat(s.Lab.Warnings, s.missing, s.DNS.Warnings(), s.Faults(), s.Boot.Warnings())
+	return slices.Concat(s.Lab.Warnings, s.missing, s.DHCP.Warnings(), s.DNS.Warnings(), s.Faults(), s.Boot.Warnings())
 }
 
 // Faults are the errors that keep single zones from being served and single hosts from booting, while everything else is served.

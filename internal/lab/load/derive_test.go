@@ -383,6 +383,47 @@ func TestNetworkAddress(t *testing.T) {
 	}
 }
 
+// TestAddressBehindARelay: the appliance's address for machines of a network in which it has none, and what is derived from it.
+func TestAddressBehindARelay(t *testing.T) {
+	t.Parallel()
+	const (
+		a   = "  a: {subnet: 10.1.0.0/24, address: 10.1.0.1, dhcp: off}\n"
+		one = "  one: {subnet: 10.2.0.0/24, interface: lab0, address: 10.2.0.1}\n"
+		two = "  two: {subnet: 10.3.0.0/24, interface: lab1, address: 10.3.0.1}\n"
+	)
+	uplink := func(name string, subnet netip.Prefix) (netip.Addr, bool) {
+		at := netip.MustParseAddr("192.0.2.7")
+		return at, name == "lab2" && subnet.Contains(at)
+	}
+	tests := []struct{ name, networks, far, want string }{
+		{"of a network that gets its addresses here", a + one + two, "", "10.2.0.1"},
+		{"of any network", a, "", "10.1.0.1"},
+		{"of the network on its interface", a + one + two, "interface: lab1", "10.3.0.1"},
+		{"of its interface", a + one + two, "interface: lab2", "192.0.2.7"},
+		{"unknown before its interface is up", a + one + two, "interface: lab3", "invalid IP"},
+		{"as written: of another network", a + one + two, "address: 10.3.0.1", "10.3.0.1"},
+		{"as written: in the network", a + one + two, "address: 10.9.0.1", "10.9.0.1"},
+		{"as written: of a network whose interface is not up", "  two: {subnet: 10.3.0.0/24, interface: lab1}\n", "address: 10.3.0.1", "10.3.0.1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			text := head + "networks:\n" + tt.networks + "  far: {subnet: 10.9.0.0/24, router: 10.9.0.254, " + tt.far + "}\n"
+			l, err := load.Parse("lab.yaml", []byte(text), load.Options{InterfaceAddr: uplink})
+			if err != nil {
+				t.Fatal(err)
+			}
+			far, url := l.Network("far"), "http://"+tt.want+":8080"
+			if !far.Address.IsValid() {
+				url = ""
+			}
+			if far.Address.String() != tt.want || far.BaseURL != url || far.Address.IsValid() && (len(far.DNS) != 1 || far.DNS[0] != far.Address) {
+				t.Errorf("address %s, base URL %s, dns %v; want %s everywhere", far.Address, far.BaseURL, far.DNS, tt.want)
+			}
+		})
+	}
+}
+
 // TestApplianceInForce reloads a file whose appliance has changed: the daemon's own stays.
 func TestApplianceInForce(t *testing.T) {
 	t.Parallel()

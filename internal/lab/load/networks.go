@@ -70,13 +70,8 @@ func (r *resolver) subnet(e *entry[rawNetwork], n *lab.Network, key string) {
 	if bits := n.Subnet.Bits(); bits < 8 || bits > 30 {
 		r.fail(raw.Subnet.spot, key+".subnet", "%s has the length /%d: want /8 to /30", n.Subnet, bits)
 	}
-	for _, own := range []struct {
-		name string
-		v    *scalar[addr4]
-	}{{"address", &raw.Address}, {"router", &raw.Router}} {
-		if own.v.ok() {
-			r.hostAddress(n, own.v.V.Addr, own.v.spot, key+"."+own.name)
-		}
+	if own := &raw.Router; own.ok() {
+		r.hostAddress(n, own.V.Addr, own.spot, key+".router")
 	}
 }
 
@@ -201,35 +196,60 @@ func (r *resolver) addresses() {
 			r.findAddress(n)
 		}
 		r.hostsAt(n)
+	}
+	for i, e := range r.raw.Networks.Entries {
+		n, own := r.lab.Networks[i], &e.V.Address
+		switch {
+		case !n.Subnet.IsValid():
+		case own.ok():
+			r.writtenAddress(n, own)
+		case !own.set() && !n.HasAppliance():
+			if n.Address = r.addressElsewhere(n); !n.Address.IsValid() && n.DHCP != lab.DHCPOff && n.Interface == "" {
+				r.fail(e.spot, "networks."+n.Name+".address", "is missing: want the appliance's address in %s, or in another network, or interface, or dhcp: off", n.Subnet)
+			}
+		}
 		if !n.Address.IsValid() {
 			continue
 		}
-		r.servedFrom(e, n, n.Address)
+		if !e.V.DNS.set() && r.lab.Appliance.DNS != nil {
+			n.DNS = []netip.Addr{n.Address}
+		}
+		n.BaseURL = fmt.Sprintf("http://%s:%d", n.Address, r.lab.Appliance.HTTPPort)
 	}
-	r.pastRelays()
 }
 
-func (r *resolver) servedFrom(e *entry[rawNetwork], n *lab.Network, appliance netip.Addr) {
-	if !e.V.DNS.set() && r.lab.Appliance.DNS != nil {
-		n.DNS = []netip.Addr{appliance}
+// writtenAddress checks the appliance's address that the lab file gives for a network. Machines behind a relay may reach it at the one that it
+// has in another network.
+func (r *resolver) writtenAddress(n *lab.Network, own *scalar[addr4]) {
+	a, key := own.V.Addr, "networks."+n.Name+".address"
+	if n.Interface != "" || n.Subnet.Contains(a) {
+		r.hostAddress(n, a, own.spot, key)
+		return
 	}
-	n.BaseURL = fmt.Sprintf("http://%s:%d", appliance, r.lab.Appliance.HTTPPort)
+	other := lab.FindSubnet(r.bySubnet, a)
+	if known := other != nil && (other.HasAppliance() || other.Interface == ""); other == nil || known && other.Address != a {
+		r.failOutside(subnetOf{n: n}, own.spot, key, single(a), "one inside "+n.Subnet.String()+", or the appliance's in another network")
+	}
 }
 
-// pastRelays handles networks in which the appliance has no address: their machines reach it through their router, at its
-// address in the first network that has one.
-func (r *resolver) pastRelays() {
-	here := slices.IndexFunc(r.lab.Networks, func(n *lab.Network) bool { return n.Address.IsValid() })
-	for i, e := range r.raw.Networks.Entries {
-		n := r.lab.Networks[i]
-		switch {
-		case n.Address.IsValid() || !n.Subnet.IsValid() || e.V.Address.set():
-		case here >= 0:
-			r.servedFrom(e, n, r.lab.Networks[here].Address)
-		case n.DHCP != lab.DHCPOff && n.Interface == "":
-			r.fail(e.spot, "networks."+n.Name+".address", "is missing: want the appliance's address in %s, or in another network, or interface, or dhcp: off", n.Subnet)
+// addressElsewhere returns the appliance's address for the machines of a network in which it has none: they are behind a relay. That leads to
+// the network's interface. Without one, nothing says where it leads: to a network where the appliance gives the addresses, if there is one.
+func (r *resolver) addressElsewhere(n *lab.Network) (a netip.Addr) {
+	served := false
+	for _, other := range r.lab.Networks {
+		if !other.HasAppliance() || n.Interface != "" && other.Interface != n.Interface {
+			continue
+		}
+		if serves := other.Interface != "" && other.DHCP == lab.DHCPServer; !a.IsValid() || serves && !served {
+			a, served = other.Address, serves
 		}
 	}
+	if !a.IsValid() && n.Interface != "" && r.o.InterfaceAddr != nil {
+		if own, ok := r.o.InterfaceAddr(n.Interface, netip.PrefixFrom(netip.IPv4Unspecified(), 0)); ok {
+			return own
+		}
+	}
+	return a
 }
 
 // hostsAt reports a host with the appliance's or the router's address.

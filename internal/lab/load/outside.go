@@ -58,9 +58,11 @@ func (r *resolver) reportOutside() {
 	}
 }
 
+func bySpot(a, b outsider) int { return a.s.compare(b.s) }
+
 // failTogether reports the first of some values outside of where, with the others.
 func (r *resolver) failTogether(all []outsider, where string) {
-	slices.SortFunc(all, func(a, b outsider) int { return a.s.compare(b.s) })
+	slices.SortFunc(all, bySpot)
 	switch o, others := all[0], all[1:]; len(others) {
 	case 0:
 		r.fail(o.s, o.key, "%s is outside %s: want %s", o.what, where, o.want)
@@ -95,6 +97,7 @@ func (r *resolver) wrongSubnets() {
 		if len(all) < 2 {
 			continue
 		}
+		slices.SortFunc(all, bySpot)
 		for _, of := range meant {
 			delete(r.outsiders, of)
 		}

@@ -50,7 +50,7 @@ type rawNetwork struct {
 	Subnet    scalar[prefix4]                  `yaml:"subnet" req:"yes" doc:"The subnet, /8 to /30. Subnets must not overlap."`
 	Subnet6   scalar[prefix6]                  `yaml:"subnet6" def:"none" doc:"IPv6 subnet of the same network, /48 to /126: the addresses of its hosts are inside it, its clients may use the forwarder, and its reverse zone is served. DHCPv6 and router advertisements are not sent."`
 	Interface scalar[text]                     `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
-	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance" doc:"The appliance in this network."`
+	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance; behind a relay, that of another network" doc:"The appliance as this network's machines reach it: inside subnet; without interface, in another network."`
 	Router    scalar[addr4]                    `yaml:"router" def:"none" doc:"Default gateway (option 3)."`
 	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]; none where appliance.dns is off" doc:"Name servers (option 6). []: none are sent."`
 	Search    scalars[domain]                  `yaml:"search" def:"[domain]" doc:"Search domains (option 119)."`
