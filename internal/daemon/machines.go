@@ -6,17 +6,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
 
-// seen is what machines are judged by beside their own states, gathered once for all of them. It waits for no hypervisor.
+// seen is what one request sees, to its end: a snapshot, and what machines are judged by beside their own states, gathered once for all of
+// them. It waits for no hypervisor.
 type seen struct {
+	*snapshot.Snapshot
 	vms    map[string]virt.Status             // by host, as last known
 	checks map[string]map[string]backendCheck // by host and balancer
-	taken  map[string]string                  // the MAC of another machine that uses the reserved address, by host
+	taken  map[string]dhcpd.TakenAddress      // the reserved address that another machine uses, by host
 }
 
 // A backendCheck is the check of a host by a balancer.
@@ -25,8 +29,8 @@ type backendCheck struct {
 	drained bool
 }
 
-func (c *clusters) look(ctx context.Context) seen {
-	s := seen{vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, taken: map[string]string{}}
+func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
+	s := seen{Snapshot: of, vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, taken: map[string]dhcpd.TakenAddress{}}
 	for _, vm := range c.servers.virt.List(ctx) {
 		s.vms[vm.Host] = vm
 	}
@@ -39,7 +43,7 @@ func (c *clusters) look(ctx context.Context) seen {
 		}
 	}
 	for _, t := range c.servers.dhcp.TakenAddresses() {
-		s.taken[t.Owner.Host] = t.MAC.String()
+		s.taken[t.Owner.Host] = t
 	}
 	return s
 }
@@ -84,7 +88,10 @@ func counts(h *lab.Host, balancer string, check backendCheck) bool {
 
 // observation returns what was measured of h.
 func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
-	o := machine.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h), Conflict: seen.taken[h.Name]}
+	o := machine.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h)}
+	if x, ok := seen.taken[h.Name]; ok {
+		o.Conflict = x.MAC.String()
+	}
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
 	}
@@ -101,10 +108,10 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	return o
 }
 
-// states returns what each machine of a lab is, by host, but for the appliance.
-func (c *clusters) states(l *lab.Lab, seen seen) map[string]machine.State {
-	states := make(map[string]machine.State, len(l.Hosts))
-	for _, cl := range l.Clusters {
+// states returns what each machine of the lab is, by host, but for the appliance.
+func (c *clusters) states(seen seen) map[string]machine.State {
+	states := make(map[string]machine.State, len(seen.Lab.Hosts))
+	for _, cl := range seen.Lab.Clusters {
 		if cl.Kind == lab.Plain {
 			continue
 		}
@@ -112,7 +119,7 @@ func (c *clusters) states(l *lab.Lab, seen seen) map[string]machine.State {
 			states[m.Host.Name] = m.State
 		}
 	}
-	for _, h := range l.Hosts {
+	for _, h := range seen.Lab.Hosts {
 		if _, ok := states[h.Name]; !ok && h.Role != lab.RoleAppliance {
 			states[h.Name] = machine.Of(c.observation(h, seen), time.Now())
 		}

@@ -85,9 +85,8 @@ func (d *Daemon) build() (*servers, error) {
 	return s, nil
 }
 
-// serverStates returns the state of each server. The interfaces and addresses that they serve are looked at now.
-func (d *Daemon) serverStates() []api.Server {
-	s := d.current.Load()
+// serverStates returns the state of each server, by what s asks of it. The interfaces and addresses that they serve are looked at now.
+func (d *Daemon) serverStates(s *snapshot.Snapshot) []api.Server {
 	states := d.health.States(health.Moment{
 		Lab: s.Lab, Interfaces: s.DHCP.Interfaces(), Unreachable: d.virt.Unreachable(), Draining: !d.handover.Stops().IsZero(), Clock: clockNote(d.clock),
 	})

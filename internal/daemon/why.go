@@ -17,12 +17,13 @@ import (
 
 // Why implements httpd.Backend.
 func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, error) {
-	key, err := c.key(machine)
+	seen := c.clusters.look(ctx, c.current.Load())
+	l := seen.Lab
+	key, err := c.key(l, machine)
 	if err != nil {
 		return api.Diagnosis{}, err
 	}
 	m := diagnosis.Machine{Host: key}
-	l := c.current.Load().Lab
 	h := l.Host(key)
 	if h == nil { // of a pool, or unknown
 		if mac, err := lab.ParseMAC(key); err == nil {
@@ -31,13 +32,12 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 		}
 	}
 	if h != nil {
-		seen := c.clusters.look(ctx)
 		m = c.clusters.machine(h, seen)
 		m.Host = key
 		m.State, m.Cluster = c.clusters.state(h, seen)
 		m.BMC, m.BMCProblem = powerOfMetal(ctx, h)
 	}
-	return c.diagnose(ctx, m)
+	return c.diagnose(ctx, m, seen)
 }
 
 // powerWait is how long a controller may take to say whether its machine is on: somebody waits for the answer.
@@ -58,12 +58,12 @@ func powerOfMetal(ctx context.Context, h *lab.Host) (state, problem string) {
 }
 
 // diagnose adds to m the health of the servers, and judges the boots of the machine by it.
-func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnosis, error) {
+func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (api.Diagnosis, error) {
 	boots, err := d.timeline.Boots(ctx, m.Host)
 	if err != nil {
 		return api.Diagnosis{}, err
 	}
-	for _, s := range d.serverStates() {
+	for _, s := range d.serverStates(seen.Snapshot) {
 		if !s.Serving {
 			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, Err: s.Err})
 		}
@@ -71,10 +71,8 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnos
 	if store := d.storeWatch.Status(); len(store.Causes) > 0 {
 		m.Store = strings.Join(store.Problems, "; ")
 	}
-	for _, x := range d.servers.dhcp.TakenAddresses() {
-		if m.Host != "" && x.Owner.Host == m.Host {
-			m.Taken = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
-		}
+	if x, ok := seen.taken[m.Host]; ok {
+		m.Taken = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
 	}
 	return api.Diagnosis(diagnosis.Of(boots, m, time.Now())), nil
 }
@@ -100,12 +98,12 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	}
 	if n := h.Network; n != nil {
 		m.Network = n.Name
-		for _, p := range c.pools() {
+		for _, p := range c.pools(seen.DHCP) {
 			if p.Network == n.Name && p.Full() {
 				m.FullPools = append(m.FullPools, p.Network+"/"+p.Name)
 			}
 		}
-		for _, i := range interfaceConditions(c.current.Load().Lab) {
+		for _, i := range interfaceConditions(seen.Lab) {
 			if i.Name == n.Interface && !i.OK {
 				m.Problems = append(m.Problems, "interface "+i.Name+": "+i.Problem)
 			}
@@ -126,14 +124,13 @@ func fromImage(h *lab.Host) bool {
 
 // withCauses adds to the machines of a cluster that stopped, or wait for an admin, why their boots stopped.
 func (c *clusters) withCauses(ctx context.Context, cl api.Cluster, seen seen) api.Cluster {
-	l := c.current.Load().Lab
 	for i := range cl.Machines {
 		m := &cl.Machines[i]
-		h := l.Host(m.Host)
+		h := seen.Lab.Host(m.Host)
 		if h == nil || !m.Stuck && !machine.Stage(m.Stage).Bad() {
 			continue
 		}
-		if d, err := c.diagnose(ctx, c.machine(h, seen)); err == nil && d.State == diagnosis.Stopped {
+		if d, err := c.diagnose(ctx, c.machine(h, seen), seen); err == nil && d.State == diagnosis.Stopped {
 			m.Cause = d.Cause
 		}
 	}
