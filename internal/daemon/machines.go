@@ -39,7 +39,7 @@ func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
 			if s.checks[m.Host] == nil {
 				s.checks[m.Host] = map[string]backendCheck{}
 			}
-			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable || !m.Addr.IsValid()}, m.Drained}
+			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable}, m.Drained}
 		}
 	}
 	for _, t := range c.servers.dhcp.TakenAddresses() {
@@ -48,14 +48,14 @@ func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
 	return s
 }
 
-// healthOf returns what the check of a backend says. One whose address is not known serves nobody.
+// healthOf returns what the check of a backend says.
 func healthOf(m lbproxy.BackendStatus) machine.Health {
 	switch {
 	case m.Check == lab.CheckNone:
 		return machine.NotChecked
 	case m.Health == lbproxy.Up:
 		return machine.CheckPassing
-	case m.Health == lbproxy.Down, !m.Addr.IsValid():
+	case m.Health == lbproxy.Down:
 		return machine.CheckFailing
 	}
 	return machine.CheckPending
