@@ -78,7 +78,8 @@ func powerOf(vm virt.Status) machine.Power {
 }
 
 // counts reports whether the check of a balancer says whether h is well. Of its cluster's balancers that is the one of the API alone: the
-// others have backends that are not needed, as all workers but those on which the router runs.
+// others have backends that are not needed, as all workers but those on which the router runs. The check of the API counts
+// while its backend is drained, too: whether a bootstrap machine still serves says whether it is needed.
 func counts(h *lab.Host, balancer string, check backendCheck) bool {
 	if h.Cluster != nil && h.Cluster.Kind != lab.Plain {
 		return balancer == h.Cluster.BalancerOf(lab.ServiceAPI)

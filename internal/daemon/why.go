@@ -110,7 +110,7 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 		}
 	}
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
-		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machine.CheckFailing && !check.drained {
+		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machine.CheckFailing {
 			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason, Since: check.Since})
 		}
 	}
