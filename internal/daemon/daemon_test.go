@@ -116,13 +116,16 @@ func (r *rig) start() {
 	r.until("the daemon answers", func() bool { _, err := r.client.Status(ctx); return err == nil })
 }
 
+// patience only ends what hangs: a slow disk is shown for a minute.
+const patience = 2 * time.Minute
+
 // until waits for something that the daemon does by itself.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute) // a slow disk is shown for a minute
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within two minutes; log:\n%s", what, r.log)
+			r.t.Fatalf("%s: not within %s; log:\n%s", what, patience, r.log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
