@@ -187,6 +187,7 @@ func TestOf(t *testing.T) {
 		{name: "done, check fails", machine: with(func(m *diagnosis.Machine) {
 			m.Checks = []diagnosis.Check{{Balancer: "api", Reason: "refused", Since: start}}
 		}), outcome: timeline.Done, events: toKernel(ev(event.InstallDone)), state: diagnosis.Stopped, stage: event.StageBalancer, cause: "balancer api: refused"},
+		{name: "counts as installed", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), events: toKernel(ev(event.ConfigServed), ev(event.InstallTimeout)), state: diagnosis.Unknown, stage: event.StageInstall, cause: "no signal within install_timeout", do: "look at its console"},
 		{name: "live", machine: live, events: toKernel(ev(event.ConfigServed)), state: diagnosis.Done, cause: "its system runs"},
 		{name: "from its disk", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), events: leased(event.ClientOS), state: diagnosis.Done, cause: "its system runs"},
 		{name: "from its disk though armed", machine: host, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "nothing here can restart it"},
@@ -391,7 +392,7 @@ func agrees(t *testing.T, boots []timeline.Boot, m diagnosis.Machine, d diagnosi
 	case m.Install == "":
 		o.Install.State = install.Live
 	default:
-		o.Install.State = install.State(m.Install)
+		o.Install.State, o.Install.Assumed = install.State(m.Install), o.Boot.Last.Kind == event.InstallTimeout
 	}
 	if m.VM == "" && (m.BMC == "on" || m.BMC == "off") {
 		o.Power = map[string]machine.Power{"on": machine.PowerOn, "off": machine.PowerOff}[m.BMC]

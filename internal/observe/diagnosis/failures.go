@@ -91,6 +91,9 @@ func (c *boot) failure() (Diagnosis, bool) {
 		}
 		d := stopped(causeOf(f.cause, e), c.advice(f, e.Reason), append(c.leadingTo(i), e)...)
 		d.Reason = e.Reason
+		if e.Kind == event.InstallTimeout { // its system may run
+			d.State = Unknown
+		}
 		return d, true
 	}
 	return Diagnosis{}, false

@@ -246,8 +246,13 @@ func (o Observation) silent(now time.Time) State {
 	return State{Stage: Unknown, Why: "no request of it was received: it is off, or does not boot from the network", Waits: "its network boot"}
 }
 
+// assumed reports whether nothing but install_timeout says that the machine's system was started.
+func (o Observation) assumed() bool {
+	return o.Install.Assumed && o.Boot.At == event.StageInstall && o.Boot.Outcome != timeline.Done
+}
+
 // up reports whether the machine's system was started: it has passed a check, its boot is done, its own system asks for an address, it has all
-// that a system that is not installed loads, or its installer is done and its hypervisor says that it runs.
+// that a system that is not installed loads, it counts as installed, or its installer is done and its hypervisor says that it runs.
 func (o Observation) up() bool {
 	at := o.Boot.At
 	switch {
@@ -255,6 +260,8 @@ func (o Observation) up() bool {
 		return true
 	case o.Boot.Outcome == timeline.Done:
 		return !installing(o.Install)
+	case o.assumed():
+		return true
 	case o.system():
 		return o.Install.State != install.Armed || !o.Boot.Asked // to be installed, it was to boot from the network
 	case o.Install.State == install.Live:
@@ -303,6 +310,8 @@ func (o Observation) started(now time.Time) State {
 	c := o.Check
 	check := State{Why: "its system was started, and fails its check: " + c.Reason, Waits: "its check: " + c.Reason}
 	switch {
+	case c.Health == NotChecked && o.assumed():
+		return State{Stage: Unknown, Why: "its installer sent no signal within install_timeout; it counts as installed, and no request of its system was received", Waits: "a request of its system"}
 	case c.Health == NotChecked:
 		return State{Stage: Running, Why: "its system was started; no balancer checks it"}
 	case c.Health == CheckPending:

@@ -251,7 +251,7 @@ func (s *bootSummary) updateProgress(e event.Event) {
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:
 		// If the machine asked and has loaded nothing yet, the installer of the boot before is done.
-		s.Installed = s.Installing || s.Loaded || !s.Asked
+		s.Installed, s.Installing = s.Installing || s.Loaded || !s.Asked, false
 	case event.InstallLocalBoot:
 		s.Local = true
 	case event.VMCreated:
