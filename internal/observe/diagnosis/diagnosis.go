@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -141,7 +142,7 @@ func (c *boot) asState(d Diagnosis) Diagnosis {
 		if d.State == Stopped {
 			d.Facts = append(d.Facts, "before: "+d.Cause)
 		}
-		d.Cause, d.Do, d.Stage = s.Why, nil, c.reached()
+		d.Cause, d.Do, d.Stage = s.Why, nil, c.Stage
 	case Done:
 		d.Cause, d.Do = "nothing is wrong: "+s.Why, nil
 	default:
@@ -250,23 +251,6 @@ func (c *boot) diagnose() Diagnosis {
 // reached reports whether an event shows the machine at a stage of its boot, or after it.
 func reached(e event.Event, stage event.Stage) bool { return e.Shows().Order() >= stage.Order() }
 
-// reached returns the furthest stage of the boot.
-func (c *boot) reached() (furthest event.Stage) {
-	for _, e := range c.own {
-		at := e.Shows()
-		if e.Claimed {
-			continue // a conflict about its address
-		}
-		if at == event.StageSystem {
-			at = event.StageAddress // it comes after the files, and shows no stage of its own
-		}
-		if at.Order() > furthest.Order() {
-			furthest = at
-		}
-	}
-	return furthest
-}
-
 // seen returns the last event of those kinds, if there is one.
 func (c *boot) seen(kinds ...event.Kind) []event.Event {
 	for i := len(c.Events) - 1; i >= 0; i-- {
@@ -278,10 +262,10 @@ func (c *boot) seen(kinds ...event.Kind) []event.Event {
 }
 
 // stopped is the diagnosis of a boot that stopped with the last of events.
-func stopped(cause string, do []string, events ...event.Event) (d Diagnosis) {
-	d = Diagnosis{State: Stopped, Cause: cause, Do: do, Evidence: events}
+func (c *boot) stopped(cause string, do []string, events ...event.Event) (d Diagnosis) {
+	d = Diagnosis{State: Stopped, Stage: cmp.Or(c.Stage, event.StageVM), Cause: cause, Do: do, Evidence: events}
 	if n := len(events); n > 0 {
-		d.Stage, d.Since = events[n-1].Kind.Stage(), events[n-1].At
+		d.Since = events[n-1].At
 	}
 	return d
 }

@@ -89,7 +89,7 @@ func (c *boot) failure() (Diagnosis, bool) {
 		if !ok || slices.ContainsFunc(c.own[i+1:], func(later event.Event) bool { return makesGood(e, later) }) {
 			continue
 		}
-		d := stopped(causeOf(f.cause, e), c.advice(f, e.Reason), append(c.leadingTo(i), e)...)
+		d := c.stopped(causeOf(f.cause, e), c.advice(f, e.Reason), append(c.leadingTo(i), e)...)
 		d.Reason = e.Reason
 		if e.Kind == event.InstallTimeout { // its system may run
 			d.State = Unknown
@@ -193,7 +193,7 @@ func (c *boot) held() (Diagnosis, bool) {
 	case c.m.Install == "unknown":
 		return c.fromOwnDisk("its install state was lost: it starts from its own disk until an admin says what it is", c.seen(event.InstallUnknown)...), true
 	case c.m.Install == "held":
-		d := stopped("it booted too often without finishing, and is held", c.m.Advice, c.seen(event.InstallLoop, event.ScriptLoop)...)
+		d := c.stopped("it booted too often without finishing, and is held", c.m.Advice, c.seen(event.InstallLoop, event.ScriptLoop)...)
 		d.Stage = event.StageInstall
 		return d, true
 	}
@@ -202,7 +202,7 @@ func (c *boot) held() (Diagnosis, bool) {
 
 // fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.
 func (c *boot) fromOwnDisk(cause string, evidence ...event.Event) Diagnosis {
-	d := stopped(cause, c.m.Advice, evidence...)
+	d := c.stopped(cause, c.m.Advice, evidence...)
 	d.Stage = event.StageInstall
 	if !c.m.VM.Off() && !machine.Power(c.m.BMC).Off() {
 		d.State = Unknown
@@ -228,5 +228,5 @@ func (c *boot) console() (Diagnosis, bool) {
 	if !ok || e.Kind == event.ConsoleNoBootDevice && c.m.VM == machine.PowerOff { // that it is off says more
 		return Diagnosis{}, false
 	}
-	return stopped(causeOf(f.cause, e), c.commands(f.do...), append(c.leadingTo(len(c.own)-1), e)...), true
+	return c.stopped(causeOf(f.cause, e), c.commands(f.do...), append(c.leadingTo(len(c.own)-1), e)...), true
 }

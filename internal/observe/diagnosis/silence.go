@@ -57,7 +57,7 @@ func (c *boot) power() (Diagnosis, bool) {
 	if len(last) > 0 && last[0].Kind == event.VMFailed {
 		cause, do = cause+": "+cmp.Or(last[0].Err, last[0].Detail), "bootlab vm plan HOST; remove the cause, then: "+do
 	}
-	d := stopped(cause, c.commands(do), last...)
+	d := c.stopped(cause, c.commands(do), last...)
 	d.Stage = event.StageVM
 	return d, true
 }
@@ -79,9 +79,7 @@ func (c *boot) taken() (Diagnosis, bool) {
 	if c.m.State.Conflict == "" {
 		return Diagnosis{}, false
 	}
-	d := stopped(c.m.State.Why, c.commands(failings[event.AddressConflict].do...), c.seen(event.AddressConflict)...)
-	d.Stage = event.AddressConflict.Stage()
-	return d, true
+	return c.stopped(c.m.State.Why, c.commands(failings[event.AddressConflict].do...), c.seen(event.AddressConflict)...), true
 }
 
 // finished is a boot that came to its end, and the health of the system since.
@@ -130,7 +128,7 @@ func (c *boot) fromDisk() (Diagnosis, bool) {
 		!slices.ContainsFunc(since, func(e event.Event) bool { return e.Kind == event.DHCPDiscover }) {
 		return Diagnosis{}, false
 	}
-	return stopped("its own system asked for an address: it started from its disk, not from the network, and is to be installed",
+	return c.stopped("its own system asked for an address: it started from its disk, not from the network, and is to be installed",
 		c.commands("set the network first in its boot order, or "+c.networkBoot()), c.own[len(c.own)-1]), true
 }
 
@@ -144,7 +142,7 @@ func (c *boot) runs() (Diagnosis, bool) {
 	last := c.own[len(c.own)-1]
 	switch at := last.Shows(); {
 	case at == event.StageSystem && !fetched(c.own), c.m.Install == "" && reached(last, event.StageSystem) && !(at == event.StageSystem && c.m.Document):
-		return Diagnosis{State: Done, Stage: c.reached(), Since: last.At, Evidence: []event.Event{last}, Cause: "nothing is wrong: its system runs"}, true
+		return Diagnosis{State: Done, Stage: c.Stage, Since: last.At, Evidence: []event.Event{last}, Cause: "nothing is wrong: its system runs"}, true
 	}
 	return Diagnosis{}, false
 }
@@ -167,7 +165,7 @@ func (c *boot) diskReturns() (Diagnosis, bool) {
 		}
 	}
 	sent = sent[max(0, len(sent)-returnsShown):]
-	return stopped("it is installed and sent to its own disk, and comes back to the network each time: the disk does not boot",
+	return c.stopped("it is installed and sent to its own disk, and comes back to the network each time: the disk does not boot",
 		c.commands("check the boot order and the disk of its firmware, or install it again: bootlab install HOST"), sent...), true
 }
 
@@ -184,7 +182,7 @@ func (c *boot) unseen() (Diagnosis, bool) {
 	if c.now.Sub(last.At) < patience {
 		return c.underWay(last), true
 	}
-	d := Diagnosis{State: Stopped, Stage: event.StageAddress, Evidence: c.own, Since: last.At}
+	d := Diagnosis{State: Stopped, Stage: cmp.Or(c.Stage, event.StageAddress), Evidence: c.own, Since: last.At}
 	switch {
 	case c.m.NoMAC:
 		d.State = Unknown
@@ -233,7 +231,7 @@ func (c *boot) unstored() (Diagnosis, bool) {
 	if last.Kind != event.DHCPDiscover && last.Kind != event.DHCPOffer {
 		return Diagnosis{}, false
 	}
-	return stopped("it was offered an address, which is not acknowledged, as the store takes no lease: "+c.m.Store,
+	return c.stopped("it was offered an address, which is not acknowledged, as the store takes no lease: "+c.m.Store,
 		c.commands("bootlab status says what is wrong with the disk of the state; machines with a reservation or a lease are still answered"), last), true
 }
 
@@ -247,7 +245,7 @@ func (c *boot) networkBoot() string {
 
 // underWay is a boot whose last event is too young to say more. A boot before it that failed is the better hint.
 func (c *boot) underWay(last event.Event) Diagnosis {
-	d := Diagnosis{State: Booting, Stage: c.reached(), Since: last.At, Evidence: []event.Event{last}, Cause: "it is booting: " + last.Kind.Help()}
+	d := Diagnosis{State: Booting, Stage: c.Stage, Since: last.At, Evidence: []event.Event{last}, Cause: "it is booting: " + last.Kind.Help()}
 	if n := len(c.boots); n > 1 && c.boots[n-2].Outcome == timeline.Failed {
 		d.Facts = append(d.Facts, "the boot before it failed: "+c.boots[n-2].Reason)
 	}
@@ -270,12 +268,10 @@ func (c *boot) silent(last event.Event) Diagnosis {
 		s.cause, s.do = s.cause+": server "+srv.Name+" does not serve", "bootlab status shows why"
 	}
 	if c.m.OwnScript && last.Shows() == event.StageScript {
-		return Diagnosis{State: Unknown, Stage: last.Kind.Stage(), Since: last.At, Evidence: []event.Event{last},
+		return Diagnosis{State: Unknown, Stage: c.Stage, Since: last.At, Evidence: []event.Event{last},
 			Cause: "it fetched an iPXE script of your own, and nothing from bootlab since: what the script does elsewhere is not seen here"}
 	}
-	d := stopped(s.cause, c.commands(s.do), append(c.seen(event.DHCPRogue), last)...)
-	d.Stage = c.reached()
-	return d
+	return c.stopped(s.cause, c.commands(s.do), append(c.seen(event.DHCPRogue), last)...)
 }
 
 func latest(a, b time.Time) time.Time {

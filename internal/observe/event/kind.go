@@ -193,7 +193,7 @@ var table = [kinds]description{
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, request, "a machine fetched its config document"},
 	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, refusal, "a request for a config document was refused: wrong address, token or install state"},
 
-	AddressConflict: {"address_conflict", StageConfig, slog.LevelWarn, claim, "another machine uses the reserved or leased address of this one: its ARP was received, or a request of it, which was refused"},
+	AddressConflict: {"address_conflict", StageAddress, slog.LevelWarn, claim, "another machine uses the reserved or leased address of this one: its ARP was received, or a request of it, which was refused"},
 
 	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, own, "no upstream of a mirror answers; cached files are served, even if stale"},
 	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, own, "an upstream of a mirror answers again"},
