@@ -448,6 +448,25 @@ func TestStateOfTheMachine(t *testing.T) {
 	}
 }
 
+// TestEveryFailure: of each kind of event by which a boot fails, a diagnosis says what it means and what to do.
+func TestEveryFailure(t *testing.T) {
+	t.Parallel()
+	without := map[event.Kind]string{event.InstallLoop: "held", event.InstallUnknown: "unknown", event.ConsolePanic: "", event.ConsoleEmergency: "", event.ConsoleNoBootDevice: ""} // a reason
+	for _, k := range event.Kinds() {
+		b := boot(timeline.Failed, start, toScript(because(k, "of_another_version", "", "x"))...)
+		last, _ := record(t, []timeline.Boot{b}).Last("a")
+		if fails := last.Outcome == timeline.Failed; fails != k.Failure() {
+			t.Errorf("%v: the boot is %s", k, last.Outcome)
+		}
+		install, known := without[k]
+		m := diagnosis.Machine{Host: "a", Known: true, Reserved: true, Profile: "p", Install: cmp.Or(install, "booting"), Advice: []string{"mark it"}}
+		d := diagnosis.Of([]timeline.Boot{b}, m, start.Add(3*time.Hour))
+		if k.Failure() && (!known && d.Reason != "of_another_version" || strings.Contains(d.Cause, "has sent nothing") || len(d.Do) == 0) {
+			t.Errorf("%v: %s, to do %q", k, d.Cause, d.Do)
+		}
+	}
+}
+
 // TestEvidence: each event is shown once, in the order of time, whatever rule found it.
 func TestEvidence(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,8 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/machine"
 )
 
-// A failing kind of event: what it means for the boot, and what to do. HOST stands for the machine.
+// A failing kind of event: what it means for the boot, and what to do. HOST stands for the machine. Beside failures of boots, these are what
+// may be why nothing comes.
 type failing struct {
 	cause string
 	do    []string
