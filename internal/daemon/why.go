@@ -32,10 +32,13 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 	}
 	if h != nil {
 		seen := c.clusters.look(ctx)
+		bmc, problem := powerOfMetal(ctx, h)
+		if bmc == string(power.StateOff) {
+			seen.off = h
+		}
 		m = c.clusters.machine(h, seen)
-		m.Host = key
+		m.Host, m.BMC, m.BMCProblem = key, bmc, problem
 		m.State, m.Cluster = c.clusters.state(h, seen)
-		m.BMC, m.BMCProblem = powerOfMetal(ctx, h)
 	}
 	return c.diagnose(ctx, m)
 }

@@ -129,12 +129,12 @@ var states = map[machine.Stage]string{
 	machine.Stopped: Stopped, machine.Failing: Stopped, machine.Serving: Done, machine.Running: Done, machine.Gone: Done,
 }
 
-// asState makes d say what the machine is, as every other view does: package machine decides it. That a controller says that the machine is
-// off is known here alone, and so may be why it is not known what a machine is.
+// asState makes d say what the machine is, as every other view does: package machine decides it. Why it is not known what a machine is may be
+// known here alone.
 func (c *boot) asState(d Diagnosis) Diagnosis {
 	s := c.m.State
 	is := states[s.Stage]
-	if is == "" || is == d.State || c.m.BMC == "off" || is == Unknown && d.State != Done {
+	if is == "" || is == d.State || is == Unknown && d.State != Done {
 		return d
 	}
 	switch is {
