@@ -67,8 +67,8 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnos
 		return api.Diagnosis{}, err
 	}
 	for _, s := range d.serverStates() {
-		if !s.Serving {
-			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, Err: s.Err})
+		if state := (api.Status{}).StateOf(s); !s.Serving {
+			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, State: string(state), Err: s.Err, Down: state == api.StateDown})
 		}
 	}
 	if store := d.storeWatch.Status(); len(store.Causes) > 0 {

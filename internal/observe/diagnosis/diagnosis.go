@@ -41,7 +41,7 @@ type Machine struct {
 	BMC        string        // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
 	BMCProblem string        // why BMC is unknown
 
-	Servers   []Server // that do not serve
+	Servers   []Server // that do not serve everywhere
 	FullPools []string // of its network, without a free address
 	Problems  []string // of its network's interface and its hypervisor, measured now
 	Taken     string   // who uses its reserved address now, another machine; empty: nobody is known to
@@ -50,8 +50,11 @@ type Machine struct {
 	Cluster   string   // what its cluster waits for; empty: nothing
 }
 
-// A Server is one that does not serve.
-type Server struct{ Name, Err string }
+// A Server is one that does not serve everywhere.
+type Server struct {
+	Name, State, Err string // State is as everywhere else: partly serving
+	Down             bool   // it serves nowhere
+}
 
 // A Check is one by which a balancer finds the machine unhealthy.
 type Check struct {
@@ -165,7 +168,7 @@ func ofOne(boots []timeline.Boot) []timeline.Boot {
 // facts are what is wrong beside the boot.
 func (m Machine) facts() (facts []string) {
 	for _, s := range m.Servers {
-		text := "server " + s.Name + " does not serve"
+		text := "server " + s.Name + " is " + s.State
 		if s.Err != "" {
 			text += ": " + s.Err
 		}
@@ -186,9 +189,9 @@ func (m Machine) facts() (facts []string) {
 	return facts
 }
 
-// down returns the server of that name if it does not serve.
+// down returns the server of that name if it serves nowhere.
 func (m Machine) down(name string) *Server {
-	if i := slices.IndexFunc(m.Servers, func(s Server) bool { return s.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(m.Servers, func(s Server) bool { return s.Name == name && s.Down }); i >= 0 {
 		return &m.Servers[i]
 	}
 	return nil

@@ -122,7 +122,9 @@ func TestOf(t *testing.T) {
 		{name: "never seen, the BMC is silent", machine: with(func(m *diagnosis.Machine) { m.BMC, m.BMCProblem = "unknown", "no route" }), state: diagnosis.Unknown, fact: "its BMC does not answer: no route", stage: event.StageAddress, cause: "whether it is on is not known", do: "bootlab power status a"},
 		{name: "power-cycled, no packet", machine: host, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycled)}, state: diagnosis.Stopped, stage: event.StageVM, cause: "it was power-cycled, and no packet", do: "boot order"},
 		{name: "BMC failed", machine: host, outcome: timeline.Failed, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycleFailed, "ipmi 10.0.0.9", "timeout")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "BMC did not power-cycle it: ipmi 10.0.0.9: timeout", do: "bootlab power status a"},
-		{name: "DHCP server down", machine: with(func(m *diagnosis.Machine) { m.Servers = []diagnosis.Server{{Name: "dhcpd", Err: "port 67 in use"}} }), state: diagnosis.Stopped, stage: event.StageAddress, cause: "DHCP server does not serve", fact: "port 67 in use"},
+		{name: "DHCP server down", machine: with(func(m *diagnosis.Machine) {
+			m.Servers = []diagnosis.Server{{Name: "dhcpd", State: "not serving", Down: true, Err: "port 67 in use"}}
+		}), state: diagnosis.Stopped, stage: event.StageAddress, cause: "DHCP server does not serve", fact: "server dhcpd is not serving: port 67 in use"},
 		{name: "no offer", machine: host, events: leased(event.ClientPXE)[:1], state: diagnosis.Stopped, stage: event.StageAddress, cause: "got no offer, and no reason was recorded", do: "another DHCP server"},
 		{name: "pool full", machine: with(func(m *diagnosis.Machine) { m.Reserved, m.FullPools = false, []string{"lan/p"} }), outcome: timeline.Failed,
 			events: []event.Event{dhcp(event.DHCPDiscover, event.ClientPXE), because(event.DHCPRefused, event.PoolFull, "pxe", "pool p of network lan is full: of its 2 addresses 2 are leased"), dhcp(event.DHCPDiscover, event.ClientPXE)},
@@ -138,13 +140,18 @@ func TestOf(t *testing.T) {
 		{name: "another server chosen", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE)[:2:2], ev(event.DHCPOtherServerChosen)), state: diagnosis.Stopped, stage: event.StageAddress, cause: "accepted the offer of another"},
 		{name: "declined", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), ev(event.DHCPDecline)), state: diagnosis.Stopped, stage: event.StageAddress, cause: "declined its address"},
 		{name: "no boot program fetched", machine: host, events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "has not fetched it", do: "UDP 69"},
-		{name: "no boot program fetched, TFTP down", machine: with(func(m *diagnosis.Machine) { m.Servers = []diagnosis.Server{{Name: "tftpd"}} }), events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "server tftpd does not serve", do: "bootlab status"},
+		{name: "no boot program fetched, TFTP down", machine: with(func(m *diagnosis.Machine) {
+			m.Servers = []diagnosis.Server{{Name: "tftpd", State: "not serving", Down: true}}
+		}), events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "server tftpd does not serve", do: "bootlab status"},
 		{name: "no profile", machine: with(func(m *diagnosis.Machine) { m.Profile = "" }), events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "no profile"},
 		{name: "size asked only", machine: host, events: append(leased(event.ClientPXE), ev(event.TFTPProbe)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "never transferred", do: "tftp_single_port"},
 		{name: "TFTP refused", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), because(event.TFTPRefused, event.NotFound, "x.efi", "no such file")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "x.efi: it does not exist", do: "bootlab plan a"},
 		{name: "TFTP full", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), because(event.TFTPRefused, event.Busy, "x.efi", "all transfers are in use")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "x.efi: all transfers by TFTP were in use", do: "bootlab status"},
 		{name: "boot program does not start", machine: host, events: append(leased(event.ClientPXE), ev(event.TFTPRefused, "probe"), ev(event.TFTPServed)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "Secure Boot"},
 		{name: "iPXE without a script", machine: host, events: toScript()[:7], state: diagnosis.Stopped, stage: event.StageFirmware, cause: "iPXE has an address and has not fetched", do: "appliance.http"},
+		{name: "iPXE without a script, and httpd lacks an address", machine: with(func(m *diagnosis.Machine) {
+			m.Servers = []diagnosis.Server{{Name: "httpd", State: "partly serving", Err: "[fd00::1]:8080: cannot assign"}}
+		}), events: toScript()[:7], state: diagnosis.Stopped, stage: event.StageFirmware, cause: "iPXE has an address and has not fetched its script", do: "appliance.http", fact: "server httpd is partly serving: [fd00::1]:8080"},
 		{name: "script refused", machine: host, outcome: timeline.Failed, events: append(toScript()[:7:7], because(event.ScriptRefused, event.NotRendered, "boot.ipxe", "template: x")), state: diagnosis.Stopped, stage: event.StageScript, cause: "boot.ipxe: a template or a document has an error: template: x", do: "fix the error"},
 		{name: "kernel missing", machine: host, outcome: timeline.Failed, events: toScript(because(event.FileMissing, event.NotFound, "files/k", "file not found")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k: it does not exist", do: "bootlab check"},
 		{name: "kernel not pulled", machine: host, outcome: timeline.Failed, events: toScript(because(event.FileMissing, event.NotPulled, "files/k", "x")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k: it is an image that is not pulled yet", do: "bootlab images pull"},
