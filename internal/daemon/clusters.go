@@ -222,7 +222,7 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		if h.Role == lab.RoleBootstrap {
 			o.Reported, o.ReportError = c.completions.Of(cl, time.Now())
 		}
-		if !c.foundOn(h.Name).IsZero() {
+		if o.Power == "" && !c.foundOn(h.Name).IsZero() {
 			o.Power = machine.PowerOn
 		}
 		c.mu.Lock()

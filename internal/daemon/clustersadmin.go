@@ -29,7 +29,7 @@ func (c *clusters) Clusters(ctx context.Context) []api.Cluster {
 	out := []api.Cluster{}
 	for _, cl := range seen.Lab.Clusters {
 		if cl.Kind != lab.Plain {
-			out = append(out, c.withCauses(ctx, c.describe(cl, c.assess(cl, seen)), seen))
+			out = append(out, c.explained(ctx, cl, seen))
 		}
 	}
 	return out
@@ -218,6 +218,5 @@ func (c *clusters) ask(ctx context.Context, s *snapshot.Snapshot, name string, u
 		}
 	}
 	c.mu.Unlock()
-	now := c.look(ctx, s)
-	return c.withCauses(ctx, c.describe(cl, c.assess(cl, now)), now), nil
+	return c.explained(ctx, cl, c.look(ctx, s)), nil
 }

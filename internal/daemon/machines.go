@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/machine"
@@ -21,6 +22,7 @@ type seen struct {
 	vms    map[string]virt.Status             // by host, as last known
 	checks map[string]map[string]backendCheck // by host and balancer
 	taken  map[string]dhcpd.TakenAddress      // the reserved address that another machine uses, by host
+	off    *lab.Host                          // of metal, if its controller was asked and says so
 }
 
 // A backendCheck is the check of a host by a balancer.
@@ -96,8 +98,11 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
 	}
-	if h.VM != nil {
+	switch {
+	case h.VM != nil:
 		o.Power, o.Problem = powerOf(seen.vms[h.Name]), seen.vms[h.Name].Err
+	case h == seen.off:
+		o.Power = machine.PowerOff
 	}
 	o.Boot, _ = c.timeline.Last(h.Name)
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) { // the worst of all
@@ -136,7 +141,7 @@ func (c *clusters) state(h *lab.Host, seen seen) (s machine.State, waits string)
 	if h.Cluster == nil || h.Cluster.Kind == lab.Plain {
 		return machine.Of(c.observation(h, seen), time.Now()), ""
 	}
-	all := c.assess(h.Cluster, seen)
+	all := cluster.Assess(h.Cluster, c.observe(h.Cluster, seen), c.record(h.Cluster.Name), time.Now())
 	for _, m := range all.Machines {
 		if m.Host == h {
 			s = m.State

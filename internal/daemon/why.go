@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/diagnosis"
 	"github.com/bootlab/bootlab/internal/observe/machine"
@@ -16,14 +17,13 @@ import (
 )
 
 // Why implements httpd.Backend.
-func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, error) {
+func (c *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, error) {
 	seen := c.clusters.look(ctx, c.current.Load())
 	l := seen.Lab
-	key, err := c.key(l, machine)
+	key, err := c.key(l, name)
 	if err != nil {
 		return api.Diagnosis{}, err
 	}
-	m := diagnosis.Machine{Host: key}
 	h := l.Host(key)
 	if h == nil { // of a pool, or unknown
 		if mac, err := lab.ParseMAC(key); err == nil {
@@ -31,12 +31,18 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 			h = l.MachineOf(mac, addr)
 		}
 	}
-	if h != nil {
-		m = c.clusters.machine(h, seen)
-		m.Host = key
-		m.State, m.Cluster = c.clusters.state(h, seen)
-		m.BMC, m.BMCProblem = powerOfMetal(ctx, h)
+	if h == nil {
+		o := machine.Observation{Host: key, Install: install.Status{State: install.Live}}
+		o.Boot, _ = c.timeline.Last(key)
+		return c.diagnose(ctx, diagnosis.Machine{Observation: o, State: machine.Of(o, time.Now())}, seen)
 	}
+	bmc, problem := powerOfMetal(ctx, h)
+	if bmc == string(power.StateOff) {
+		seen.off = h
+	}
+	s, waits := c.clusters.state(h, seen)
+	m := c.clusters.machine(h, s, seen)
+	m.Host, m.BMC, m.BMCProblem, m.Cluster = key, bmc, problem, waits
 	return c.diagnose(ctx, m, seen)
 }
 
@@ -64,8 +70,8 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (
 		return api.Diagnosis{}, err
 	}
 	for _, s := range d.serverStates(seen.Snapshot) {
-		if !s.Serving {
-			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, Err: s.Err})
+		if state := (api.Status{}).StateOf(s); !s.Serving {
+			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, State: string(state), Err: s.Err, Down: state == api.StateDown})
 		}
 	}
 	if store := d.storeWatch.Status(); len(store.Causes) > 0 {
@@ -74,27 +80,16 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (
 	if x, ok := seen.taken[m.Host]; ok {
 		m.Taken = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
 	}
-	return api.Diagnosis(diagnosis.Of(boots, m, time.Now())), nil
+	return api.Diagnosis(diagnosis.Of(boots, m)), nil
 }
 
-// machine returns what is known of h beside its boots and the servers.
-func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
-	status := c.installs.Status(h)
+// machine returns what is known of h, whose state is s, beside its boots and the servers.
+func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Machine {
 	m := diagnosis.Machine{
-		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, Install: installState(status), Restored: status.HeldByRestore(), Advice: status.Advice(h.Name),
+		Observation: c.observation(h, seen), State: s, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, VM: h.VM != nil, Image: fromImage(h),
 	}
-	if status.Other != "" {
-		m.OfAnother = status.Why
-	}
-	last, _ := c.timeline.Last(h.Name)
-	m.Returns = last.Returns
 	if p := h.Profile; p != nil && p.NetBoots() {
-		m.Profile, m.OwnScript, m.Document = p.Name, p.IPXE != "", p.Config != ""
-	}
-	if h.VM != nil {
-		vm := seen.vms[h.Name]
-		m.VM, m.VMProblem = powerOf(vm), vm.Err
-		m.Image = fromImage(h)
+		m.Profile = p.Name
 	}
 	if n := h.Network; n != nil {
 		m.Network = n.Name
@@ -111,7 +106,7 @@ func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	}
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
 		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machine.CheckFailing {
-			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason, Since: check.Since})
+			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason})
 		}
 	}
 	return m
@@ -122,17 +117,17 @@ func fromImage(h *lab.Host) bool {
 	return h.VM != nil && h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
 }
 
-// withCauses adds to the machines of a cluster that stopped, or wait for an admin, why their boots stopped.
-func (c *clusters) withCauses(ctx context.Context, cl api.Cluster, seen seen) api.Cluster {
-	for i := range cl.Machines {
-		m := &cl.Machines[i]
-		h := seen.Lab.Host(m.Host)
-		if h == nil || !m.Stuck && !machine.Stage(m.Stage).Bad() {
+// explained is a cluster with why the boots stopped of its machines that stopped, or wait for an admin.
+func (c *clusters) explained(ctx context.Context, cl *lab.Cluster, seen seen) api.Cluster {
+	s := c.assess(cl, seen)
+	out := c.describe(cl, s)
+	for i, m := range s.Machines {
+		if !m.Stuck && !m.Stage.Bad() {
 			continue
 		}
-		if d, err := c.diagnose(ctx, c.machine(h, seen), seen); err == nil && d.State == diagnosis.Stopped {
-			m.Cause = d.Cause
+		if d, err := c.diagnose(ctx, c.machine(m.Host, m.State, seen), seen); err == nil && d.State == diagnosis.Stopped {
+			out.Machines[i].Cause = d.Cause
 		}
 	}
-	return cl
+	return out
 }

@@ -44,7 +44,7 @@ func TestWhichChecksCount(t *testing.T) {
 		check := backendCheck{machine.Check{Health: machine.CheckFailing, Reason: "connection refused"}, tt.drained}
 		now := seen{checks: map[string]map[string]backendCheck{"a": {tt.balancer: check}}}
 		state := c.observation(h, now).Check.Health == machine.CheckFailing
-		diagnosis := len(c.machine(h, now).Checks) == 1
+		diagnosis := len(c.machine(h, machine.State{}, now).Checks) == 1
 		if state != tt.want || diagnosis != tt.want {
 			t.Errorf("%s: counts for the state: %v, for the diagnosis: %v; want %v", tt.name, state, diagnosis, tt.want)
 		}
