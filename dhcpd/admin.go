@@ -20,10 +20,9 @@ type PoolUse struct {
 	Leased, Offered, Quarantined, Free int
 }
 
-// Pools returns the use of the pools of the lab in force, in the lab's order. Those of networks where another server gives the addresses
-// have none.
-func (s *Server) Pools() (all []PoolUse) {
-	for _, sc := range s.deps.Table().scopes {
+// Pools returns the use of the pools of a table, in the lab's order. Those of networks where another server gives the addresses have none.
+func (s *Server) Pools(t *Table) (all []PoolUse) {
+	for _, sc := range t.scopes {
 		if !sc.serves() {
 			continue
 		}

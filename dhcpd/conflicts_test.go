@@ -224,7 +224,7 @@ func (l *live) agree(t *testing.T, want PoolUse, refusal string, again func()) {
 		}
 		again()
 	}
-	for _, p := range l.Pools() {
+	for _, p := range l.Pools(l.deps.Table()) {
 		if p.Network != "main" || p.Name != "guests" {
 			continue
 		}
@@ -234,7 +234,7 @@ func (l *live) agree(t *testing.T, want PoolUse, refusal string, again func()) {
 		}
 		return
 	}
-	t.Errorf("no such pool in %+v", l.Pools())
+	t.Errorf("no such pool in %+v", l.Pools(l.deps.Table()))
 }
 
 // TestLastHolderIsNotFree: an address whose lease was ended while its machine uses it is not free: no new client gets it, and all numbers say so.

@@ -255,7 +255,7 @@ func TestFloodOfDeclines(t *testing.T) {
 		return floods > 0
 	})
 	p := s.deps.Table().byIface[seg.Bridge][0].poolFor(&lab.Client{MAC: mac(t, other)})
-	if use := s.Pools(); floods > 1 || !s.floods.on(p.Pool) || !slices.ContainsFunc(use, func(u PoolUse) bool { return u.Name == p.Name && u.Free > 0 }) {
+	if use := s.Pools(s.deps.Table()); floods > 1 || !s.floods.on(p.Pool) || !slices.ContainsFunc(use, func(u PoolUse) bool { return u.Name == p.Name && u.Free > 0 }) {
 		t.Errorf("%d floods reported, and pools %+v; want one, free addresses, and that new machines ask twice", floods, use)
 	}
 	for _, a := range []string{"10.77.0.201", "10.77.0.202"} {

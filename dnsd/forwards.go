@@ -32,9 +32,9 @@ func (r *ForwardRule) Key() string {
 	return "dns.forward_zones." + r.Domain[:len(r.Domain)-1]
 }
 
-// Forwards returns the rules by which questions are forwarded, as far as their servers were measured.
-func (s *Server) Forwards() (rules []ForwardRule) {
-	for _, f := range s.deps.Table().forwards {
+// Forwards returns the rules by which a table forwards questions, as far as their servers were measured.
+func (s *Server) Forwards(t *Table) (rules []ForwardRule) {
+	for _, f := range t.forwards {
 		if r := s.forward.servers.rule(f); r.Err != nil || r.Answering > 0 {
 			rules = append(rules, r)
 		}
@@ -110,7 +110,7 @@ func (s *serverState) loopTestDue(now time.Time) time.Duration {
 
 // reportForwards logs when no server of a rule answers any more, and when one does again. silent are the domains of those that were logged.
 func (s *Server) reportForwards(silent map[string]bool) {
-	for _, r := range s.Forwards() {
+	for _, r := range s.Forwards(s.deps.Table()) {
 		was := silent[r.Domain]
 		silent[r.Domain] = r.Err != nil
 		switch {

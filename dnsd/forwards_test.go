@@ -60,7 +60,7 @@ func TestSilentForwarders(t *testing.T) {
 	go func() { done <- s.ServeChanges(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	rule := func() ForwardRule {
-		for _, r := range s.Forwards() {
+		for _, r := range s.Forwards(table) {
 			if r.Key() == "dns.forward" {
 				return r
 			}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -63,30 +62,48 @@ func TestSlowReader(t *testing.T) {
 	const stall = 1500 * time.Millisecond
 	want := image(big)
 	w := newBootServer(t, httpd.Limits{Stall: stall}, map[string][]byte{"images/vmlinuz": want})
-	conn := w.ask(t, "/files/images/vmlinuz")
-	pace := time.NewTicker(25 * time.Millisecond)
-	defer pace.Stop()
-	start := time.Now()
-	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 4096), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.New()
-	for time.Since(start) < 3*stall { // at 650 kB/s
-		<-pace.C
-		if _, err := io.CopyN(sum, resp.Body, 16<<10); err != nil {
-			t.Fatalf("after %s: %v", time.Since(start), err)
+	var got []byte
+	netns.WaitFor(t, "a reader that this machine lets be steady", func() (ok bool) {
+		got, ok = w.readSlowly(t, "/files/images/vmlinuz", stall)
+		if !ok {
+			w.events.next(t) // of the end of its transfer
 		}
-	}
-	if _, err := io.Copy(sum, resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	if w := sha256.Sum256(want); !bytes.Equal(sum.Sum(nil), w[:]) {
+		return ok
+	})
+	if !bytes.Equal(got, want) {
 		t.Error("the bytes differ")
 	}
 	if e := w.events.next(t); e.Kind != event.FileServed || e.Bytes != big || e.Dur < 5*stall/2 {
 		t.Errorf("event %+v", e)
 	}
+}
+
+// readSlowly reads a file, at 650 kB/s for three times the time that a transfer may stall. ok is false if this process was so slow that it
+// emptied the buffers of its connection in no less than half of that time, and the transfer ended.
+func (w *bootServer) readSlowly(t *testing.T, path string, stall time.Duration) (body []byte, ok bool) {
+	t.Helper()
+	const chunk, buffers = 16 << 10, 256 << 10 // the kernel doubles what ask sets
+	conn := w.ask(t, path)
+	pace := time.NewTicker(25 * time.Millisecond)
+	defer pace.Stop()
+	start, steady := time.Now(), true
+	read := []time.Time{start} // when each chunk was
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 4096), nil)
+	for err == nil && len(body) < big {
+		if time.Since(start) < 3*stall {
+			<-pace.C
+		}
+		b := make([]byte, chunk)
+		_, err = io.ReadFull(resp.Body, b)
+		body, read = append(body, b...), append(read, time.Now())
+		if pause := time.Since(read[max(len(read)-1-buffers/chunk, 0)]); pause >= stall/2 {
+			steady = false
+		}
+	}
+	if err != nil && steady {
+		t.Fatalf("after %s: %v", time.Since(start), err)
+	}
+	return body, err == nil
 }
 
 // TestAbort hangs up in the middle of an image and of a config document. A document that was not read whole is no read.

@@ -301,7 +301,7 @@ func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
 
 // wasUp reports whether a backend was healthy in the life of an earlier process.
 func (s *Server) wasUp(f *frontend, b *backend) bool {
-	return s.deps.WasUp != nil && s.deps.WasUp(f.Name, b.Addr)
+	return s.deps.WasUp != nil && s.deps.WasUp(f.Name, b.key())
 }
 
 // gauge sets the metric backend_up of a backend.

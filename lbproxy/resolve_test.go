@@ -85,7 +85,7 @@ func TestNamedBackend(t *testing.T) {
 	r := newTestServerWith(t, Config{Hedge: time.Minute}, Deps{Addresses: names}, b)
 	netns.WaitFor(t, "the second lookup", func() bool { return names.lookups("registry.example.com") >= 2 })
 	m := r.Status()[0].Backends[0]
-	if m.Health != Unchecked || m.Addr.IsValid() || !strings.Contains(m.Reason, "look up registry.example.com: the name server answers SERVFAIL") {
+	if m.Health != Down || !m.Unreachable || m.Key != "registry.example.com:8000" || m.Addr.IsValid() || !strings.Contains(m.Reason, "look up registry.example.com: the name server answers SERVFAIL") {
 		t.Errorf("a backend without an answer is %+v", m)
 	}
 	if got, err := readAll(b.Listen); err == nil {
@@ -108,7 +108,15 @@ func TestNamedBackend(t *testing.T) {
 	r.found[source{name: "registry.example.com"}].next = time.Time{} // its TTL has ended
 	r.mu.Unlock()
 	names.set("registry.example.com", two.Addr())
+	for _, m := range r.Status()[0].Backends {
+		if m.Key != m.Addr.String() {
+			t.Errorf("one of two addresses of a name is %+v, want its address as key", m)
+		}
+	}
 	netns.WaitFor(t, "the end of an address", func() bool { return backendAddrs(r) == two.String() })
+	if m := r.Status()[0].Backends[0]; m.Key != "registry.example.com:8000" {
+		t.Errorf("the only address of a name is %+v, want the name as key", m)
+	}
 	for range 3 {
 		if got := readLine(t, dial(t, b.Listen)); got != "two" {
 			t.Errorf("a new connection goes to %q", got)

@@ -83,8 +83,8 @@ type Deps struct {
 	Addresses Addresses
 	// Drains stores drains across restarts; nil: they are lost.
 	Drains Drains
-	// WasUp reports whether a backend of a balancer was healthy before, also before a restart; nil: none was.
-	WasUp func(balancer string, backend netip.AddrPort) bool
+	// WasUp reports whether the backend of a balancer with that BackendStatus.Key was healthy before, also before a restart; nil: none was.
+	WasUp func(balancer, key string) bool
 	// RuntimeBackends stores what is set at run time across restarts; nil: it is lost.
 	RuntimeBackends RuntimeBackends
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +30,7 @@ type BalancerStatus struct {
 
 // A BackendStatus is the current state of a backend.
 type BackendStatus struct {
+	Key         string // names it in its balancer, also while its address changes or is not known
 	Name        string
 	Host        string
 	Addr        netip.AddrPort
@@ -37,7 +40,7 @@ type BackendStatus struct {
 	Added       bool // at run time: it is not in the lab file
 	Limit       int  // of Connections; 0: none
 	Check       lab.CheckKind
-	Health      Health
+	Health      Health // Down without an address, too
 	Drained     bool
 	Reason      string        // of Health, or the last failure if it is still up
 	Unreachable bool          // nobody answered its last check, which failed: not even to refuse the connection
@@ -50,7 +53,16 @@ type BackendStatus struct {
 
 // WithoutCheck reports whether nothing checks the backend, and its connections show no fault: it takes connections.
 func (m BackendStatus) WithoutCheck() bool {
-	return m.Health == Unchecked && m.Check == lab.CheckNone && m.Addr.Addr().IsValid()
+	return m.Health == Unchecked && m.Check == lab.CheckNone
+}
+
+// key returns BackendStatus.Key: its name and port. An address of the lab file is its own key, and so is each of several addresses of a name:
+// one of them may never have served.
+func (b *Backend) key() string {
+	if b.Label == lab.BackendText(b.Addr) {
+		return b.Addr.String()
+	}
+	return net.JoinHostPort(b.Name, strconv.Itoa(int(b.Addr.Port())))
 }
 
 // Status returns every balancer of the active table, sorted by name, its backends in the order of the lab file.
@@ -67,7 +79,7 @@ func (s *Server) Status() []BalancerStatus {
 		}
 		for _, b := range f.missing {
 			out[i].Backends = append(out[i].Backends, BackendStatus{
-				Name: b.Name, Host: b.Host, Backup: b.Backup, Weight: max(b.Weight, 1), Check: f.Check.Kind, Health: Unchecked, Reason: s.whyMissing(b.source()),
+				Key: b.key(), Name: b.Name, Host: b.Host, Backup: b.Backup, Weight: max(b.Weight, 1), Check: f.Check.Kind, Health: Down, Unreachable: true, Reason: s.whyMissing(b.source()),
 			})
 		}
 	}
@@ -83,7 +95,7 @@ func (b *backend) status() BackendStatus {
 	}
 	return BackendStatus{
 		LabWeight: labWeight, Added: b.Added,
-		Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Health: health,
+		Key: b.key(), Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Health: health,
 		Drained: b.state.drained.Load(), Unreachable: b.health.unreachable.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
 		Total: b.state.traffic.total.Load(), Errors: b.state.traffic.errors.Load(), P50: p50, P99: p99,
 	}

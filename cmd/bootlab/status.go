@@ -34,10 +34,11 @@ func statusCommand(o *options) *cobra.Command {
 	}
 }
 
-// notReady returns an error if a server does not serve all that the lab asks for, as /readyz answers then, too.
+// notReady returns an error if a server does not serve all that the lab asks for. That is while /readyz answers 503, but for a daemon that stops
+// in order: /readyz takes it out of use, and it is not unhealthy.
 func notReady(s api.Status) error {
 	switch {
-	case s.Ready(), !s.Stopping.IsZero(): // one that stops still serves what is under way
+	case s.Ready(), !s.Stopping.IsZero():
 		return nil
 	case len(s.Servers) == 0:
 		return errors.New("the daemon is starting: no server answers yet")

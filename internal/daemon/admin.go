@@ -50,7 +50,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	})
 }
 
-// An adminBackend answers what the admin API and the dashboard ask, each request from one snapshot.
+// An adminBackend answers what the admin API and the dashboard ask. A request loads the snapshot once, at its begin, and passes it down.
 type adminBackend struct {
 	*Daemon
 	servers *servers
@@ -61,7 +61,7 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
 	warnings := c.currentWarnings(s)
-	for _, text := range append(c.stateWarnings(), c.panicWarnings()...) {
+	for _, text := range append(c.stateWarnings(s.Lab), c.panicWarnings()...) {
 		warnings = append(warnings, &lab.Problem{Message: text})
 	}
 	if err := c.ports.Failed(); err != "" {
@@ -69,28 +69,27 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	}
 	return api.Status{
 		Lab: s.Lab.Name, LabFile: c.labFile, Version: c.cfg.Version, Generation: s.Gen, Started: c.started, Stopping: c.handover.Stops(), Namespace: c.namespace,
-		Servers: c.serverStates(), Conditions: c.conditions(), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.Status(), Reload: last, Warnings: warnings, StateLost: c.lossText(),
+		Servers: c.serverStates(s), Conditions: c.conditions(s), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.Status(), Reload: last, Warnings: warnings, StateLost: c.lossText(s.Lab),
 		Files: c.confined.Files, Calls: c.confined.Calls,
 	}
 }
 
 // Hosts implements httpd.Backend.
 func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
-	l := c.current.Load().Lab
-	seen := c.clusters.look(ctx)
-	states := c.clusters.states(l, seen)
-	out := make([]api.Host, 0, len(l.Hosts))
-	for _, h := range l.Hosts {
-		a := c.host(l, h, seen)
+	seen := c.clusters.look(ctx, c.current.Load())
+	states := c.clusters.states(seen)
+	out := make([]api.Host, 0, len(seen.Lab.Hosts))
+	for _, h := range seen.Lab.Hosts {
+		a := c.host(h, seen)
 		a.MachineStage, a.MachineWhy = string(states[h.Name].Stage), states[h.Name].Why
 		out = append(out, a)
 	}
 	return out
 }
 
-func (c *adminBackend) host(l *lab.Lab, h *lab.Host, seen seen) api.Host {
+func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, Role: h.Role, Power: vmadmin.SwitchOf(h)}
-	a.IP, _ = c.nicAddrs(l).OfHost(h)
+	a.IP, _ = c.nicAddrs(seen.Lab).OfHost(h)
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
 	if status.State == install.Unknown {
@@ -155,20 +154,23 @@ func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets)
 
 // Balancers implements httpd.Backend.
 func (c *adminBackend) Balancers(context.Context) []api.Balancer {
+	return c.balancers(c.current.Load().Lab)
+}
+
+func (c *adminBackend) balancers(l *lab.Lab) []api.Balancer {
 	out := []api.Balancer{}
 	for _, s := range c.servers.lb.Status() {
 		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued, Backends: []api.Backend{}}
 		for _, m := range s.Backends {
-			b.Backends = append(b.Backends, c.explain(backend(m), m.Host))
+			b.Backends = append(b.Backends, c.explain(backend(m), l.Host(m.Host)))
 		}
 		out = append(out, b)
 	}
 	return out
 }
 
-// explain says of a bootstrap machine that is no longer needed why it gets no connections: no admin has drained it.
-func (c *adminBackend) explain(b api.Backend, host string) api.Backend {
-	h := c.current.Load().Lab.Host(host)
+// explain says of a bootstrap machine that is no longer needed why it gets no connections: no admin has drained it. h may be nil.
+func (c *adminBackend) explain(b api.Backend, h *lab.Host) api.Backend {
 	if b.State == api.BackendDraining && h != nil && h.Role == lab.RoleBootstrap && h.Cluster != nil && !c.clusters.record(h.Cluster.Name).Left.IsZero() {
 		b.Reason = "the cluster serves, and does not need its bootstrap any more"
 	}
@@ -195,7 +197,8 @@ func backend(m lbproxy.BackendStatus) api.Backend {
 
 // Backend implements httpd.Backend.
 func (c *adminBackend) Backend(ctx context.Context, balancer, name string, change api.BackendChange) (api.Backend, error) {
-	err := c.changeBackend(ctx, balancer, &name, change)
+	l := c.current.Load().Lab
+	err := c.changeBackend(ctx, l, balancer, &name, change)
 	switch {
 	case errors.Is(err, lbproxy.ErrUnknown):
 		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
@@ -207,10 +210,10 @@ func (c *adminBackend) Backend(ctx context.Context, balancer, name string, chang
 		return api.Backend{}, err
 	}
 	addr := name // of the lab's host, if name is HOST:PORT
-	if m, err := runtimeBackend(c.current.Load().Lab, name); err == nil {
+	if m, err := runtimeBackend(l, name); err == nil {
 		addr = m.Addr.String()
 	}
-	for _, b := range c.Balancers(ctx) {
+	for _, b := range c.balancers(l) {
 		for _, m := range b.Backends {
 			if b.Name == balancer && (m.Name == name || m.Addr == name || m.Addr == addr) {
 				return m, nil
@@ -221,7 +224,7 @@ func (c *adminBackend) Backend(ctx context.Context, balancer, name string, chang
 }
 
 // changeBackend does what is to be done to a backend. It sets name to the address of one that it adds.
-func (c *adminBackend) changeBackend(ctx context.Context, balancer string, name *string, change api.BackendChange) error {
+func (c *adminBackend) changeBackend(ctx context.Context, l *lab.Lab, balancer string, name *string, change api.BackendChange) error {
 	lb := c.servers.lb
 	switch change.Action {
 	case api.BackendDrain:
@@ -233,7 +236,6 @@ func (c *adminBackend) changeBackend(ctx context.Context, balancer string, name 
 	case api.BackendWeight:
 		return lb.SetWeight(ctx, balancer, *name, change.Weight)
 	case api.BackendAdd:
-		l := c.current.Load().Lab
 		m, err := runtimeBackend(l, withPort(l, balancer, *name))
 		if err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -33,9 +32,7 @@ type served struct {
 
 const servedPrefix = "served/"
 
-func servedKey(balancer string, backend netip.AddrPort) string {
-	return servedPrefix + balancer + "/" + backend.String()
-}
+func servedKey(balancer, key string) string { return servedPrefix + balancer + "/" + key }
 
 func (d *Daemon) openServed(ctx context.Context) (*served, error) {
 	s := &served{saver: d.saver, states: func() []lbproxy.BalancerStatus { return d.lb.Status() }, ever: map[string]bool{}}
@@ -55,7 +52,7 @@ func (s *served) look(log *slog.Logger) {
 	now := map[string]bool{}
 	for _, b := range states {
 		for _, m := range b.Backends {
-			now[servedKey(b.Name, m.Addr)] = true
+			now[servedKey(b.Name, m.Key)] = true
 		}
 	}
 	s.mu.Lock()
@@ -91,10 +88,10 @@ func (s *served) look(log *slog.Logger) {
 }
 
 // was reports whether a backend was healthy once.
-func (s *served) was(balancer string, backend netip.AddrPort) bool {
+func (s *served) was(balancer, key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ever := s.ever[servedKey(balancer, backend)]
+	_, ever := s.ever[servedKey(balancer, key)]
 	return ever
 }
 
@@ -102,8 +99,8 @@ func (s *served) was(balancer string, backend netip.AddrPort) bool {
 func (s *served) noteLocked(states []lbproxy.BalancerStatus) {
 	for _, b := range states {
 		for _, m := range b.Backends {
-			if _, known := s.ever[servedKey(b.Name, m.Addr)]; !known && m.Health == lbproxy.Up {
-				s.ever[servedKey(b.Name, m.Addr)] = false
+			if _, known := s.ever[servedKey(b.Name, m.Key)]; !known && m.Health == lbproxy.Up {
+				s.ever[servedKey(b.Name, m.Key)] = false
 			}
 		}
 	}
@@ -118,12 +115,10 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 	for _, b := range states {
 		h := api.BalancerHealth{Name: b.Name, Listen: b.Listen.String()}
 		for _, m := range b.Backends {
-			_, ever := s.ever[servedKey(b.Name, m.Addr)]
+			_, ever := s.ever[servedKey(b.Name, m.Key)]
 			switch {
 			case m.Drained:
 				h.Drained++
-			case !m.Addr.Addr().IsValid(): // it has no address yet
-				h.New++
 			case m.Health == lbproxy.Up, m.WithoutCheck(): // nothing says that it does not work
 				h.Up++
 			case ever:

@@ -79,15 +79,15 @@ func (c *clusters) run(ctx context.Context) error {
 
 // step assesses the clusters, and begins what is to be done.
 func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
-	l := c.current.Load().Lab
+	now := c.current.Load()
 	var seen seen
-	for _, cl := range l.Clusters {
+	for _, cl := range now.Lab.Clusters {
 		up := !c.record(cl.Name).Up.IsZero()
 		if cl.Kind == lab.Plain {
 			continue
 		}
 		if seen.vms == nil {
-			seen = c.look(ctx)
+			seen = c.look(ctx, now)
 		}
 		s := c.assess(cl, seen)
 		c.askBootstrap(ctx, doing, cl, s)
@@ -222,7 +222,7 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		if h.Role == lab.RoleBootstrap {
 			o.Reported, o.ReportError = c.completions.Of(cl, time.Now())
 		}
-		if !c.foundOn(h.Name).IsZero() {
+		if o.Power == "" && !c.foundOn(h.Name).IsZero() {
 			o.Power = machine.PowerOn
 		}
 		c.mu.Lock()
@@ -336,10 +336,11 @@ func (c *clusters) noteSwitched(name, host string, at time.Time) error {
 	})
 }
 
-// bootstrapLeaves takes the bootstrap machine out of the balancers of its cluster, or puts it back.
+// bootstrapLeaves takes the bootstrap machine out of the balancers of its cluster, or puts it back: out of those in use, which may be of a later
+// lab than cl and h.
 func (c *clusters) bootstrapLeaves(ctx context.Context, cl *lab.Cluster, h *lab.Host, do func(ctx context.Context, balancer, backend string) error, left time.Time) error {
 	for _, b := range c.current.Load().Lab.Balancers {
-		if b.Cluster != cl || !slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host == h }) {
+		if b.Cluster == nil || b.Cluster.Name != cl.Name || !slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host != nil && m.Host.Name == h.Name }) {
 			continue
 		}
 		if err := do(ctx, b.Name, h.Name); err != nil {

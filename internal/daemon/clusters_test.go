@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -180,15 +182,37 @@ func TestSwitchOffMetal(t *testing.T) {
 	}
 }
 
+// TestBootstrapLeavesAfterReload: the bootstrap is drained in the balancers of its cluster, also where a reload came after it was decided.
+func TestBootstrapLeavesAfterReload(t *testing.T) {
+	t.Parallel()
+	bmc, c := newController(t, "On"), newClusters(t)
+	before, boot := prodOf("boot", lab.RoleBootstrap, bmc)
+	after, same := prodOf("boot", lab.RoleBootstrap, bmc)
+	c.current.Store(&snapshot.Snapshot{Lab: &lab.Lab{Balancers: []*lab.Balancer{
+		{Name: "api", Cluster: after, Backends: []lab.Backend{{Name: "boot", Host: same}}}, {Name: "other", Backends: []lab.Backend{{Name: "boot", Host: same}}},
+	}}})
+	var drained []string
+	drain := func(_ context.Context, balancer, backend string) error {
+		drained = append(drained, balancer+"/"+backend)
+		return nil
+	}
+	if err := c.bootstrapLeaves(t.Context(), before, boot, drain, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(drained, " "); got != "api/boot" || c.record("prod").Left.IsZero() {
+		t.Errorf("drained %q, left %s; want api/boot", got, c.record("prod").Left)
+	}
+}
+
 // TestUpWithoutHosts: a cluster that no host belongs to cannot come up, nor can one without a control plane.
 func TestUpWithoutHosts(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lab.ClusterKind{lab.OpenShift, lab.Kubernetes, lab.Talos} {
-		err := newClusters(t).mayComeUp(&lab.Cluster{Name: "prod", Kind: kind})
+		err := newClusters(t).mayComeUp(nil, &lab.Cluster{Name: "prod", Kind: kind})
 		if err == nil || !strings.Contains(err.Error(), "prod has no hosts") {
 			t.Errorf("%s: %v", kind, err)
 		}
-		err = newClusters(t).mayComeUp(&lab.Cluster{Name: "prod", Kind: kind, Hosts: []*lab.Host{{Name: "w", Role: lab.RoleWorker}}})
+		err = newClusters(t).mayComeUp(nil, &lab.Cluster{Name: "prod", Kind: kind, Hosts: []*lab.Host{{Name: "w", Role: lab.RoleWorker}}})
 		if err == nil || !strings.Contains(err.Error(), "prod has no control plane") {
 			t.Errorf("%s with a worker: %v", kind, err)
 		}

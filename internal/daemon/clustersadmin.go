@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/content/clusterconfig"
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/machine"
@@ -24,12 +25,11 @@ import (
 
 // Clusters implements httpd.Backend.
 func (c *clusters) Clusters(ctx context.Context) []api.Cluster {
-	l := c.current.Load().Lab
-	seen := c.look(ctx)
+	seen := c.look(ctx, c.current.Load())
 	out := []api.Cluster{}
-	for _, cl := range l.Clusters {
+	for _, cl := range seen.Lab.Clusters {
 		if cl.Kind != lab.Plain {
-			out = append(out, c.withCauses(ctx, c.describe(cl, c.assess(cl, seen)), seen))
+			out = append(out, c.explained(ctx, cl, seen))
 		}
 	}
 	return out
@@ -61,16 +61,17 @@ func (c *clusters) overwrites(h *lab.Host) string {
 
 // Up implements httpd.Backend.
 func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
-	if err := c.mayComeUp(c.current.Load().Lab.Cluster(name)); err != nil {
+	s := c.current.Load()
+	if err := c.mayComeUp(s, s.Lab.Cluster(name)); err != nil {
 		return api.Cluster{}, err
 	}
-	return c.ask(ctx, name, time.Now())
+	return c.ask(ctx, s, name, time.Now())
 }
 
 // mayComeUp returns why a cluster cannot come up: it has no hosts, no control plane, or a bootstrap document that is too old; or, if all of the
 // control plane of an OpenShift cluster is to be installed, no bootstrap machine, or one that has left and would start from its own disk. cl may
 // be nil.
-func (c *clusters) mayComeUp(cl *lab.Cluster) error {
+func (c *clusters) mayComeUp(s *snapshot.Snapshot, cl *lab.Cluster) error {
 	switch {
 	case cl == nil || cl.Kind == lab.Plain:
 		return nil
@@ -81,7 +82,7 @@ func (c *clusters) mayComeUp(cl *lab.Cluster) error {
 	case cl.Kind != lab.OpenShift || cl.Names:
 		return nil
 	}
-	if err := c.bootstrapExpired(cl, time.Now()); err != nil {
+	if err := c.bootstrapExpired(s, cl, time.Now()); err != nil {
 		return err
 	}
 	r, conflict := c.record(cl.Name), &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no bootstrap machine, and its control plane is to be installed: it would wait for ever"}
@@ -101,8 +102,7 @@ func (c *clusters) mayComeUp(cl *lab.Cluster) error {
 }
 
 // bootstrapExpired returns an error if the bootstrap machine of a cluster is to be installed with a document whose certificates have ended.
-func (c *clusters) bootstrapExpired(cl *lab.Cluster, now time.Time) error {
-	s := c.current.Load()
+func (c *clusters) bootstrapExpired(s *snapshot.Snapshot, cl *lab.Cluster, now time.Time) error {
 	for _, h := range cl.Hosts {
 		if h.Role != lab.RoleBootstrap || !c.installs.WouldInstall(h) {
 			continue
@@ -139,12 +139,12 @@ func (c *clusters) installsAll(cl *lab.Cluster, role string) bool {
 
 // Down implements httpd.Backend: the cluster is no longer brought up. The machines are shut down, those of the control plane last.
 func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
-	answer, err := c.ask(ctx, name, time.Time{})
+	s := c.current.Load()
+	answer, err := c.ask(ctx, s, name, time.Time{})
 	if err != nil {
 		return answer, err
 	}
-	cl := c.current.Load().Lab.Cluster(name)
-	vms := c.look(ctx).vms
+	cl, vms := s.Lab.Cluster(name), c.look(ctx, s).vms
 	errs := silentOf(cl, vms)
 	for _, last := range []bool{false, true} {
 		var stopping sync.WaitGroup
@@ -166,7 +166,7 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	if err := errors.Join(errs...); err != nil {
 		return answer, &api.Error{Status: http.StatusConflict, Message: "not all machines of " + name + " were shut down", Reason: err.Error()}
 	}
-	answer = c.describe(cl, c.assess(cl, c.look(ctx)))
+	answer = c.describe(cl, c.assess(cl, c.look(ctx, s)))
 	if metal := metalOf(cl); len(metal) > 0 {
 		answer.Note = "no virtual machines, and left as they are: " + strings.Join(metal, ", ") + " (bootlab power off switches off those that have a bmc)"
 	}
@@ -195,8 +195,8 @@ func metalOf(cl *lab.Cluster) (names []string) {
 }
 
 // ask notes whether a cluster is to be brought up.
-func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Cluster, error) {
-	cl := c.current.Load().Lab.Cluster(name)
+func (c *clusters) ask(ctx context.Context, s *snapshot.Snapshot, name string, up time.Time) (api.Cluster, error) {
+	cl := s.Lab.Cluster(name)
 	if cl == nil || cl.Kind == lab.Plain {
 		return api.Cluster{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no cluster %q in the lab that can be brought up", name), Hint: "bootlab clusters lists them"}
 	}
@@ -218,6 +218,5 @@ func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Clus
 		}
 	}
 	c.mu.Unlock()
-	now := c.look(ctx)
-	return c.withCauses(ctx, c.describe(cl, c.assess(cl, now)), now), nil
+	return c.explained(ctx, cl, c.look(ctx, s)), nil
 }

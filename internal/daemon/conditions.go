@@ -23,9 +23,8 @@ import (
 // conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, other
 // DHCP servers, reserved and leased addresses that others use, mirrors without an upstream, a TFTP server that is full, markers that would not show a
 // loss of the state, and the machines and zones that are refused.
-func (d *Daemon) conditions() []api.Condition {
-	s := d.current.Load()
-	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards()),
+func (d *Daemon) conditions(s *snapshot.Snapshot) []api.Condition {
+	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards(s.DNS)),
 		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenAddresses()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
 }
 
@@ -59,9 +58,9 @@ func (d *Daemon) hypervisorConditions(l *lab.Lab) (all []api.Condition) {
 	return all
 }
 
-// pools returns the use of the pools, for everybody who asks: the API, status, dashboard and metrics have the same numbers.
-func (d *Daemon) pools() (all []api.Pool) {
-	for _, p := range d.servers.dhcp.Pools() {
+// pools returns the use of the pools of a table, for everybody who asks: the API, status, dashboard and metrics have the same numbers.
+func (d *Daemon) pools(t *dhcpd.Table) (all []api.Pool) {
+	for _, p := range d.servers.dhcp.Pools(t) {
 		all = append(all, api.Pool{
 			Network: p.Network, Name: p.Name, Range: p.Range, Size: p.Usable, Leased: p.Leased, Offered: p.Offered, Quarantined: p.Quarantined, Free: p.Free,
 		})

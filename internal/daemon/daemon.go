@@ -287,10 +287,10 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if d.served, err = d.openServed(ctx); err != nil {
 		return err
 	}
-	if err := d.registry.Register(health.NewCollector(d.serverStates, d.shares)); err != nil {
+	if err := d.registry.Register(health.NewCollector(func() []api.Server { return d.serverStates(d.current.Load()) }, d.shares)); err != nil {
 		return fmt.Errorf("register metrics of the servers: %w", err)
 	}
-	if err := d.registry.Register(newConditionCollector(d.conditions)); err != nil {
+	if err := d.registry.Register(newConditionCollector(func() []api.Condition { return d.conditions(d.current.Load()) })); err != nil {
 		return fmt.Errorf("register metrics of the conditions: %w", err)
 	}
 	return d.useUpdates(d.updates.List())
@@ -342,17 +342,18 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 
 // ready is called once every server was started.
 func (d *Daemon) ready() {
-	d.logListening()
-	d.warn(d.current.Load())
-	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: d.current.Load().Lab.Summary(), Dur: time.Since(d.started)})
+	s := d.current.Load()
+	d.logListening(s)
+	d.warn(s)
+	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: s.Lab.Summary(), Dur: time.Since(d.started)})
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // an error means no systemd
 	debug.FreeOSMemory()                                // garbage of the load
 	d.collectAgain()
 }
 
 // logListening logs where each server listens, and where people find the daemon.
-func (d *Daemon) logListening() {
-	for _, s := range d.serverStates() {
+func (d *Daemon) logListening(of *snapshot.Snapshot) {
+	for _, s := range d.serverStates(of) {
 		switch (api.Status{}).StateOf(s) {
 		case api.StatePartly:
 			d.log.Warn("server is partly serving", "server", s.Name, "addrs", s.Addrs, "err", s.Err)
@@ -364,12 +365,12 @@ func (d *Daemon) logListening() {
 			}
 		}
 	}
-	l := d.current.Load().Lab
+	appliance := of.Lab.Appliance
 	who := strconv.Itoa(os.Geteuid())
 	if u, err := user.LookupId(who); err == nil {
 		who = u.Username
 	}
-	d.log.Info("started", "lab", d.cfg.Lab, "user", who, "dashboard", dashboardURL(l.Appliance.Admin[0]), "admin_socket", l.Appliance.AdminSocket, "version", d.cfg.Version)
+	d.log.Info("started", "lab", d.cfg.Lab, "user", who, "dashboard", dashboardURL(appliance.Admin[0]), "admin_socket", appliance.AdminSocket, "version", d.cfg.Version)
 }
 
 // dashboardURL returns where a browser on this machine finds the dashboard.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -115,13 +116,16 @@ func (r *rig) start() {
 	r.until("the daemon answers", func() bool { _, err := r.client.Status(ctx); return err == nil })
 }
 
+// patience only ends what hangs: a slow disk is shown for a minute.
+const patience = 2 * time.Minute
+
 // until waits for something that the daemon does by itself.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute) // a slow disk is shown for a minute
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within two minutes; log:\n%s", what, r.log)
+			r.t.Fatalf("%s: not within %s; log:\n%s", what, patience, r.log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -182,6 +186,35 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("SIGHUP reloads", func() bool { return r.status().Generation == 4 })
+}
+
+// TestOneRequestOneSnapshot: a reload in the middle of a request, here while a controller is asked for the power of its machine, changes
+// nothing of the answer: an interface that only the new lab names is none of the facts of a diagnosis by the old one.
+func TestOneRequestOneSnapshot(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.71.1.1")
+	var reloaded sync.Once
+	controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reloaded.Do(func() {
+			r.write(strings.Replace(r.read(), "hosts:", "  far: {subnet: 10.71.2.0/24, interface: nowhere0, address: 10.71.2.1}\nhosts:", 1))
+			if _, err := r.client.Reload(t.Context(), api.Careful); err != nil {
+				t.Error(err)
+			}
+		})
+		_, _ = io.WriteString(w, `{"PowerState": "On"}`)
+	}))
+	defer controller.Close()
+	r.write(strings.Replace(r.read(), "  a: {", "  a: {bmc: {redfish: \""+controller.URL+"/redfish/v1/Systems/1\"}, ", 1))
+	r.start()
+	for _, want := range []bool{false, true} {
+		d, err := r.client.Why(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(d.Facts, "\n"), "nowhere0"); got != want {
+			t.Errorf("generation %d of the lab; the facts name its new interface: %v, want %v: %q", r.status().Generation, got, want, d.Facts)
+		}
+	}
 }
 
 // TestApplianceNeedsRestart is about keys that a running daemon cannot change.

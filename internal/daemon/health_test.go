@@ -143,6 +143,10 @@ func TestServerWithoutInterface(t *testing.T) {
 	}
 	const missing, down = "nowhere0: interface does not exist", "nowhere0: interface is down"
 	check(missing)
+	why, err := r.client.Why(t.Context(), "a")
+	if facts := strings.Join(why.Facts, "\n"); err != nil || strings.Contains(why.Cause, "DHCP server") || !strings.Contains(facts, "server dhcpd is partly serving: "+missing) {
+		t.Errorf("why: %s, %q, %v", why.Cause, facts, err)
+	}
 	netns.Run(t, "ip", "link", "add", "nowhere0", "type", "bridge")
 	defer netns.Run(t, "ip", "link", "del", "nowhere0")
 	check(down)

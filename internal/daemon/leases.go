@@ -36,4 +36,4 @@ func (c *adminBackend) Import(ctx context.Context, all []api.Lease, o api.Overwr
 }
 
 // Pools implements httpd.Backend.
-func (c *adminBackend) Pools(context.Context) []api.Pool { return c.pools() }
+func (c *adminBackend) Pools(context.Context) []api.Pool { return c.pools(c.current.Load().DHCP) }

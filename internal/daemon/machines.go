@@ -6,17 +6,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
 
-// seen is what machines are judged by beside their own states, gathered once for all of them. It waits for no hypervisor.
+// seen is what one request sees, to its end: a snapshot, and what machines are judged by beside their own states, gathered once for all of
+// them. It waits for no hypervisor.
 type seen struct {
+	*snapshot.Snapshot
 	vms    map[string]virt.Status             // by host, as last known
 	checks map[string]map[string]backendCheck // by host and balancer
-	taken  map[string]string                  // the MAC of another machine that uses the reserved address, by host
+	taken  map[string]dhcpd.TakenAddress      // the reserved address that another machine uses, by host
+	off    *lab.Host                          // of metal, if its controller was asked and says so
 }
 
 // A backendCheck is the check of a host by a balancer.
@@ -25,8 +31,8 @@ type backendCheck struct {
 	drained bool
 }
 
-func (c *clusters) look(ctx context.Context) seen {
-	s := seen{vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, taken: map[string]string{}}
+func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
+	s := seen{Snapshot: of, vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, taken: map[string]dhcpd.TakenAddress{}}
 	for _, vm := range c.servers.virt.List(ctx) {
 		s.vms[vm.Host] = vm
 	}
@@ -35,23 +41,23 @@ func (c *clusters) look(ctx context.Context) seen {
 			if s.checks[m.Host] == nil {
 				s.checks[m.Host] = map[string]backendCheck{}
 			}
-			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable || !m.Addr.IsValid()}, m.Drained}
+			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable}, m.Drained}
 		}
 	}
 	for _, t := range c.servers.dhcp.TakenAddresses() {
-		s.taken[t.Owner.Host] = t.MAC.String()
+		s.taken[t.Owner.Host] = t
 	}
 	return s
 }
 
-// healthOf returns what the check of a backend says. One whose address is not known serves nobody.
+// healthOf returns what the check of a backend says.
 func healthOf(m lbproxy.BackendStatus) machine.Health {
 	switch {
 	case m.Check == lab.CheckNone:
 		return machine.NotChecked
 	case m.Health == lbproxy.Up:
 		return machine.CheckPassing
-	case m.Health == lbproxy.Down, !m.Addr.IsValid():
+	case m.Health == lbproxy.Down:
 		return machine.CheckFailing
 	}
 	return machine.CheckPending
@@ -74,7 +80,8 @@ func powerOf(vm virt.Status) machine.Power {
 }
 
 // counts reports whether the check of a balancer says whether h is well. Of its cluster's balancers that is the one of the API alone: the
-// others have backends that are not needed, as all workers but those on which the router runs.
+// others have backends that are not needed, as all workers but those on which the router runs. The check of the API counts
+// while its backend is drained, too: whether a bootstrap machine still serves says whether it is needed.
 func counts(h *lab.Host, balancer string, check backendCheck) bool {
 	if h.Cluster != nil && h.Cluster.Kind != lab.Plain {
 		return balancer == h.Cluster.BalancerOf(lab.ServiceAPI)
@@ -84,12 +91,18 @@ func counts(h *lab.Host, balancer string, check backendCheck) bool {
 
 // observation returns what was measured of h.
 func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
-	o := machine.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h), Conflict: seen.taken[h.Name]}
+	o := machine.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h)}
+	if x, ok := seen.taken[h.Name]; ok {
+		o.Conflict = x.MAC.String()
+	}
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
 	}
-	if h.VM != nil {
+	switch {
+	case h.VM != nil:
 		o.Power, o.Problem = powerOf(seen.vms[h.Name]), seen.vms[h.Name].Err
+	case h == seen.off:
+		o.Power = machine.PowerOff
 	}
 	o.Boot, _ = c.timeline.Last(h.Name)
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) { // the worst of all
@@ -101,10 +114,10 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	return o
 }
 
-// states returns what each machine of a lab is, by host, but for the appliance.
-func (c *clusters) states(l *lab.Lab, seen seen) map[string]machine.State {
-	states := make(map[string]machine.State, len(l.Hosts))
-	for _, cl := range l.Clusters {
+// states returns what each machine of the lab is, by host, but for the appliance.
+func (c *clusters) states(seen seen) map[string]machine.State {
+	states := make(map[string]machine.State, len(seen.Lab.Hosts))
+	for _, cl := range seen.Lab.Clusters {
 		if cl.Kind == lab.Plain {
 			continue
 		}
@@ -112,7 +125,7 @@ func (c *clusters) states(l *lab.Lab, seen seen) map[string]machine.State {
 			states[m.Host.Name] = m.State
 		}
 	}
-	for _, h := range l.Hosts {
+	for _, h := range seen.Lab.Hosts {
 		if _, ok := states[h.Name]; !ok && h.Role != lab.RoleAppliance {
 			states[h.Name] = machine.Of(c.observation(h, seen), time.Now())
 		}
@@ -128,7 +141,7 @@ func (c *clusters) state(h *lab.Host, seen seen) (s machine.State, waits string)
 	if h.Cluster == nil || h.Cluster.Kind == lab.Plain {
 		return machine.Of(c.observation(h, seen), time.Now()), ""
 	}
-	all := c.assess(h.Cluster, seen)
+	all := cluster.Assess(h.Cluster, c.observe(h.Cluster, seen), c.record(h.Cluster.Name), time.Now())
 	for _, m := range all.Machines {
 		if m.Host == h {
 			s = m.State

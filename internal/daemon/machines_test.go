@@ -1,6 +1,8 @@
 package daemon_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -50,6 +52,30 @@ clusters: {prod: {kind: kubernetes, address: 10.125.31.10}}
 				}
 			}
 			return same // a measurement may come between the questions
+		})
+	}
+}
+
+// TestOffByItsController: why asks the controller first, so all that it says of a machine that is off is that.
+func TestOffByItsController(t *testing.T) {
+	t.Parallel()
+	controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"PowerState": "Off"}`)) }))
+	t.Cleanup(controller.Close)
+	bmc := "bmc: {redfish: \"" + controller.URL + "/redfish/v1/Systems/1\"}"
+	r := newRig(t, "10.125.32.1")
+	r.write(r.read() + `
+  alone: {mac: 52:54:00:00:12:04, ip: 10.125.32.24, ` + bmc + `}
+  cp: {mac: 52:54:00:00:12:02, ip: 10.125.32.22, cluster: prod, role: master, ` + bmc + `}
+clusters: {prod: {kind: kubernetes, address: 10.125.32.10}}
+`)
+	r.start()
+	for _, host := range []string{"alone", "cp"} {
+		r.until("why says that the machine is off", func() bool { // a busy controller may be late
+			why, err := r.client.Why(t.Context(), host)
+			if err == nil && why.State == "stopped" && why.MachineStage != "off" {
+				t.Errorf("%s: %s, %q; as a machine %s, %q", host, why.State, why.Cause, why.MachineStage, why.MachineWhy)
+			}
+			return err == nil && why.State == "stopped"
 		})
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // Resolve implements httpd.Backend.
 func (c *adminBackend) Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSAnswer, error) {
-	from, err := c.clientAddr(q.As)
+	l := c.current.Load().Lab
+	from, err := c.clientAddr(l, q.As)
 	if err != nil {
 		return api.DNSAnswer{}, err
 	}
@@ -27,7 +28,7 @@ func (c *adminBackend) Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSA
 	for _, s := range e.Steps {
 		a.Steps = append(a.Steps, api.DNSStep(s))
 	}
-	if h := c.current.Load().Lab.Find(q.Name); h != nil && (a.Code == "REFUSED" || a.Code == "NXDOMAIN") && strings.EqualFold(strings.TrimSuffix(q.Name, "."), h.Name) && h.FQDN != "" && len(a.Steps) > 0 {
+	if h := l.Find(q.Name); h != nil && (a.Code == "REFUSED" || a.Code == "NXDOMAIN") && strings.EqualFold(strings.TrimSuffix(q.Name, "."), h.Name) && h.FQDN != "" && len(a.Steps) > 0 {
 		a.Steps[len(a.Steps)-1].Text += ": did you mean " + h.FQDN + "?"
 	}
 	return a, nil
@@ -41,14 +42,13 @@ func questionError(err error) error {
 }
 
 // clientAddr returns the address of a client: itself, or that of a host; "" is the appliance.
-func (c *adminBackend) clientAddr(client string) (netip.Addr, error) {
+func (c *adminBackend) clientAddr(l *lab.Lab, client string) (netip.Addr, error) {
 	if client == "" {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	}
 	if addr, err := netip.ParseAddr(client); err == nil {
 		return addr, nil
 	}
-	l := c.current.Load().Lab
 	h := l.Find(client)
 	if h == nil {
 		return netip.Addr{}, api.NoHost(l, client)

@@ -85,9 +85,8 @@ func (d *Daemon) build() (*servers, error) {
 	return s, nil
 }
 
-// serverStates returns the state of each server. The interfaces and addresses that they serve are looked at now.
-func (d *Daemon) serverStates() []api.Server {
-	s := d.current.Load()
+// serverStates returns the state of each server, by what s asks of it. The interfaces and addresses that they serve are looked at now.
+func (d *Daemon) serverStates(s *snapshot.Snapshot) []api.Server {
 	states := d.health.States(health.Moment{
 		Lab: s.Lab, Interfaces: s.DHCP.Interfaces(), Unreachable: d.virt.Unreachable(), Draining: !d.handover.Stops().IsZero(), Clock: clockNote(d.clock),
 	})
@@ -156,7 +155,7 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 		AccessLog: d.log, // who turns it on wants each line
 		Events:    d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
-		Addresses: backendAddresses{d}, WasUp: func(balancer string, backend netip.AddrPort) bool { return d.served.was(balancer, backend) }, Drains: drains{d.store}, RuntimeBackends: runtimeBackends{d.store},
+		Addresses: backendAddresses{d}, WasUp: func(balancer, key string) bool { return d.served.was(balancer, key) }, Drains: drains{d.store}, RuntimeBackends: runtimeBackends{d.store},
 	})
 }
 

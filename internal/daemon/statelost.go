@@ -151,21 +151,20 @@ func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
 }
 
 // stateWarnings returns what bootlab status says of the state.
-func (d *Daemon) stateWarnings() (ws []string) {
+func (d *Daemon) stateWarnings(l *lab.Lab) (ws []string) {
 	ws = d.updates.Warnings()
 	if text := d.lookAtState(); text != "" {
 		ws = append(ws, text)
 	}
-	if text := d.lossText(); text != "" {
+	if text := d.lossText(l); text != "" {
 		ws = append(ws, text)
 	}
-	if hosts := d.restoredHosts(d.current.Load().Lab); len(hosts) > 0 {
+	if hosts := d.restoredHosts(l); len(hosts) > 0 {
 		ws = append(ws, "a restore holds "+some(hosts)+": they start from their own disks, as they may have been installed after the backup was made; "+adviceHeld)
 	}
-	if hosts := d.loopHosts(d.current.Load().Lab); len(hosts) > 0 {
+	if hosts := d.loopHosts(l); len(hosts) > 0 {
 		ws = append(ws, "held after too many attempts to install: "+some(hosts)+": they start from their own disks; fix their profiles, then: "+adviceHeld)
 	}
-	l := d.current.Load().Lab
 	hosts, pools := d.unaccepted(l)
 	by := firstStart
 	if !d.state.first.Load() {
@@ -179,12 +178,11 @@ func (d *Daemon) stateWarnings() (ws []string) {
 }
 
 // lossText says what happened to install states that were lost, and what to do; empty: none were.
-func (d *Daemon) lossText() string {
+func (d *Daemon) lossText(l *lab.Lab) string {
 	lost := d.installs.Lost()
 	if lost == nil {
 		return ""
 	}
-	l := d.current.Load().Lab
 	text := fmt.Sprintf("install states were lost, noticed %s: %s. No machine with install: once is installed until an admin says so: %s",
 		lost.Since.Format(time.DateTime), lost.Why, d.lossAdvice(l))
 	if hosts := d.unknownHosts(l); len(hosts) > 0 {
@@ -203,8 +201,10 @@ func some(names []string) string {
 }
 
 // State implements httpd.Backend.
-func (c *adminBackend) State(context.Context) api.State {
-	l := c.current.Load().Lab
+func (c *adminBackend) State(context.Context) api.State { return c.stateOf(c.current.Load().Lab) }
+
+// stateOf returns what is known of the state, with the hosts of a lab.
+func (c *adminBackend) stateOf(l *lab.Lab) api.State {
 	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), LoopHeld: c.loopHosts(l), Markers: []api.StateMarker{}}
 	s.Install, s.Pools = c.wouldInstall(l)
 	if place := c.state.problem(); place != nil {
@@ -234,24 +234,25 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	if have := c.state.id.ID(); cmp.Or(database, have) != have {
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
 	}
-	hosts, pools := c.armedByReload(c.current.Load().Lab)
+	l := c.current.Load().Lab
+	hosts, pools := c.armedByReload(l)
 	c.state.mu.Lock()
 	c.state.armed = nil
 	c.state.mu.Unlock()
 	if c.installs.Lost() == nil && len(c.file.Losses()) == 0 {
 		if len(hosts)+len(pools) > 0 && !c.state.first.Load() {
-			return c.State(ctx), nil
+			return c.stateOf(l), nil
 		}
 		if c.state.first.Load() {
 			if err := c.state.id.Served(ctx); err != nil {
 				return api.State{}, err
 			}
 			c.state.first.Store(false)
-			return c.State(ctx), nil
+			return c.stateOf(l), nil
 		}
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "nothing was lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
 	}
-	armed := c.unknownHosts(c.current.Load().Lab)
+	armed := c.unknownHosts(l)
 	if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
 		return api.State{}, err
 	}
@@ -263,5 +264,5 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 		detail = fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), some(armed))
 	}
 	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: detail})
-	return c.State(ctx), nil
+	return c.stateOf(l), nil
 }

@@ -323,7 +323,7 @@ func TestHungDiskClusters(t *testing.T) {
 
 // bringUp brings a cluster up, and gives up after a time that no answer needs.
 func (r *rig) bringUp(cluster string) error {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	_, err := r.client.ClusterUp(ctx, cluster)
 	return err

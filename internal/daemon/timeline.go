@@ -13,8 +13,7 @@ import (
 
 // key returns the name under which the timeline keeps a machine: a host of the lab, or the MAC of a discovered machine. It may be asked for
 // by whatever a host is known by, or the address that it leases.
-func (c *adminBackend) key(machine string) (string, error) {
-	l := c.current.Load().Lab
+func (c *adminBackend) key(l *lab.Lab, machine string) (string, error) {
 	if h := l.Find(machine); h != nil {
 		return h.Name, nil
 	}
@@ -36,7 +35,7 @@ func (c *adminBackend) key(machine string) (string, error) {
 
 // Boots implements httpd.Backend.
 func (c *adminBackend) Boots(ctx context.Context, machine string) ([]api.Boot, error) {
-	key, err := c.key(machine)
+	key, err := c.key(c.current.Load().Lab, machine)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +49,7 @@ func (c *adminBackend) Boots(ctx context.Context, machine string) ([]api.Boot, e
 
 // Follow implements httpd.Backend.
 func (c *adminBackend) Follow(ctx context.Context, machine string) (<-chan event.Event, error) {
-	key, err := c.key(machine)
+	key, err := c.key(c.current.Load().Lab, machine)
 	if err != nil {
 		return nil, err
 	}

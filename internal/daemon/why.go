@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/diagnosis"
 	"github.com/bootlab/bootlab/internal/observe/machine"
@@ -16,13 +17,13 @@ import (
 )
 
 // Why implements httpd.Backend.
-func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, error) {
-	key, err := c.key(machine)
+func (c *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, error) {
+	seen := c.clusters.look(ctx, c.current.Load())
+	l := seen.Lab
+	key, err := c.key(l, name)
 	if err != nil {
 		return api.Diagnosis{}, err
 	}
-	m := diagnosis.Machine{Host: key}
-	l := c.current.Load().Lab
 	h := l.Host(key)
 	if h == nil { // of a pool, or unknown
 		if mac, err := lab.ParseMAC(key); err == nil {
@@ -30,14 +31,19 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 			h = l.MachineOf(mac, addr)
 		}
 	}
-	if h != nil {
-		seen := c.clusters.look(ctx)
-		m = c.clusters.machine(h, seen)
-		m.Host = key
-		m.State, m.Cluster = c.clusters.state(h, seen)
-		m.BMC, m.BMCProblem = powerOfMetal(ctx, h)
+	if h == nil {
+		o := machine.Observation{Host: key, Install: install.Status{State: install.Live}}
+		o.Boot, _ = c.timeline.Last(key)
+		return c.diagnose(ctx, diagnosis.Machine{Observation: o, State: machine.Of(o, time.Now())}, seen)
 	}
-	return c.diagnose(ctx, m)
+	bmc, problem := powerOfMetal(ctx, h)
+	if bmc == string(power.StateOff) {
+		seen.off = h
+	}
+	s, waits := c.clusters.state(h, seen)
+	m := c.clusters.machine(h, s, seen)
+	m.Host, m.BMC, m.BMCProblem, m.Cluster = key, bmc, problem, waits
+	return c.diagnose(ctx, m, seen)
 }
 
 // powerWait is how long a controller may take to say whether its machine is on: somebody waits for the answer.
@@ -58,62 +64,49 @@ func powerOfMetal(ctx context.Context, h *lab.Host) (state, problem string) {
 }
 
 // diagnose adds to m the health of the servers, and judges the boots of the machine by it.
-func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnosis, error) {
+func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (api.Diagnosis, error) {
 	boots, err := d.timeline.Boots(ctx, m.Host)
 	if err != nil {
 		return api.Diagnosis{}, err
 	}
-	for _, s := range d.serverStates() {
-		if !s.Serving {
-			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, Err: s.Err})
+	for _, s := range d.serverStates(seen.Snapshot) {
+		if state := (api.Status{}).StateOf(s); !s.Serving {
+			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, State: string(state), Err: s.Err, Down: state == api.StateDown})
 		}
 	}
 	if store := d.storeWatch.Status(); len(store.Causes) > 0 {
 		m.Store = strings.Join(store.Problems, "; ")
 	}
-	for _, x := range d.servers.dhcp.TakenAddresses() {
-		if m.Host != "" && x.Owner.Host == m.Host {
-			m.Taken = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
-		}
+	if x, ok := seen.taken[m.Host]; ok {
+		m.Taken = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
 	}
-	return api.Diagnosis(diagnosis.Of(boots, m, time.Now())), nil
+	return api.Diagnosis(diagnosis.Of(boots, m)), nil
 }
 
-// machine returns what is known of h beside its boots and the servers.
-func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
-	status := c.installs.Status(h)
+// machine returns what is known of h, whose state is s, beside its boots and the servers.
+func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Machine {
 	m := diagnosis.Machine{
-		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, Install: installState(status), Restored: status.HeldByRestore(), Advice: status.Advice(h.Name),
+		Observation: c.observation(h, seen), State: s, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, VM: h.VM != nil, Image: fromImage(h),
 	}
-	if status.Other != "" {
-		m.OfAnother = status.Why
-	}
-	last, _ := c.timeline.Last(h.Name)
-	m.Returns = last.Returns
 	if p := h.Profile; p != nil && p.NetBoots() {
-		m.Profile, m.OwnScript, m.Document = p.Name, p.IPXE != "", p.Config != ""
-	}
-	if h.VM != nil {
-		vm := seen.vms[h.Name]
-		m.VM, m.VMProblem = powerOf(vm), vm.Err
-		m.Image = fromImage(h)
+		m.Profile = p.Name
 	}
 	if n := h.Network; n != nil {
 		m.Network = n.Name
-		for _, p := range c.pools() {
+		for _, p := range c.pools(seen.DHCP) {
 			if p.Network == n.Name && p.Full() {
 				m.FullPools = append(m.FullPools, p.Network+"/"+p.Name)
 			}
 		}
-		for _, i := range interfaceConditions(c.current.Load().Lab) {
+		for _, i := range interfaceConditions(seen.Lab) {
 			if i.Name == n.Interface && !i.OK {
 				m.Problems = append(m.Problems, "interface "+i.Name+": "+i.Problem)
 			}
 		}
 	}
 	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
-		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machine.CheckFailing && !check.drained {
-			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason, Since: check.Since})
+		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machine.CheckFailing {
+			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason})
 		}
 	}
 	return m
@@ -124,18 +117,17 @@ func fromImage(h *lab.Host) bool {
 	return h.VM != nil && h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
 }
 
-// withCauses adds to the machines of a cluster that stopped, or wait for an admin, why their boots stopped.
-func (c *clusters) withCauses(ctx context.Context, cl api.Cluster, seen seen) api.Cluster {
-	l := c.current.Load().Lab
-	for i := range cl.Machines {
-		m := &cl.Machines[i]
-		h := l.Host(m.Host)
-		if h == nil || !m.Stuck && !machine.Stage(m.Stage).Bad() {
+// explained is a cluster with why the boots stopped of its machines that stopped, or wait for an admin.
+func (c *clusters) explained(ctx context.Context, cl *lab.Cluster, seen seen) api.Cluster {
+	s := c.assess(cl, seen)
+	out := c.describe(cl, s)
+	for i, m := range s.Machines {
+		if !m.Stuck && !m.Stage.Bad() {
 			continue
 		}
-		if d, err := c.diagnose(ctx, c.machine(h, seen)); err == nil && d.State == diagnosis.Stopped {
-			m.Cause = d.Cause
+		if d, err := c.diagnose(ctx, c.machine(m.Host, m.State, seen), seen); err == nil && d.State == diagnosis.Stopped {
+			out.Machines[i].Cause = d.Cause
 		}
 	}
-	return cl
+	return out
 }

@@ -115,7 +115,7 @@ var rules = []rule{
 	{"internal/lab/load", []string{"internal/host/regular", "internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
 
 	{"internal/observe/consolelog", []string{"internal/host/required"}, "files and texts; opens no console"},
-	{"internal/observe/diagnosis", []string{"internal/lab", "internal/observe/event", "internal/observe/machine", "internal/observe/timeline"}, "a pure function of boots; asks nobody; of the lab only what to do about another DHCP server"},
+	{"internal/observe/diagnosis", []string{"internal/boot/install", "internal/lab", "internal/observe/event", "internal/observe/machine", "internal/observe/timeline"}, "a pure function of boots; asks nobody; of the lab only what to do about another DHCP server"},
 	{"internal/observe/event", []string{"internal/lab", "internal/observe/repeats"}, "every package may record events"},
 	{"internal/observe/logs", []string{"internal/lab", "internal/observe/event", "internal/observe/repeats"}, "a recorder of events, and the servers' log; of the lab only what a MAC is"},
 	{"internal/observe/machine", []string{"internal/boot/install", "internal/lab", "internal/observe/event", "internal/observe/timeline"}, "a pure function of what was observed; asks nobody"},

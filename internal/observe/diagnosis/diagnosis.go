@@ -1,10 +1,12 @@
 package diagnosis
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
@@ -18,45 +20,37 @@ const (
 	Unknown = "unknown" // nothing that bootlab sees can tell
 )
 
-// A Machine is what is known of a machine beside its boots.
+// A Machine is what is known of a machine beside its boots. State is what that, and what its cluster knows, make of it: see machine.Of.
 type Machine struct {
-	Host       string        // its name, or the MAC of an unknown machine
-	Known      bool          // it is in the lab, or of a pool with a profile
-	Network    string        // that it boots from
-	Reserved   bool          // it has an address of its own; else it needs one of a pool
-	NoMAC      bool          // it is known by its names and addresses alone
-	Profile    string        // empty: nothing to boot
-	OwnScript  bool          // the profile is an iPXE script of the admin's own: what it loads need not come from bootlab
-	Document   bool          // the profile has a config document
-	Install    string        // armed, booting, installing, installed, held, unknown; empty: nothing to install
-	Restored   bool          // held by a restore, not after too many attempts
-	OfAnother  string        // Install is unknown for that reason, not for a loss: the state is that of another machine or host
-	Advice     []string      // what to do about Install where that is held or unknown
-	VM         machine.Power // empty: no virtual machine
-	VMProblem  string        // why VM is unknown
-	Image      bool          // its virtual machine is made from an image: nothing installs it, it starts from its disk
-	Returns    bool          // it was sent to its disk several times in a row: see timeline.Summary
-	State      machine.State // what it is; zero: not known here
-	BMC        string        // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
-	BMCProblem string        // why BMC is unknown
+	machine.Observation
+	State      machine.State
+	Known      bool   // it is in the lab, or of a pool with a profile
+	Network    string // that it boots from
+	Reserved   bool   // it has an address of its own; else it needs one of a pool
+	NoMAC      bool   // it is known by its names and addresses alone
+	Profile    string // empty: nothing to boot
+	VM         bool   // it is virtual
+	Image      bool   // its virtual machine is made from an image: nothing installs it, it starts from its disk
+	BMC        string // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
+	BMCProblem string // why BMC is unknown
 
-	Servers   []Server // that do not serve
+	Servers   []Server // that do not serve everywhere
 	FullPools []string // of its network, without a free address
 	Problems  []string // of its network's interface and its hypervisor, measured now
 	Taken     string   // who uses its reserved address now, another machine; empty: nobody is known to
 	Store     string   // why leases are not stored now; empty: they are
-	Checks    []Check  // that fail now, after they had passed
+	Checks    []Check  // that fail now
 	Cluster   string   // what its cluster waits for; empty: nothing
 }
 
-// A Server is one that does not serve.
-type Server struct{ Name, Err string }
+// A Server is one that does not serve everywhere.
+type Server struct {
+	Name, State, Err string // State is as everywhere else: partly serving
+	Down             bool   // it serves nowhere
+}
 
 // A Check is one by which a balancer finds the machine unhealthy.
-type Check struct {
-	Balancer, Reason string
-	Since            time.Time
-}
+type Check struct{ Balancer, Reason string }
 
 // A Diagnosis says where a boot stopped, and why. It converts to api.Diagnosis.
 type Diagnosis struct {
@@ -79,17 +73,20 @@ type Diagnosis struct {
 const maxEvidence = 8
 
 // Of returns the diagnosis of a machine's last boot. boots are those that the timeline has, the oldest first.
-func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
+func Of(boots []timeline.Boot, m Machine) Diagnosis {
 	boots = ofOne(boots)
-	c := &boot{m: m, now: now, boots: boots}
+	c := &boot{m: m, boots: boots}
 	if n := len(boots); n > 0 {
 		c.Boot = boots[n-1]
 		c.own = ownEvents(c.Boot.Events)
 	}
 	c.dropConflicts()
 	c.dropPrograms()
-	d := c.asState(c.diagnose())
-	d.Host, d.MachineStage, d.MachineWhy = m.Host, string(m.State.Stage), m.State.Why
+	d := c.diagnose()
+	d.Host, d.State = m.Host, states[m.State.Stage]
+	if m.Known {
+		d.MachineStage, d.MachineWhy = string(m.State.Stage), m.State.Why
+	}
 	d = c.addressTaken(d)
 	d.Do = c.adoption(d.Do)
 	d.Evidence = slices.Clone(d.Evidence) // rules share their events
@@ -122,33 +119,10 @@ func (c *boot) addressTaken(d Diagnosis) Diagnosis {
 	return d
 }
 
-// states are what machines at their stages are.
+// states are what machines at their stages are, to somebody who asks why. The appliance has none.
 var states = map[machine.Stage]string{
 	machine.Waiting: Booting, machine.Booting: Booting, machine.Installing: Booting, machine.Starting: Booting, machine.Unknown: Unknown, machine.Off: Stopped,
-	machine.Stopped: Stopped, machine.Failing: Stopped, machine.Serving: Done, machine.Running: Done, machine.Gone: Done,
-}
-
-// asState makes d say what the machine is, as every other view does: package machine decides it. That a controller says that the machine is
-// off is known here alone, and so may be why it is not known what a machine is.
-func (c *boot) asState(d Diagnosis) Diagnosis {
-	s := c.m.State
-	is := states[s.Stage]
-	if is == "" || is == d.State || c.m.BMC == "off" || is == Unknown && d.State != Done {
-		return d
-	}
-	switch is {
-	case Booting:
-		if d.State == Stopped {
-			d.Facts = append(d.Facts, "before: "+d.Cause)
-		}
-		d.Cause, d.Do, d.Stage = s.Why, nil, c.reached()
-	case Done:
-		d.Cause, d.Do = "nothing is wrong: "+s.Why, nil
-	default:
-		d.Cause, d.Do = s.Why, c.commands("bootlab timeline HOST shows its last requests; look at its console")
-	}
-	d.State, d.Reason = is, ""
-	return d
+	machine.Stopped: Stopped, machine.Failing: Stopped, machine.Serving: Done, machine.Running: Done, machine.Gone: Done, "": Done,
 }
 
 // ofOne returns the boots since a virtual machine was created: those before are another's, which was deleted and had the same name.
@@ -164,7 +138,7 @@ func ofOne(boots []timeline.Boot) []timeline.Boot {
 // facts are what is wrong beside the boot.
 func (m Machine) facts() (facts []string) {
 	for _, s := range m.Servers {
-		text := "server " + s.Name + " does not serve"
+		text := "server " + s.Name + " is " + s.State
 		if s.Err != "" {
 			text += ": " + s.Err
 		}
@@ -185,9 +159,9 @@ func (m Machine) facts() (facts []string) {
 	return facts
 }
 
-// down returns the server of that name if it does not serve.
+// down returns the server of that name if it serves nowhere.
 func (m Machine) down(name string) *Server {
-	if i := slices.IndexFunc(m.Servers, func(s Server) bool { return s.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(m.Servers, func(s Server) bool { return s.Name == name && s.Down }); i >= 0 {
 		return &m.Servers[i]
 	}
 	return nil
@@ -197,7 +171,6 @@ func (m Machine) down(name string) *Server {
 type boot struct {
 	timeline.Boot
 	m     Machine
-	now   time.Time
 	boots []timeline.Boot
 	own   []event.Event // of the machine itself, without checks
 
@@ -207,7 +180,7 @@ type boot struct {
 // dropConflicts takes conflicts about the address of a machine away from its events if its installer runs, which needs nothing more
 // from here: anybody on its segment can cause them.
 func (c *boot) dropConflicts() {
-	if c.m.Install != "installing" {
+	if c.m.Install.State != install.Installing {
 		return
 	}
 	c.own = slices.DeleteFunc(c.own, func(e event.Event) bool {
@@ -237,35 +210,42 @@ func ownEvents(events []event.Event) (own []event.Event) {
 	return own
 }
 
-// diagnose tries what is certain before what is likely.
+// diagnose explains the state of the machine.
 func (c *boot) diagnose() Diagnosis {
-	for _, rule := range []func() (Diagnosis, bool){c.serves, c.held, c.console, c.unstored, c.later, c.diskReturns, c.power, c.fromDisk, c.taken, c.finished, c.failure, c.unseen, c.runs} {
+	switch s := c.m.State; {
+	case states[s.Stage] == Done:
+		return c.well()
+	case s.Stage == machine.Waiting:
+		return c.later()
+	case s.Stage == machine.Starting, s.Stage == machine.Failing:
+		return c.check()
+	case s.Stage.UnderWay():
+		return c.underWay()
+	case s.Stage == machine.Off, s.Cause == machine.Hypervisor:
+		return c.power()
+	case s.Cause == machine.Held:
+		return c.held()
+	case s.Cause == machine.DiskReturns:
+		return c.diskReturns()
+	case s.Cause == machine.FromDisk:
+		return c.stopped(s.Why, c.commands("set the network first in its boot order, or "+c.networkBoot()), c.own[max(0, len(c.own)-1):]...)
+	}
+	for _, rule := range []func() (Diagnosis, bool){c.console, c.unstored, c.failure} { // what is certain comes before what is likely
 		if d, ok := rule(); ok {
 			return d
 		}
 	}
-	return c.silent(c.own[len(c.own)-1])
+	switch {
+	case c.m.State.Cause == machine.Unseen:
+		return c.unseen()
+	case c.m.State.Cause == machine.Silent && len(c.own) > 0:
+		return c.silent(c.own[len(c.own)-1])
+	}
+	return c.stopped(c.m.State.Why, c.commands("bootlab timeline HOST shows its last requests; look at its console"))
 }
 
 // reached reports whether an event shows the machine at a stage of its boot, or after it.
 func reached(e event.Event, stage event.Stage) bool { return e.Shows().Order() >= stage.Order() }
-
-// reached returns the furthest stage of the boot.
-func (c *boot) reached() (furthest event.Stage) {
-	for _, e := range c.own {
-		at := e.Shows()
-		if e.Claimed {
-			continue // a conflict about its address
-		}
-		if at == event.StageSystem {
-			at = event.StageAddress // it comes after the files, and shows no stage of its own
-		}
-		if at.Order() > furthest.Order() {
-			furthest = at
-		}
-	}
-	return furthest
-}
 
 // seen returns the last event of those kinds, if there is one.
 func (c *boot) seen(kinds ...event.Kind) []event.Event {
@@ -278,10 +258,10 @@ func (c *boot) seen(kinds ...event.Kind) []event.Event {
 }
 
 // stopped is the diagnosis of a boot that stopped with the last of events.
-func stopped(cause string, do []string, events ...event.Event) (d Diagnosis) {
-	d = Diagnosis{State: Stopped, Cause: cause, Do: do, Evidence: events}
+func (c *boot) stopped(cause string, do []string, events ...event.Event) (d Diagnosis) {
+	d = Diagnosis{Stage: cmp.Or(c.Stage, event.StageVM), Cause: cause, Do: do, Evidence: events}
 	if n := len(events); n > 0 {
-		d.Stage, d.Since = events[n-1].Kind.Stage(), events[n-1].At
+		d.Since = events[n-1].At
 	}
 	return d
 }

@@ -7,10 +7,10 @@ import (
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
-	"github.com/bootlab/bootlab/internal/observe/machine"
 )
 
-// A failing kind of event: what it means for the boot, and what to do. HOST stands for the machine.
+// A failing kind of event: what it means for the boot, and what to do. HOST stands for the machine. Beside failures of boots, these are what
+// may be why nothing comes.
 type failing struct {
 	cause string
 	do    []string
@@ -89,7 +89,7 @@ func (c *boot) failure() (Diagnosis, bool) {
 		if !ok || slices.ContainsFunc(c.own[i+1:], func(later event.Event) bool { return makesGood(e, later) }) {
 			continue
 		}
-		d := stopped(causeOf(f.cause, e), c.advice(f, e.Reason), append(c.leadingTo(i), e)...)
+		d := c.stopped(causeOf(f.cause, e), c.advice(f, e.Reason), append(c.leadingTo(i), e)...)
 		d.Reason = e.Reason
 		return d, true
 	}
@@ -180,30 +180,19 @@ func makesGood(failed, later event.Event) bool {
 	return reached(later, failed.Shows())
 }
 
-// held is a machine that bootlab itself keeps from booting.
-func (c *boot) held() (Diagnosis, bool) {
+// held is a machine that starts from its own disk until an admin says whether it is installed.
+func (c *boot) held() Diagnosis {
+	cause, i := "its install state was lost: it starts from its own disk until an admin says what it is", c.m.Install
 	switch {
-	case c.m.Restored:
-		return c.fromOwnDisk("a restore holds it: it starts from its own disk, as it may have been installed after the backup was made"), true
-	case c.m.Install == "unknown" && c.m.OfAnother != "":
-		return c.fromOwnDisk("its install state is unknown, as "+c.m.OfAnother+": it starts from its own disk until an admin says what it is", c.seen(event.InstallUnknown)...), true
-	case c.m.Install == "unknown":
-		return c.fromOwnDisk("its install state was lost: it starts from its own disk until an admin says what it is", c.seen(event.InstallUnknown)...), true
-	case c.m.Install == "held":
-		d := stopped("it booted too often without finishing, and is held", c.m.Advice, c.seen(event.InstallLoop, event.ScriptLoop)...)
-		d.Stage = event.StageInstall
-		return d, true
+	case i.HeldByRestore():
+		cause = "a restore holds it: it starts from its own disk, as it may have been installed after the backup was made"
+	case i.Held:
+		cause = "it booted too often without finishing, and is held"
+	case i.Other != "":
+		cause = "its install state is unknown, as " + i.Why + ": it starts from its own disk until an admin says what it is"
 	}
-	return Diagnosis{}, false
-}
-
-// fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.
-func (c *boot) fromOwnDisk(cause string, evidence ...event.Event) Diagnosis {
-	d := stopped(cause, c.m.Advice, evidence...)
+	d := c.stopped(cause, i.Advice(c.m.Host), c.seen(event.InstallLoop, event.ScriptLoop, event.InstallUnknown)...)
 	d.Stage = event.StageInstall
-	if !c.m.VM.Off() && !machine.Power(c.m.BMC).Off() {
-		d.State = Unknown
-	}
 	return d
 }
 
@@ -222,8 +211,8 @@ func (c *boot) console() (Diagnosis, bool) {
 		causes[event.ConsoleNoBootDevice] = failing{"its firmware found nothing to boot", []string{"bootlab vm plan HOST shows disks and boot order; " + fromImageAgain}, nil}
 	}
 	f, ok := causes[e.Kind]
-	if !ok || e.Kind == event.ConsoleNoBootDevice && c.m.VM == machine.PowerOff { // that it is off says more
+	if !ok {
 		return Diagnosis{}, false
 	}
-	return stopped(causeOf(f.cause, e), c.commands(f.do...), append(c.leadingTo(len(c.own)-1), e)...), true
+	return c.stopped(causeOf(f.cause, e), c.commands(f.do...), append(c.leadingTo(len(c.own)-1), e)...), true
 }

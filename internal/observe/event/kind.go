@@ -144,10 +144,12 @@ type origin uint8
 
 const (
 	own     origin = iota // the daemon, an admin, or a machine at a step that it takes once
+	failed                // the same, where the boot of the machine failed by it
 	mark                  // an admin, of a machine that has sent nothing; the end of an installation may also be reported by its system
 	change                // an admin or the lab file, of a virtual machine that is not started by it
 	request               // a request that was answered
-	refusal               // a request that was refused or failed, or whatever else anybody on the network can send
+	refusal               // a request that was refused or failed, or what failed in the machine: its boot failed, unless it goes on
+	notice                // whatever else anybody on the network can send
 	claim                 // of the address of the event, by a MAC that the sender may have made up
 )
 
@@ -172,11 +174,11 @@ var table = [kinds]description{
 	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, refusal, "no address for this machine: no reservation, no pool, or the pool is full"},
 	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, refusal, "a machine accepted the offer of another DHCP server"},
 	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, request, "boot information was offered beside another DHCP server"},
-	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, refusal, "at many addresses of a pool that are leased, declined or claimed by ARP no machine answers"},
+	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, notice, "at many addresses of a pool that are leased, declined or claimed by ARP no machine answers"},
 	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, claim, "an address of a pool is in use without a lease"},
-	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, refusal, "another DHCP server answers on a network with dhcp: server"},
+	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, notice, "another DHCP server answers on a network with dhcp: server"},
 	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, refusal, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets the boot program by TFTP, or no boot file"},
-	DHCPNameTaken:         {"dhcp_name_taken", StageAddress, slog.LevelWarn, refusal, "a machine without a reservation gets no DNS name: another one with a lease has the host name that it sends"},
+	DHCPNameTaken:         {"dhcp_name_taken", StageAddress, slog.LevelWarn, notice, "a machine without a reservation gets no DNS name: another one with a lease has the host name that it sends"},
 
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, request, "firmware asked for a file's size only, as UEFI does"},
 	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, request, "a TFTP transfer is complete"},
@@ -193,26 +195,26 @@ var table = [kinds]description{
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, request, "a machine fetched its config document"},
 	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, refusal, "a request for a config document was refused: wrong address, token or install state"},
 
-	AddressConflict: {"address_conflict", StageConfig, slog.LevelWarn, claim, "another machine uses the reserved or leased address of this one: its ARP was received, or a request of it, which was refused"},
+	AddressConflict: {"address_conflict", StageAddress, slog.LevelWarn, claim, "another machine uses the reserved or leased address of this one: its ARP was received, or a request of it, which was refused"},
 
 	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, own, "no upstream of a mirror answers; cached files are served, even if stale"},
 	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, own, "an upstream of a mirror answers again"},
-	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, refusal, "files of a mirror are passed through without being cached: the cache is full, or the disk failed"},
-	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, refusal, "a file from upstream has a wrong checksum and was discarded"},
+	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, notice, "files of a mirror are passed through without being cached: the cache is full, or the disk failed"},
+	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, notice, "a file from upstream has a wrong checksum and was discarded"},
 
 	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, mark, "the next boot installs this machine"},
 	InstallBooting:   {"install_booting", StageInstall, slog.LevelInfo, own, "an installer is booting"},
 	InstallStarted:   {"install_started", StageInstall, slog.LevelInfo, own, "an installer fetched its config document"},
 	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, mark, "the installation is complete; the detail names the signal"},
 	InstallLocalBoot: {"install_local_boot", StageInstall, slog.LevelInfo, own, "an installed machine boots from its own disk"},
-	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, own, "a machine installs again and again without finishing; it is held until it is armed again"},
+	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, failed, "a machine installs again and again without finishing; it is held until it is armed again"},
 	InstallTimeout:   {"install_timeout", StageInstall, slog.LevelWarn, own, "an installer sent no signal for too long; its machine counts as installed until it is armed again"},
-	InstallUnknown:   {"install_unknown", StageInstall, slog.LevelWarn, own, "a machine whose install state was lost boots from its own disk"},
+	InstallUnknown:   {"install_unknown", StageInstall, slog.LevelWarn, failed, "a machine whose install state was lost boots from its own disk"},
 
 	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, request, "an unknown machine reported its hardware"},
 
 	PowerCycled:      {"power_cycled", StageVM, slog.LevelInfo, own, "a machine was power-cycled through its BMC, to boot from the network"},
-	PowerCycleFailed: {"power_cycle_failed", StageVM, slog.LevelWarn, own, "the BMC of a machine did not power-cycle it"},
+	PowerCycleFailed: {"power_cycle_failed", StageVM, slog.LevelWarn, failed, "the BMC of a machine did not power-cycle it"},
 
 	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, own, "a backend became healthy"},
 	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, own, "a backend became unhealthy"},
@@ -331,6 +333,12 @@ func (k Kind) Change() bool { return describe(k).by == change }
 // Refusal reports whether the kind is of what anybody on the network can cause as often as he likes: requests that were refused or failed,
 // and claims of addresses.
 func (k Kind) Refusal() bool { return describe(k).by >= refusal }
+
+// Failure reports whether a boot has failed whose last event is of the kind.
+func (k Kind) Failure() bool {
+	by := describe(k).by
+	return by == refusal || by == failed
+}
 
 // Help returns what the kind means.
 func (k Kind) Help() string { return describe(k).help }

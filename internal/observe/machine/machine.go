@@ -96,9 +96,24 @@ type Observation struct {
 	Gone      bool      // it is a bootstrap machine that is no longer needed
 }
 
+// A Cause is why a machine is Stopped or Unknown, for a diagnosis that goes on from there. Others have no word but State.Why.
+type Cause string
+
+// The causes.
+const (
+	Held        Cause = "held"         // until an admin says whether it is installed
+	Hypervisor  Cause = "hypervisor"   // it has paused the machine, or does not say what that is
+	BootFailed  Cause = "boot failed"  // the last one
+	DiskReturns Cause = "disk returns" // it is sent to its disk, and comes back to the network each time
+	FromDisk    Cause = "from disk"    // it is to be installed, and did not boot from the network
+	Unseen      Cause = "unseen"       // no request of it was received
+	Silent      Cause = "silent"       // nothing of it was received for longer than its stage takes
+)
+
 // A State is what a machine is, and why.
 type State struct {
 	Stage Stage
+	Cause Cause
 	Why   string // one sentence without a full stop
 	Waits string // what it waits for, in a few words; empty: nothing
 	Stuck bool   // it goes on only if an admin acts
@@ -185,25 +200,25 @@ func (o Observation) before(now time.Time) State {
 	case i.State == install.Unknown:
 		return o.fromOwnDisk("its install state was lost")
 	case i.Held:
-		return stuck(Stopped, "held after too many attempts: "+o.advice())
+		return stuck(Stopped, Held, "held after too many attempts: "+o.advice())
 	case o.Power == PowerSilent:
-		s := stuck(Unknown, "its hypervisor does not answer")
+		s := stuck(Unknown, Hypervisor, "its hypervisor does not answer")
 		if o.Problem != "" {
 			s.Why += ": " + o.Problem
 		}
 		return s
 	case o.Power == PowerUnasked:
-		return State{Stage: Unknown, Why: "its hypervisor has not answered yet", Waits: "the first answer of its hypervisor"}
+		return State{Stage: Unknown, Cause: Hypervisor, Why: "its hypervisor has not answered yet", Waits: "the first answer of its hypervisor"}
 	case o.Power == PowerPaused:
-		return stuck(Stopped, "its hypervisor has paused it")
+		return stuck(Stopped, Hypervisor, "its hypervisor has paused it")
 	case o.IsOff() || o.unseen():
 		s := o.silent(now)
 		s.Idle = o.Power != PowerOn
 		return s
 	case Booted(o.Boot) && o.Boot.Outcome == timeline.Failed:
-		return stuck(Stopped, o.Boot.Reason)
+		return stuck(Stopped, BootFailed, o.Boot.Reason)
 	case o.Boot.Returns:
-		return stuck(Stopped, "it is sent to its own disk, and comes back to the network each time: the disk does not boot")
+		return stuck(Stopped, DiskReturns, "it is sent to its own disk, and comes back to the network each time: the disk does not boot")
 	case !o.up():
 		return o.underWay(now)
 	}
@@ -216,7 +231,7 @@ func (o Observation) fromOwnDisk(why string) State {
 	if o.IsOff() {
 		at = Stopped
 	}
-	return stuck(at, why+": "+o.advice())
+	return stuck(at, Held, why+": "+o.advice())
 }
 
 // advice is what an admin does about a machine of which bootlab does not know whether it is installed.
@@ -231,23 +246,28 @@ func (o Observation) silent(now time.Time) State {
 	case o.Wait != "":
 		return State{Stage: Waiting, Why: "it is switched on after " + o.Wait, Waits: o.Wait}
 	case off == "" && o.Boot.Outcome == timeline.Failed: // its controller did not switch it on
-		return stuck(Stopped, o.Boot.Reason)
+		return stuck(Stopped, BootFailed, o.Boot.Reason)
 	case off != "":
 		return State{Stage: Off, Why: off, Waits: "its power: " + off}
 	case !o.Switched.IsZero() && now.Sub(o.Switched) < PowerPatience:
 		return State{Stage: Booting, Why: "it was switched on, and no request of it was received yet", Waits: "its first request: it was switched on"}
 	case !o.Switched.IsZero():
-		return stuck(Stopped, "it was switched on, and no request of it was received")
+		return stuck(Stopped, Unseen, "it was switched on, and no request of it was received")
 	case o.Power == PowerOn:
-		return State{Stage: Unknown, Why: "it runs, and no request of it was received", Waits: "its network boot"}
+		return State{Stage: Unknown, Cause: Unseen, Why: "it runs, and no request of it was received", Waits: "its network boot"}
 	case o.Install.State == install.Installed:
-		return State{Stage: Unknown, Why: "it was marked as installed, and no request of it was received since", Waits: "its check: nothing else says whether it is on"}
+		return State{Stage: Unknown, Cause: Unseen, Why: "it was marked as installed, and no request of it was received since", Waits: "its check: nothing else says whether it is on"}
 	}
-	return State{Stage: Unknown, Why: "no request of it was received: it is off, or does not boot from the network", Waits: "its network boot"}
+	return State{Stage: Unknown, Cause: Unseen, Why: "no request of it was received: it is off, or does not boot from the network", Waits: "its network boot"}
+}
+
+// assumed reports whether nothing but install_timeout says that the machine's system was started.
+func (o Observation) assumed() bool {
+	return o.Install.Assumed && o.Boot.At == event.StageInstall && o.Boot.Outcome != timeline.Done
 }
 
 // up reports whether the machine's system was started: it has passed a check, its boot is done, its own system asks for an address, it has all
-// that a system that is not installed loads, or its installer is done and its hypervisor says that it runs.
+// that a system that is not installed loads, it counts as installed, or its installer is done and its hypervisor says that it runs.
 func (o Observation) up() bool {
 	at := o.Boot.At
 	switch {
@@ -255,6 +275,8 @@ func (o Observation) up() bool {
 		return true
 	case o.Boot.Outcome == timeline.Done:
 		return !installing(o.Install)
+	case o.assumed():
+		return true
 	case o.system():
 		return o.Install.State != install.Armed || !o.Boot.Asked // to be installed, it was to boot from the network
 	case o.Install.State == install.Live:
@@ -269,7 +291,7 @@ func (o Observation) up() bool {
 func (o Observation) underWay(now time.Time) State {
 	b := o.Boot
 	if o.system() {
-		return stuck(Stopped, "its own system asked for an address: it started from its disk, not from the network, and is to be installed")
+		return stuck(Stopped, FromDisk, "its own system asked for an address: it started from its disk, not from the network, and is to be installed")
 	}
 	at := ""
 	if b.Stage != "" {
@@ -287,9 +309,9 @@ func (o Observation) underWay(now time.Time) State {
 	switch {
 	case now.Sub(last) < patience || last.IsZero():
 	case o.OwnScript && b.At == event.StageScript:
-		return State{Stage: Unknown, Why: "it fetched an iPXE script of your own, and nothing from bootlab since", Waits: s.Waits}
+		return State{Stage: Unknown, Cause: Silent, Why: "it fetched an iPXE script of your own, and nothing from bootlab since", Waits: s.Waits}
 	default:
-		return stuck(Stopped, "it has sent nothing for more than "+patienceText(patience)+at)
+		return stuck(Stopped, Silent, "it has sent nothing for more than "+patienceText(patience)+at)
 	}
 	return s
 }
@@ -303,6 +325,8 @@ func (o Observation) started(now time.Time) State {
 	c := o.Check
 	check := State{Why: "its system was started, and fails its check: " + c.Reason, Waits: "its check: " + c.Reason}
 	switch {
+	case c.Health == NotChecked && o.assumed():
+		return State{Stage: Unknown, Cause: Silent, Why: "its installer sent no signal within install_timeout; it counts as installed, and no request of its system was received", Waits: "a request of its system"}
 	case c.Health == NotChecked:
 		return State{Stage: Running, Why: "its system was started; no balancer checks it"}
 	case c.Health == CheckPending:
@@ -316,7 +340,9 @@ func (o Observation) started(now time.Time) State {
 }
 
 // stuck is a machine that goes on only if an admin acts.
-func stuck(at Stage, why string) State { return State{Stage: at, Why: why, Waits: why, Stuck: true} }
+func stuck(at Stage, cause Cause, why string) State {
+	return State{Stage: at, Cause: cause, Why: why, Waits: why, Stuck: true}
+}
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -40,6 +40,7 @@ var (
 	booting   = install.Status{State: install.Booting, Since: ago(time.Hour)}
 	installs  = install.Status{State: install.Installing, Since: ago(time.Hour)}
 	installed = install.Status{State: install.Installed, Since: ago(time.Hour)}
+	assumed   = install.Status{State: install.Installed, Since: ago(time.Hour), Assumed: true}
 	live      = install.Status{State: install.Live}
 	done      = with(boots(event.StageInstall, time.Hour), timeline.Done, "")
 	passing   = machine.Check{Health: machine.CheckPassing, Since: ago(time.Minute)}
@@ -107,6 +108,11 @@ func TestOf(t *testing.T) {
 		{name: "installs", o: machine.Observation{Install: installs, Boot: boots(event.StageConfig, time.Minute)}, want: machine.Installing},
 		{name: "installs, its installer asks for an address", o: machine.Observation{Install: installs, Document: true, Boot: boots(event.StageInstall, time.Minute)}, want: machine.Installing},
 		{name: "installs, silent beyond patience", o: machine.Observation{Install: installs, Boot: boots(event.StageConfig, 2*machine.InstallPatience)}, want: machine.Stopped, why: "more than 1 h", stuck: true},
+		{name: "counts as installed", o: machine.Observation{Install: assumed, Boot: boots(event.StageInstall, 2*machine.InstallPatience)}, want: machine.Unknown, why: "install_timeout"},
+		{name: "counts as installed, a check passes", o: machine.Observation{Install: assumed, Boot: boots(event.StageInstall, time.Hour), Check: passing}, want: machine.Serving},
+		{name: "counts as installed, its check fails", o: machine.Observation{Install: assumed, Boot: boots(event.StageInstall, time.Hour), Check: failing(2 * time.Hour)}, want: machine.Failing, why: "fails its check"},
+		{name: "counts as installed, and its system has an address", o: machine.Observation{Install: assumed, Boot: with(boots(event.StageInstall, time.Hour), timeline.Done, "")}, want: machine.Running},
+		{name: "counts as installed, and it boots from the network", o: machine.Observation{Install: assumed, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting},
 		{name: "from its disk though armed", o: machine.Observation{Install: armed, Boot: boots(event.StageSystem, time.Minute)}, want: machine.Stopped, why: "from its disk, not from the network", stuck: true},
 		{name: "its system renews its lease, armed", o: machine.Observation{Install: armed, Boot: timeline.Summary{Started: ago(time.Hour), Active: now, At: event.StageSystem, Stage: event.StageAddress, Outcome: timeline.Booting}}, want: machine.Running},
 

@@ -251,7 +251,7 @@ func (s *bootSummary) updateProgress(e event.Event) {
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:
 		// If the machine asked and has loaded nothing yet, the installer of the boot before is done.
-		s.Installed = s.Installing || s.Loaded || !s.Asked
+		s.Installed, s.Installing = s.Installing || s.Loaded || !s.Asked, false
 	case event.InstallLocalBoot:
 		s.Local = true
 	case event.VMCreated:
@@ -282,7 +282,7 @@ func (s *bootSummary) updateOutcome(e event.Event) {
 	case s.Outcome == Done, s.Outcome == Failed && (e.Kind == event.DHCPDiscover || e.Client == event.ClientOS && s.Stage == event.StageConfig && !s.Document):
 	case finishes(e, s):
 		s.Outcome, s.Reason, s.Done = Done, "", e.At
-	case failure(e):
+	case e.Kind.Failure():
 		s.Outcome, s.Reason = Failed, reason(e)
 	case e.Kind == event.VMDeleted && s.Outcome == Booting:
 		s.Outcome = Ended
@@ -303,17 +303,6 @@ func finishes(e event.Event, s *bootSummary) bool {
 	return false
 }
 
-// failure reports whether a boot whose last event is e has failed.
-func failure(e event.Event) bool {
-	switch e.Kind {
-	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.ScriptLoop, event.FileAborted, event.FileMissing, event.ConfigRefused,
-		event.DHCPRefused, event.DHCPOtherServerChosen, event.DHCPDecline, event.DHCPNak, event.DHCPLoop, event.InstallLoop, event.InstallUnknown, event.PowerCycleFailed,
-		event.ConsolePanic, event.ConsoleEmergency, event.ConsoleNoBootDevice:
-		return true
-	}
-	return false
-}
-
 // reason says why e failed. The reasons that its kind can have are not named beside the one that it has.
 func reason(e event.Event) string {
 	parts := []string{e.Kind.Help()}
@@ -330,5 +319,5 @@ func reason(e event.Event) string {
 
 // matters reports whether e is kept when a boot has more events than are kept of one.
 func matters(e event.Event) bool {
-	return failure(e) || e.Kind == event.VMFailed || e.Kind.Stage() == event.StageInstall || e.Kind == event.ScriptServed || e.Kind == event.ConfigServed || e.Kind == event.VMDeleted
+	return e.Kind.Failure() || e.Kind == event.VMFailed || e.Kind.Stage() == event.StageInstall || e.Kind == event.ScriptServed || e.Kind == event.ConfigServed || e.Kind == event.VMDeleted
 }

@@ -119,7 +119,7 @@ func title(b Boot, o Options) string {
 func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, o Options) {
 	colour := ""
 	switch {
-	case failure(e) || e.Err != "":
+	case e.Kind.Failure() || e.Err != "":
 		colour = red
 	case finishes(e, &bootSummary{}):
 		colour = green

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/internal/store/records"
+	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/test/support/storetest"
+)
+
+// TestBackendState: the API, the numbers of a balancer and the state of its machine say the same of a backend, which keeps that it was healthy
+// once while its address changes, or goes.
+func TestBackendState(t *testing.T) {
+	t.Parallel()
+	now := lbproxy.BackendStatus{Key: "a:80", Name: "a", Host: "a", Check: lab.CheckTCP}
+	mem := storetest.Memory()
+	s := &served{saver: records.NewSaver(mem), ever: map[string]bool{}, states: func() []lbproxy.BalancerStatus {
+		return []lbproxy.BalancerStatus{{Name: "web", Backends: []lbproxy.BackendStatus{now}}}
+	}}
+	for _, tt := range []struct {
+		name, addr string
+		health     lbproxy.Health
+		api        api.BackendState
+		machine    machine.Health
+		want       api.BalancerHealth
+	}{
+		{"without an address", "", lbproxy.Down, api.BackendDown, machine.CheckFailing, api.BalancerHealth{New: 1}},
+		{"not checked yet", "10.0.0.5:80", lbproxy.Unchecked, api.BackendUnknown, machine.CheckPending, api.BalancerHealth{New: 1}},
+		{"healthy", "10.0.0.5:80", lbproxy.Up, api.BackendUp, machine.CheckPassing, api.BalancerHealth{Up: 1}},
+		{"at another address", "10.0.0.6:80", lbproxy.Down, api.BackendDown, machine.CheckFailing, api.BalancerHealth{Down: 1}},
+		{"without an address again", "", lbproxy.Down, api.BackendDown, machine.CheckFailing, api.BalancerHealth{Down: 1}},
+	} {
+		now.Health, now.Addr = tt.health, netip.AddrPort{}
+		if tt.addr != "" {
+			now.Addr = netip.MustParseAddrPort(tt.addr)
+		}
+		s.look(slog.New(slog.DiscardHandler))
+		tt.want.Name = "web"
+		if diff := cmp.Diff([]api.BalancerHealth{tt.want}, s.balancers()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		if got := backend(now).State; got != tt.api {
+			t.Errorf("%s: the API says %s, want %s", tt.name, got, tt.api)
+		}
+		if got := healthOf(now); got != tt.machine {
+			t.Errorf("%s: the check of its machine is %d, want %d", tt.name, got, tt.machine)
+		}
+	}
+}
