@@ -71,9 +71,12 @@ func conditionsText(all int, failed []api.Condition, trusted bool) string {
 	case !trusted:
 		return fmt.Sprintf("degraded: %d of %d (bootlab status says which)", len(failed), all)
 	}
-	var texts []string
-	for _, c := range failed {
-		texts = append(texts, c.Name+": "+c.Problem)
+	var texts, names []string
+	for i, c := range failed {
+		if names = append(names, c.Name); i+1 < len(failed) && c.SameProblem(failed[i+1]) {
+			continue
+		}
+		texts, names = append(texts, strings.Join(names, ", ")+": "+c.Problem), nil
 	}
 	return "degraded: " + strings.Join(texts, "; ")
 }

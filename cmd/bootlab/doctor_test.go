@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -151,5 +152,34 @@ func TestDoctorOfAnotherLab(t *testing.T) {
 	}
 	if a = run(h.ctx, "doctor", "--lab", link); strings.Contains(a.out, "another lab") || !strings.Contains(a.out, "the daemon has them") {
 		t.Errorf("the lab by another name: %v\n%s", a.err, a.out)
+	}
+}
+
+// TestRefusedHosts: hosts that share a broken document are all named as refused, before one of them asks, and the mistake is shown once.
+func TestRefusedHosts(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	h := serve(t)
+	document := filepath.Join(filepath.Dir(h.lab), "files", "a.ks")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(document), 0o755), os.WriteFile(document, []byte("zerombr\n%packages\nvim\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	h.edit("{kernel: k, install_to: /dev/vda}", "{os: anaconda, kernel: k, initrd: [i], config: a.ks, install_to: /dev/vda}")
+	h.edit("ip: 10.88.0.12}", "ip: 10.88.0.12, profile: p}")
+	h.steps(
+		step{args: "reload", err: "until they are fixed"},
+		step{args: "status", out: []string{"machine a FAILED", "machine b FAILED"}},
+		step{args: "why a", err: "not booted", out: []string{"a.ks:2:1: profiles.p.config: for hosts a, b: "}},
+	)
+	const mistake = ":2:1: profiles.p.config: for hosts a, b: "
+	if text := h.run("status").out; strings.Count(text, "refused: ") != 1 || strings.Count(text, mistake) != 2 { // as a warning, too
+		t.Errorf("status shows the mistake more than once:\n%s", text)
+	}
+	ready := h.run("status", "--json")
+	if n := strings.Count(ready.out, `"kind": "machine"`); n != 2 {
+		t.Errorf("%d machines are refused, want 2:\n%s", n, ready.out)
+	}
+	a := h.run("doctor")
+	if strings.Count(a.out, "a.ks") != 1 || !strings.Contains(a.out, "for hosts a, b: ") || a.err == nil || !strings.HasPrefix(a.err.Error(), "1 error ") {
+		t.Errorf("doctor does not show it once: %v\n%s", a.err, a.out)
 	}
 }

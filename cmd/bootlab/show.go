@@ -52,27 +52,21 @@ func (n *notes) add(row, text string) {
 	n.about[text] = append(n.about[text], row)
 }
 
+// mostNamed is how many of many rows a text below a table names.
+const mostNamed = 5
+
 // write writes the texts below a table, if there are any.
 func (n *notes) write(w io.Writer) {
 	if len(n.texts) > 0 {
 		fmt.Fprintln(w)
 	}
 	for _, text := range n.texts {
-		rows := listed(n.about[text])
+		rows := lab.Named(n.about[text], mostNamed)
 		if !strings.HasPrefix(text, "hypervisor "+rows+" ") { // it says so itself
 			text = rows + ": " + text
 		}
 		fmt.Fprintln(w, lab.Printable(text))
 	}
-}
-
-// listed writes names, the first ones of many.
-func listed(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // ask runs a question to the daemon and prints its answer.

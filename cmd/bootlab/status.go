@@ -142,7 +142,10 @@ func serverRows(s api.Status) (rows [][]string) {
 }
 
 func conditionRows(conditions []api.Condition) (rows [][]string) {
-	for _, c := range conditions {
+	for i, c := range conditions {
+		if i+1 < len(conditions) && c.SameProblem(conditions[i+1]) { // it is below the last one
+			c.Problem = ""
+		}
 		state := "ok"
 		if !c.OK {
 			state = "FAILED"

@@ -390,7 +390,7 @@ func unreached(plan []api.VMPlan) error {
 	}
 	var errs []error
 	for _, text := range all.texts {
-		errs = append(errs, errors.New(text+": "+listed(all.about[text])))
+		errs = append(errs, errors.New(text+": "+lab.Named(all.about[text], mostNamed)))
 	}
 	return errors.Join(errs...)
 }

@@ -41,6 +41,11 @@ func ConditionKinds() []string {
 	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionLease, ConditionMirror, ConditionTFTP, ConditionMarker}
 }
 
+// SameProblem reports whether two machines are refused for one error, which names them: texts show it once.
+func (c Condition) SameProblem(o Condition) bool {
+	return c.Kind == ConditionMachine && o.Kind == ConditionMachine && c.Problem == o.Problem
+}
+
 // ConditionsOf returns the conditions of a kind, and which of them are not OK.
 func (s Status) ConditionsOf(kind string) (all, failed []Condition) {
 	for _, c := range s.Conditions {

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -13,23 +14,48 @@ import (
 
 // A Refused is an error that keeps hosts from booting: Compile found it, or a host was refused for it since.
 type Refused struct {
-	*lab.Problem
-	Host  *lab.Host // the last that was refused for it, or the first that Compile found it for
-	Since time.Time // zero: since Compile
+	*lab.Problem             // its message names the hosts
+	Hosts        []*lab.Host // that are refused for it, or would be, by name
+	Since        time.Time   // zero: since Compile
+
+	cause    lab.Problem // Problem without the hosts
+	everyone bool        // it affects every host: the lab file has to be changed
+}
+
+// of returns r with these hosts. Machines without a reservation, which could be any number, are the last, so that the limit drops none of the lab.
+func (r Refused) of(hosts []*lab.Host) Refused {
+	slices.SortFunc(hosts, func(a, b *lab.Host) int {
+		if (a.Pool == nil) != (b.Pool == nil) {
+			return map[bool]int{true: -1, false: 1}[a.Pool == nil]
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	hosts = slices.CompactFunc(hosts, func(a, b *lab.Host) bool { return a.Name == b.Name })
+	r.Hosts = hosts[:min(len(hosts), maxRefused)]
+	names := make([]string, len(r.Hosts))
+	for i, h := range r.Hosts {
+		names[i] = h.Name
+	}
+	p := r.cause
+	p.Message = recipe.For(p.Message, names...)
+	r.Problem = &p
+	return r
 }
 
 // refusals are the errors for which hosts are refused, each once. Documents are read again for each boot: they can be broken after Compile,
 // and fixed.
 type refusals struct {
+	checking sync.Mutex // hosts that share a broken document ask at once: the first checks the others
+
 	mu  sync.Mutex
 	all []Refused
 }
 
-// maxRefused bounds refusals. Beyond, what was refused first is dropped.
-const maxRefused = 256
+// maxRefused bounds refusals, and the hosts of each. Of refusals, what was refused first is dropped.
+const maxRefused = 1000
 
-// Refused returns the errors that keep hosts from booting, each cause once: what Compile found, among the hosts that it checked, and what hosts
-// were refused for since. One is dropped once a host with that profile is served, and nothing is wrong any more.
+// Refused returns the errors that keep hosts from booting, each cause once, with the hosts: what Compile found, among those that it checked,
+// and what hosts were refused for since. One is dropped once a host with that profile is served, and nothing is wrong any more.
 func (t *Table) Refused() []Refused {
 	t.refusals.mu.Lock()
 	defer t.refusals.mu.Unlock()
@@ -37,8 +63,10 @@ func (t *Table) Refused() []Refused {
 }
 
 // Problems are the errors of Refused, with the place in the lab file or in the document.
-func (t *Table) Problems() (problems lab.Problems) {
-	for _, r := range t.Refused() {
+func (t *Table) Problems() lab.Problems { return problemsOf(t.Refused()) }
+
+func problemsOf(all []Refused) (problems lab.Problems) {
+	for _, r := range all {
 		problems = append(problems, r.Problem)
 	}
 	return problems
@@ -48,46 +76,77 @@ func (t *Table) Problems() (problems lab.Problems) {
 func (s *Service) noteOutcome(t *Table, h *lab.Host, err error) {
 	switch {
 	case err == nil:
-		t.refusals.dropFixed(t, h.Profile)
+		t.dropFixed(h.Profile, s.deps.Now())
 	case reasonOf(err) == event.NotRendered:
 		faults, _ := t.faults(h)
-		faults = append(faults, recipe.Fault{Key: "config", Err: errors.Unwrap(err)}) // of a document of the lab before
-		t.refusals.add(Refused{t.problem(h, faults[0]), h, s.deps.Now()})
-	}
-}
-
-// add adds an error, in place of those of the same host or place.
-func (r *refusals) add(refused Refused) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = slices.DeleteFunc(r.all, func(old Refused) bool {
-		same := old.Host.Name == refused.Host.Name || old.Pos == refused.Pos && old.Key == refused.Key
-		if same && old.Message == refused.Message {
-			refused.Since = old.Since
+		if len(faults) == 0 { // of a document of the lab before
+			faults = []recipe.Fault{{Key: "config", Err: errors.Unwrap(err)}}
 		}
-		return same
-	})
-	if len(r.all) == maxRefused {
-		r.all = r.all[1:]
+		t.noteRefused(h, faults, s.deps.Now())
 	}
-	r.all = append(r.all, refused)
 }
 
-// dropFixed drops the errors of hosts with a profile for which nothing is wrong any more.
-func (r *refusals) dropFixed(t *Table, p *lab.Profile) {
-	var fixed []*lab.Problem
-	for _, refused := range t.Refused() {
-		if refused.Host.Profile != p {
+// noteRefused notes that h was refused. If the error is new, a document was broken since Compile: the other hosts are checked again.
+func (t *Table) noteRefused(h *lab.Host, faults []recipe.Fault, now time.Time) {
+	found := t.causes([]*lab.Host{h}, [][]recipe.Fault{faults})
+	t.refusals.checking.Lock()
+	defer t.refusals.checking.Unlock()
+	known := t.Refused()
+	isNew := func(r Refused) bool { return !slices.ContainsFunc(known, r.same) }
+	if h.Pool == nil && slices.ContainsFunc(found, isNew) {
+		all, _ := t.check(t.checked)
+		t.refusals.replace(t.checked, all, now)
+	}
+	t.refusals.replace([]*lab.Host{h}, found, now)
+}
+
+// same reports whether the causes are.
+func (r Refused) same(o Refused) bool { return r.cause == o.cause }
+
+// dropFixed drops the errors of hosts with a profile that they do not have any more.
+func (t *Table) dropFixed(p *lab.Profile, now time.Time) {
+	var fixed []*lab.Host
+	for _, r := range t.Refused() {
+		i := slices.IndexFunc(r.Hosts, func(h *lab.Host) bool { return h.Profile == p })
+		if i < 0 {
 			continue
 		}
-		if faults, _ := t.faults(refused.Host); len(faults) == 0 {
-			fixed = append(fixed, refused.Problem)
+		if found, _ := t.check(r.Hosts[i : i+1]); !slices.ContainsFunc(found, r.same) {
+			fixed = append(fixed, r.Hosts...)
 		}
 	}
 	if len(fixed) == 0 {
 		return
 	}
+	t.refusals.checking.Lock()
+	defer t.refusals.checking.Unlock()
+	found, _ := t.check(fixed)
+	t.refusals.replace(fixed, found, now)
+}
+
+// replace replaces what is known of hosts by what was found of them now.
+func (r *refusals) replace(hosts []*lab.Host, found []Refused, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all = slices.DeleteFunc(r.all, func(refused Refused) bool { return slices.Contains(fixed, refused.Problem) })
+	replaced := map[string]bool{}
+	for _, h := range hosts {
+		replaced[h.Name] = true
+	}
+	var all []Refused
+	for _, before := range r.all {
+		others := slices.DeleteFunc(slices.Clone(before.Hosts), func(h *lab.Host) bool { return replaced[h.Name] })
+		if i := slices.IndexFunc(found, before.same); i >= 0 {
+			others = append(others, found[i].Hosts...)
+		}
+		if len(others) > 0 {
+			all = append(all, before.of(others))
+		}
+	}
+	for _, f := range found {
+		if !slices.ContainsFunc(r.all, f.same) {
+			f.Since = now
+			all = append(all, f)
+		}
+	}
+	r.all = all[max(len(all)-maxRefused, 0):]
 }

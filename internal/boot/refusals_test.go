@@ -2,6 +2,7 @@ package boot_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,8 +29,8 @@ func TestRefusedIsMeasured(t *testing.T) {
 			t.Fatalf("%s: %v, want %d", when, table.Problems(), want)
 		}
 		for _, p := range all {
-			if p.Host.Name != "worker-0" || !strings.HasSuffix(p.Pos.File, "worker.cfg") || !strings.Contains(p.Error(), "unset") {
-				t.Errorf("%s: of %s: %v", when, p.Host.Name, p)
+			if p.Hosts[0].Name != "worker-0" || !strings.HasSuffix(p.Pos.File, "worker.cfg") || !strings.Contains(p.Error(), "unset") {
+				t.Errorf("%s: of %s: %v", when, p.Hosts[0].Name, p)
 			}
 		}
 	}
@@ -62,4 +63,57 @@ func TestRefusedIsMeasured(t *testing.T) {
 		doc.Release()
 		problems("fixed again", 0)
 	}
+}
+
+// TestRefusedNamesAll: hosts that share a broken document are all known as refused, before any of them asks, whoever asks first, and if it breaks
+// after the load.
+func TestRefusedNamesAll(t *testing.T) {
+	t.Parallel()
+	const broken, fine = "{{if .Host.Vars.secret}}{{.Host.Vars.unset}}{{end}}", "fine"
+	dir := t.TempDir()
+	file := filepath.Join(dir, "files", "worker.cfg")
+	write(t, file, broken)
+	l, table := tableOf(t, dir, strings.Replace(labFile, "  switch:", `  worker-1: {mac: "52:54:00:00:02:06", ip: 192.168.16.26, role: worker, profile: disk, vars: {secret: s4}}
+  worker-2: {mac: "52:54:00:00:02:07", ip: 192.168.16.27, role: worker, profile: disk, vars: {secret: ""}}
+  switch:`, 1))
+	r := rigOf(t, l, table)
+	names := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, refused := range table.Refused() {
+			for _, h := range refused.Hosts {
+				got = append(got, h.Name)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q are refused, want %q", when, got, want)
+		}
+		if len(want) == 2 && (len(table.Problems()) != 1 || !strings.Contains(table.Problems().Error(), "for hosts worker-0, worker-1: ")) {
+			t.Errorf("%s: problems %v", when, table.Problems())
+		}
+	}
+	script := func(host string, ok bool) {
+		t.Helper()
+		h := l.Host(host)
+		if _, err := r.Script(t.Context(), h.MACs[0], h.IP, lab.ScriptName); (err == nil) != ok {
+			t.Fatalf("the script of %s: %v", host, err)
+		}
+	}
+	names("broken at the load", "worker-0", "worker-1")
+	script("worker-1", false)
+	since := table.Refused()[0].Since
+	names("one has asked", "worker-0", "worker-1")
+	script("worker-2", true)
+	names("a host that can be served is", "worker-0", "worker-1")
+	script("worker-0", false)
+	if got := table.Refused()[0].Since; !got.Equal(since) {
+		t.Errorf("refused since %v, then since %v", since, got)
+	}
+	write(t, file, fine)
+	script("worker-1", true)
+	names("fixed, and one is served")
+	write(t, file, broken)
+	names("broken again, and none has asked")
+	script("worker-0", false)
+	names("broken again, and one has asked", "worker-0", "worker-1")
 }

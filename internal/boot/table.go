@@ -22,6 +22,7 @@ type Table struct {
 	lab     *lab.Lab
 	recipes map[*lab.Profile]*recipe.Recipe
 
+	checked  []*lab.Host // by Compile
 	warnings lab.Problems
 	files    *recordingFS
 	refusals refusals
@@ -43,12 +44,12 @@ func Compile(l *lab.Lab) (*Table, error) {
 	if len(problems) > 0 {
 		return nil, problems.Err()
 	}
-	all, some, warnings := t.check(append(samples(l.Hosts), poolMachines(l)...))
-	if len(all) > 0 {
-		t.refusals.all = some
-		return nil, append(all, t.Problems()...).Err()
+	t.checked = append(samples(l.Hosts), poolMachines(l)...)
+	found, warnings := t.check(t.checked)
+	if slices.ContainsFunc(found, func(r Refused) bool { return r.everyone }) {
+		return nil, problemsOf(found).Err()
 	}
-	t.refusals.all, t.warnings = some, warnings
+	t.refusals.all, t.warnings = found, warnings
 	return t, nil
 }
 
@@ -94,10 +95,8 @@ func (t *Table) Warnings() lab.Problems { return t.warnings }
 // CheckAll renders everything for every host and returns what would keep one from booting. Compile checks one host of each kind where
 // there are many.
 func (t *Table) CheckAll() lab.Problems {
-	all, some, _ := t.check(append(bootable(t.lab.Hosts), poolMachines(t.lab)...))
-	for _, r := range some {
-		all = append(all, r.Problem)
-	}
+	found, _ := t.check(append(bootable(t.lab.Hosts), poolMachines(t.lab)...))
+	all := problemsOf(found)
 	_ = all.Err() // sorts
 	return all
 }
@@ -151,9 +150,8 @@ func poolMachines(l *lab.Lab) (out []*lab.Host) {
 	return out
 }
 
-// check renders everything for these hosts, on all processors. It returns the errors that keep every host from booting, and those that
-// only some hosts have: each cause once, with the first host that has it.
-func (t *Table) check(hosts []*lab.Host) (all lab.Problems, some []Refused, warnings lab.Problems) {
+// check renders everything for these hosts, on all processors. It returns what keeps them from booting, and what is ignored: each cause once.
+func (t *Table) check(hosts []*lab.Host) (found []Refused, warnings lab.Problems) {
 	faults, ignored := make([][]recipe.Fault, len(hosts)), make([][]recipe.Fault, len(hosts))
 	var wait sync.WaitGroup
 	workers := min(runtime.GOMAXPROCS(0), len(hosts))
@@ -165,30 +163,27 @@ func (t *Table) check(hosts []*lab.Host) (all lab.Problems, some []Refused, warn
 		})
 	}
 	wait.Wait()
-	seen := map[lab.Problem]bool{} // what those that differ only in the host have in common
-	first := func(p *lab.Problem, f recipe.Fault) bool {
-		cause := lab.Problem{Pos: p.Pos, Key: p.Key, Message: f.Err.Error()}
-		before := seen[cause]
-		seen[cause] = true
-		return !before
-	}
+	return t.causes(hosts, faults), problemsOf(t.causes(hosts, ignored))
+}
+
+// causes returns the faults of hosts: each cause once, with the hosts that have it.
+func (t *Table) causes(hosts []*lab.Host, faults [][]recipe.Fault) (all []Refused) {
+	of, at := [][]*lab.Host{}, map[lab.Problem]int{}
 	for i, h := range hosts {
-		for _, w := range ignored[i] {
-			if p := t.problem(h, w); first(p, w) {
-				warnings = append(warnings, p)
-			}
-		}
 		for _, f := range faults[i] {
-			switch p := t.problem(h, f); {
-			case !first(p, f):
-			case f.Everyone():
-				all = append(all, p)
-			default:
-				some = append(some, Refused{Problem: p, Host: h})
+			cause := t.cause(h, f)
+			n, known := at[cause]
+			if !known {
+				n, at[cause] = len(all), len(all)
+				all, of = append(all, Refused{cause: cause, everyone: f.Everyone()}), append(of, nil)
 			}
+			of[n] = append(of[n], h)
 		}
 	}
-	return all, some, warnings
+	for i, r := range all {
+		all[i] = r.of(of[i])
+	}
+	return all
 }
 
 // placeholder is the token in scripts and documents that are rendered without a boot.
@@ -204,13 +199,13 @@ func (t *Table) faults(h *lab.Host) (faults, ignored []recipe.Fault) {
 	return r.Faults(d), r.Warnings(d)
 }
 
-// problem returns a fault with its place: in a document, or at the key of the profile.
-func (t *Table) problem(h *lab.Host, f recipe.Fault) *lab.Problem {
-	p := &lab.Problem{Pos: h.Profile.PosOf(f.Key), Key: "profiles." + h.Profile.Name + "." + f.Key, Message: recipe.For(h.Name, f.Err), Of: h.Name}
+// cause returns a fault of a host with its place, in a document or at the key of the profile, and without the host.
+func (t *Table) cause(h *lab.Host, f recipe.Fault) lab.Problem {
+	p := lab.Problem{Pos: h.Profile.PosOf(f.Key), Key: "profiles." + h.Profile.Name + "." + f.Key, Message: recipe.Reason(f.Err)}
 	var doc *recipe.DocumentError
 	if errors.As(f.Err, &doc) {
 		p.Pos = lab.Pos{File: filepath.Join(t.lab.Appliance.Files, filepath.FromSlash(doc.File)), Line: max(doc.Line, 1), Column: max(doc.Column, 1)}
-		p.Message, p.Secret = recipe.For(h.Name, doc.Err), true
+		p.Message, p.Secret = recipe.Reason(doc.Err), true
 	}
 	return p
 }

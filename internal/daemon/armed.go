@@ -29,7 +29,7 @@ func armedText(by string, hosts, pools []string) string {
 	if len(hosts) == 1 && len(pools) == 0 {
 		how = "one machine installs itself at its next network boot"
 	}
-	return fmt.Sprintf("%s: %s: %s; %s", by, how, some(slices.Concat(hosts, inPools(pools))), adviceFirst)
+	return fmt.Sprintf("%s: %s: %s; %s", by, how, lab.Named(slices.Concat(hosts, inPools(pools)), fewNames), adviceFirst)
 }
 
 // noteArmed logs and keeps which hosts and pools a reload has armed, where hosts and pools are those that were armed before it.

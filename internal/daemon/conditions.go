@@ -165,10 +165,12 @@ func tftpConditions(f tftpd.Full, full bool) []api.Condition {
 	return []api.Condition{c}
 }
 
-// refusedConditions has one condition for each error or missing zone file that keeps a machine or a zone from being served.
+// refusedConditions has one condition for each machine and zone that an error or a missing file keeps from being served.
 func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
 	for _, r := range s.Boot.Refused() {
-		all = append(all, api.Condition{Kind: api.ConditionMachine, Name: r.Host.Name, Since: cmp.Or(r.Since, s.At), Problem: "refused: " + r.Error()})
+		for _, h := range r.Hosts {
+			all = append(all, api.Condition{Kind: api.ConditionMachine, Name: h.Name, Since: cmp.Or(r.Since, s.At), Problem: "refused: " + r.Error()})
+		}
 	}
 	for _, p := range slices.Concat(s.DNS.BadFiles(), s.DNS.NoFiles()) {
 		all = append(all, api.Condition{Kind: api.ConditionZone, Name: p.Of, Since: s.At, Problem: "not served: " + p.Error()})

@@ -21,8 +21,8 @@ import (
 	"github.com/bootlab/bootlab/tftpd"
 )
 
-// TestRefusedConditions: a machine, a zone whose file has an error and one whose file is missing are named as the lab names them, with the
-// whole problem.
+// TestRefusedConditions: each machine with an error, a zone whose file has an error and one whose file is missing are named as the lab names them, with
+// the whole problem.
 func TestRefusedConditions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -43,6 +43,7 @@ profiles: {p: {kernel: k, config: x.cfg}}
 hosts:
   good: {mac: 52:54:00:00:00:01, profile: p, vars: {rack: r1}}
   bad: {mac: 52:54:00:00:00:02, profile: p}
+  worse: {mac: 52:54:00:00:00:03, profile: p}
 dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}}}
 `), load.Options{FileExists: func(string) bool { return true }})
 	if err != nil {
@@ -57,9 +58,10 @@ dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}}}
 		got = append(got, strings.ReplaceAll(c.Kind+" "+c.Name+" "+c.Problem, dir, ""))
 	}
 	if diff := cmp.Diff([]string{
-		"machine bad refused: /files/x.cfg:1:8: profiles.p.config: for host bad: {{.Host.Vars.rack}} is not set: want vars: {rack: …} for the host",
+		"machine bad refused: /files/x.cfg:1:8: profiles.p.config: for hosts bad, worse: {{.Host.Vars.rack}} is not set: want vars: {rack: …} for the host",
+		"machine worse refused: /files/x.cfg:1:8: profiles.p.config: for hosts bad, worse: {{.Host.Vars.rack}} is not set: want vars: {rack: …} for the host",
 		"zone bad.example. not served: /bad.zone:2:6: zone bad.example.: \"10.0.0\" is not an IPv4 address; the zone answers SERVFAIL",
-		"zone gone.example. not served: /lab.yaml:9:46: dns.zones.gone.example.file: zone gone.example. answers SERVFAIL: open /gone.zone: no such file or directory",
+		"zone gone.example. not served: /lab.yaml:10:46: dns.zones.gone.example.file: zone gone.example. answers SERVFAIL: open /gone.zone: no such file or directory",
 	}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

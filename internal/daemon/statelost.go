@@ -160,10 +160,10 @@ func (d *Daemon) stateWarnings(l *lab.Lab) (ws []string) {
 		ws = append(ws, text)
 	}
 	if hosts := d.restoredHosts(l); len(hosts) > 0 {
-		ws = append(ws, "a restore holds "+some(hosts)+": they start from their own disks, as they may have been installed after the backup was made; "+adviceHeld)
+		ws = append(ws, "a restore holds "+lab.Named(hosts, fewNames)+": they start from their own disks, as they may have been installed after the backup was made; "+adviceHeld)
 	}
 	if hosts := d.loopHosts(l); len(hosts) > 0 {
-		ws = append(ws, "held after too many attempts to install: "+some(hosts)+": they start from their own disks; fix their profiles, then: "+adviceHeld)
+		ws = append(ws, "held after too many attempts to install: "+lab.Named(hosts, fewNames)+": they start from their own disks; fix their profiles, then: "+adviceHeld)
 	}
 	hosts, pools := d.unaccepted(l)
 	by := firstStart
@@ -186,19 +186,13 @@ func (d *Daemon) lossText(l *lab.Lab) string {
 	text := fmt.Sprintf("install states were lost, noticed %s: %s. No machine with install: once is installed until an admin says so: %s",
 		lost.Since.Format(time.DateTime), lost.Why, d.lossAdvice(l))
 	if hosts := d.unknownHosts(l); len(hosts) > 0 {
-		text += ". Unknown: " + some(hosts)
+		text += ". Unknown: " + lab.Named(hosts, fewNames)
 	}
 	return text
 }
 
-// some lists the first of many names.
-func some(names []string) string {
-	const few = 20
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-}
+// fewNames is how many of many hosts a text of the daemon names.
+const fewNames = 20
 
 // State implements httpd.Backend.
 func (c *adminBackend) State(context.Context) api.State { return c.stateOf(c.current.Load().Lab) }
@@ -261,7 +255,7 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	}
 	detail := "no host armed"
 	if len(armed) > 0 {
-		detail = fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), some(armed))
+		detail = fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), lab.Named(armed, fewNames))
 	}
 	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: detail})
 	return c.stateOf(l), nil

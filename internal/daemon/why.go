@@ -88,8 +88,15 @@ func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Ma
 	m := diagnosis.Machine{
 		Observation: c.observation(h, seen), State: s, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, VM: h.VM != nil, Image: fromImage(h),
 	}
-	if p := h.Profile; p != nil && p.NetBoots() {
-		m.Profile = p.Name
+	if p := h.Profile; p != nil {
+		if p.NetBoots() {
+			m.Profile = p.Name
+		}
+		for _, r := range seen.Boot.Refused() {
+			if slices.ContainsFunc(r.Hosts, func(o *lab.Host) bool { return o.Name == h.Name }) {
+				m.Problems = append(m.Problems, "what it boots has an error, for which it is refused: "+r.Error())
+			}
+		}
 	}
 	if n := h.Network; n != nil {
 		m.Network = n.Name

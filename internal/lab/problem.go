@@ -27,7 +27,7 @@ type Problem struct {
 	Pos     Pos    `json:"pos,omitzero"`
 	Key     string `json:"key,omitempty"` // path of keys, such as hosts.master-0.mac
 	Message string `json:"message"`       // lower case, names the value and what would be right
-	Of      string `json:"-"`             // the host or zone, where one alone is refused
+	Of      string `json:"-"`             // the zone, where one alone is refused
 	// Path is the file that is missing or cannot be read, if that is the problem: it is solved once the file can be read. Or it is one that
 	// everybody can fetch and nobody should.
 	Path string `json:"path,omitempty"`

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -47,6 +48,14 @@ func Shortened(s string, most int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// Named writes names, the first ones of many.
+func Named(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // IsWeb reports whether a text is the URL of a file on a web server.

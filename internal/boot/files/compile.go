@@ -173,7 +173,7 @@ func (c *compiler) render(p *lab.Profile, r *recipe.Recipe, f recipe.Path) {
 				c.expect(p, f, rendered)
 			case err != nil && !f.Sent: // no document; the boot table warns about it
 			case err != nil:
-				c.problem(p, f, "%s", recipe.For(h.Name, err))
+				c.problem(p, f, "%s", recipe.For(recipe.Reason(err), h.Name))
 				return
 			default:
 				return

@@ -152,12 +152,24 @@ func (r *Recipe) scriptKey() string {
 	return "script"
 }
 
-// For returns the message of an error that host has.
-func For(host string, err error) string {
-	if strings.Contains(err.Error(), "nil pointer evaluating *recipe.ClusterData") {
-		return fmt.Sprintf("for host %s: %v: it belongs to no cluster: want {{if .Cluster}} around it, or cluster there", host, err)
+// Reason returns the message of an error that hosts have.
+func Reason(err error) string {
+	text := err.Error()
+	if strings.Contains(text, "nil pointer evaluating *recipe.ClusterData") {
+		text += ": the host belongs to no cluster: want {{if .Cluster}} around it, or cluster there"
 	}
-	return fmt.Sprintf("for host %s: %v", host, err)
+	return text
+}
+
+// mostNamed is how many of the hosts with an error its message names.
+const mostNamed = 10
+
+// For returns the message of an error that hosts have: "for hosts a, b: REASON".
+func For(reason string, hosts ...string) string {
+	if len(hosts) == 1 {
+		return "for host " + hosts[0] + ": " + reason
+	}
+	return "for hosts " + lab.Named(hosts, mostNamed) + ": " + reason
 }
 
 // The errors of text/template for a missing value, after the position.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
@@ -9,8 +10,8 @@ import (
 )
 
 // Measured returns what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
-// good. What a check looks at, too, has its name.
-func Measured(s api.Status, l *lab.Lab) (all []Finding) {
+// good. What a check looks at, too, has its name. What is among faults, which bootlab check finds, is left out.
+func Measured(s api.Status, l *lab.Lab, faults lab.Problems) (all []Finding) {
 	add := func(level Level, check, subject, text string) {
 		all = append(all, Finding{Check: check, Subject: subject, Level: level, Text: text})
 	}
@@ -30,7 +31,10 @@ func Measured(s api.Status, l *lab.Lab) (all []Finding) {
 	for _, problem := range s.Store.Problems {
 		add(Fail, "state", s.Store.Folder, problem)
 	}
-	for _, c := range s.Conditions {
+	for i, c := range s.Conditions {
+		if i > 0 && c.SameProblem(s.Conditions[i-1]) || slices.ContainsFunc(faults, func(p *lab.Problem) bool { return about(c, p) }) {
+			continue
+		}
 		if c.Kind == api.ConditionDisk && c.Name == s.Store.Folder && !c.OK && len(s.Store.Problems) > 0 {
 			continue // one of them says more
 		}
@@ -52,6 +56,7 @@ func Measured(s api.Status, l *lab.Lab) (all []Finding) {
 	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
 	for _, w := range s.Warnings {
 		switch {
+		case slices.ContainsFunc(s.Conditions, func(c api.Condition) bool { return about(c, w) }):
 		case slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return p.Key == w.Key && p.Message == w.Message }):
 		case w.Path != "":
 			add(Warn, "files", w.Path, w.Error())
@@ -60,6 +65,11 @@ func Measured(s api.Status, l *lab.Lab) (all []Finding) {
 		}
 	}
 	return all
+}
+
+// about reports whether a condition failed for a problem of the lab: of a machine or zone, with its place, or of a certificate.
+func about(c api.Condition, p *lab.Problem) bool {
+	return p.Pos.File != "" && strings.Contains(c.Problem, p.Pos.String()+": "+p.Key) || c.Kind == api.ConditionCertificate && c.Problem != "" && strings.HasSuffix(p.Message, c.Problem)
 }
 
 // Join returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces, files and other DHCP

@@ -16,7 +16,7 @@ func TestMeasuredWhileAddressesAreProbed(t *testing.T) {
 	t.Parallel()
 	s := api.Status{Addresses: []api.Address{{Addr: netip.MustParseAddr("10.0.0.1"), State: api.AddressLooking, Problem: "other machines are asked"}, {Addr: netip.MustParseAddr("10.0.0.2"), State: "missing", Problem: "down"}}}
 	want := []doctor.Finding{{Check: "daemon", Subject: "10.0.0.1", Level: doctor.Warn, Text: "is being probed: other machines are asked"}, {Check: "daemon", Subject: "10.0.0.2", Level: doctor.Fail, Text: "down"}}
-	if got := doctor.Measured(s, &lab.Lab{}); !slices.Equal(got, want) {
+	if got := doctor.Measured(s, &lab.Lab{}, nil); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -33,7 +33,7 @@ func TestMeasuredConditions(t *testing.T) {
 			}
 			s.Conditions = append(s.Conditions, c)
 		}
-		all := doctor.Join(doctor.Measured(s, &lab.Lab{}), nil)
+		all := doctor.Join(doctor.Measured(s, &lab.Lab{}, nil), nil)
 		for _, c := range s.Conditions {
 			i := slices.IndexFunc(all, func(f doctor.Finding) bool { return strings.Contains(f.Subject, c.Name) })
 			if i < 0 || (all[i].Level == doctor.OK) != ok || !strings.Contains(all[i].Text, " of "+c.Kind) && !(ok && c.Kind == api.ConditionHypervisor) {
@@ -48,7 +48,7 @@ func TestMeasuredConditions(t *testing.T) {
 	}
 	checked := []doctor.Finding{{Check: "state", Subject: "/state", Level: doctor.Fail, Text: "too little"}, {Check: "state", Subject: "/state", Level: doctor.OK, Text: "a synced write took 1ms"}}
 	texts := []string{}
-	for _, f := range doctor.Join(doctor.Measured(full, &lab.Lab{}), checked) {
+	for _, f := range doctor.Join(doctor.Measured(full, &lab.Lab{}, nil), checked) {
 		texts = append(texts, string(f.Level)+" "+f.Check+" "+f.Subject+" "+f.Text)
 	}
 	if want := []string{"fail state /state stored changes were lost", "fail state /state the file system of /state is almost full", "ok state /files 1 MiB free", "ok state /state a synced write took 1ms"}; !slices.Equal(texts, want) {
@@ -56,13 +56,13 @@ func TestMeasuredConditions(t *testing.T) {
 	}
 	// A marker that is missing keeps no machine from booting.
 	marker := api.Status{Conditions: []api.Condition{{Kind: api.ConditionMarker, Name: "/m", Problem: "was removed"}}}
-	if all := doctor.Measured(marker, &lab.Lab{}); !slices.Equal(all, []doctor.Finding{{Check: "state", Subject: "/m", Level: doctor.Warn, Text: "was removed"}}) {
+	if all := doctor.Measured(marker, &lab.Lab{}, nil); !slices.Equal(all, []doctor.Finding{{Check: "state", Subject: "/m", Level: doctor.Warn, Text: "was removed"}}) {
 		t.Errorf("%+v", all)
 	}
 	// What a check of its own has found says more.
 	s := api.Status{Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "br0", OK: true, Detail: "network n"}}}
 	own := []doctor.Finding{{Check: "interfaces", Subject: "br0", Level: doctor.OK, Text: "is up and has 10.0.0.1"}}
-	if all := doctor.Join(doctor.Measured(s, &lab.Lab{}), own); len(all) != 1 || all[0].Text != own[0].Text {
+	if all := doctor.Join(doctor.Measured(s, &lab.Lab{}, nil), own); len(all) != 1 || all[0].Text != own[0].Text {
 		t.Errorf("%+v", all)
 	}
 }

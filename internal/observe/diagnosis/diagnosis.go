@@ -36,7 +36,7 @@ type Machine struct {
 
 	Servers   []Server // that do not serve everywhere
 	FullPools []string // of its network, without a free address
-	Problems  []string // of its network's interface and its hypervisor, measured now
+	Problems  []string // of its network's interface, its hypervisor and what it boots, measured now
 	Taken     string   // who uses its reserved address now, another machine; empty: nobody is known to
 	Store     string   // why leases are not stored now; empty: they are
 	Checks    []Check  // that fail now
