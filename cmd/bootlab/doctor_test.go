@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,4 +184,32 @@ func TestRefusedHosts(t *testing.T) {
 	if strings.Count(a.out, "a.ks") != 1 || !strings.Contains(a.out, "for hosts a, b: ") || a.err == nil || !strings.HasPrefix(a.err.Error(), "1 error ") {
 		t.Errorf("doctor does not show it once: %v\n%s", a.err, a.out)
 	}
+}
+
+// TestDoctorRefusedReload: beside a daemon that refused the lab file for a port, doctor says so as status does, fails, and names the holder.
+func TestDoctorRefusedReload(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	h := serve(t)
+	other, err := net.Listen("tcp4", "10.88.0.1:9001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	h.edit("balancers:\n", "balancers:\n  extra: {listen: \"10.88.0.1:9001\", backends: [\"a:81\"]}\n")
+	h.edit("balancers:\n", "balancers:\n  game: {listen: \"10.88.0.1:9100-9105\", mode: udp, backends: [a]}\n")
+	holder := fmt.Sprintf("(pid %d)", os.Getpid())
+	h.steps(
+		step{args: "reload", err: "refused"},
+		step{args: "status", out: []string{" was refused; generation 1 stays in force:"}},
+		step{args: "doctor", err: "2 errors found", out: []string{"fail daemon reload the reload of 2", " was refused; generation 1 stays in force: balancer extra: listen on 10.88.0.1:9001",
+			"fail ports tcp 10.88.0.1:9001 in use by ", holder, "-> stop that program, or change balancers.extra.listen", "ok ports all others the daemon has them"}},
+	)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.steps(
+		step{args: "doctor", err: "1 error found", out: []string{"fail daemon reload", "ok ports tcp 10.88.0.1:9001 free (balancers.extra.listen)"}},
+		step{args: "reload"},
+		step{args: "doctor", out: []string{"ok ports all the daemon has them"}, not: []string{"was refused"}},
+	)
 }

@@ -111,7 +111,7 @@ func statusHead(w io.Writer, s api.Status) {
 	}
 	fmt.Fprintf(w, "confined: files %s, system calls %s\n", s.Files, s.Calls)
 	if r := s.Reload; r.Err != "" {
-		fmt.Fprintf(w, "\nthe reload of %s was refused; generation %d stays in force:\n%s\n", localTime(r.At), r.Generation, indent(r.Err))
+		fmt.Fprintf(w, "\n%s:\n%s\n", r.Refused(), indent(r.Err))
 	} else if !r.At.IsZero() {
 		fmt.Fprintf(w, "last reload %s: %s\n", localTime(r.At), r.Detail)
 	}

@@ -179,6 +179,14 @@ type Reload struct {
 	Faults     lab.Problems  `json:"faults,omitempty"` // errors of an applied lab: the machines, zones and certificates that they are about are refused until they are fixed
 }
 
+// Refused says that the reload was refused, and which lab is used instead; empty: it was applied, or there was none. Err says why.
+func (r Reload) Refused() string {
+	if r.Err == "" {
+		return ""
+	}
+	return fmt.Sprintf("the reload of %s was refused; generation %d stays in force", r.At.Local().Format(time.DateTime), r.Generation)
+}
+
 // A Host is the current state of one machine of the lab.
 type Host struct {
 	Name    string       `json:"name"`

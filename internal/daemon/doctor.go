@@ -11,6 +11,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
@@ -38,7 +39,7 @@ func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine
 		return append(stateFile(l.Appliance), privileges.ExpectLoss(l.Appliance, labPath)...)
 	}
 	own, err := links.Addrs()
-	add := func(e ports.Endpoint, last uint16) {
+	add := func(e ports.Endpoint, last uint16, socket string) {
 		addr := e.Addr.Addr()
 		here := err != nil || own.Serve(addr)
 		service := slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
@@ -47,11 +48,11 @@ func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine
 			return e.Open(ctx)
 		}
 		if !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.Network && o.Addr == e.Addr }) {
-			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Key: e.Key, Network: e.Network, Addr: e.Addr, Last: last, Here: here || service, Open: open})
+			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Server: e.Server, Socket: socket, Key: e.Key, Network: e.Network, Addr: e.Addr, Last: last, Here: here || service, Open: open})
 		}
 	}
 	for _, e := range endpoints(l) {
-		add(e, 0)
+		add(e, 0, e.Addr.String())
 	}
 	for _, b := range l.Balancers {
 		network := "tcp"
@@ -59,7 +60,7 @@ func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine
 			network = "udp"
 		}
 		for _, bind := range b.Listen {
-			add(ports.Endpoint{Key: b.ListenKey(bind.Addr), Network: network, Addr: netip.AddrPortFrom(bind.Addr, bind.First)}, bind.Last)
+			add(ports.Endpoint{Server: health.LB, Key: b.ListenKey(bind.Addr), Network: network, Addr: netip.AddrPortFrom(bind.Addr, bind.First)}, bind.Last, health.Socket(b, bind))
 		}
 	}
 	return m

@@ -36,6 +36,8 @@ type Finding struct {
 
 // An Endpoint is where a server of the appliance listens.
 type Endpoint struct {
+	Server  string // that listens there
+	Socket  string // as status names it among those of the server
 	Key     string // of the lab file
 	Network string // tcp or udp
 	Addr    netip.AddrPort
@@ -51,7 +53,7 @@ type Machine struct {
 	DHCP      []string // the interfaces on which DHCP listens; "" is any
 	// Addresses are those of clusters and balancers.
 	Addresses []vip.Wanted
-	// Serving says that the daemon runs here: it has the ports, and reports itself what it measures of interfaces, hypervisors and
+	// Serving says that the daemon runs here: it has the ports of the lab that it serves, and reports itself what it measures of interfaces, hypervisors and
 	// other DHCP servers.
 	Serving bool
 	// Status is that of the daemon if it is Serving.

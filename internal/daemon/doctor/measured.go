@@ -15,6 +15,11 @@ func Measured(s api.Status, l *lab.Lab, faults lab.Problems) (all []Finding) {
 	add := func(level Level, check, subject, text string) {
 		all = append(all, Finding{Check: check, Subject: subject, Level: level, Text: text})
 	}
+	if refused := s.Reload.Refused(); refused != "" {
+		f := fail("reload", refused+": "+strings.ReplaceAll(s.Reload.Err, "\n", "; "), "remove the cause, then: bootlab reload")
+		f.Check = "daemon"
+		all = append(all, f)
+	}
 	for _, srv := range s.Servers {
 		if !srv.Serving {
 			add(Fail, "daemon", srv.Name, string(s.StateOf(srv))+": "+srv.Err)

@@ -25,11 +25,17 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// ports looks whether the servers could listen. It opens each port as its server does, and closes it at once.
+// ports looks whether the servers could listen. It opens each port as its server does, and closes it at once. Beside the daemon these are the
+// ports of the lab file that it lacks: it refused that file, or the next start opens them.
 func ports(ctx context.Context, m *Machine) (all []Finding) {
 	switch {
 	case m.Serving:
-		return []Finding{ok("all", "the daemon has them")}
+		for _, e := range m.Endpoints {
+			if m.lacks(e) {
+				all = append(all, port(ctx, e))
+			}
+		}
+		return append(all, ok(map[bool]string{true: "all", false: "all others"}[len(all) == 0], "the daemon has them"))
 	case m.Unseen != nil:
 		return []Finding{warn("all", "were not tried: the daemon may have them", needsRoot)}
 	}
@@ -46,6 +52,16 @@ func ports(ctx context.Context, m *Machine) (all []Finding) {
 		}
 	}
 	return all
+}
+
+// lacks reports whether the daemon does not listen at e. Of a server that does not serve, status says what is wrong.
+func (m *Machine) lacks(e Endpoint) bool {
+	servers := m.Status.Servers // none: it is starting
+	i := slices.IndexFunc(servers, func(s api.Server) bool { return s.Name == e.Server })
+	if i < 0 {
+		return len(servers) > 0
+	}
+	return servers[i].Serving && !slices.Contains(servers[i].Addrs, e.Socket)
 }
 
 // DHCPKey is what to change where another program has the port of DHCP.

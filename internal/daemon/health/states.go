@@ -65,6 +65,9 @@ func balancerSockets(l *lab.Lab) (sockets []string) {
 	return sockets
 }
 
+// Socket returns what a server's addresses have for a bind of a balancer, one port or a range.
+func Socket(b *lab.Balancer, bind lab.Bind) string { return bind.String() + suffixOf(b) }
+
 func suffixOf(b *lab.Balancer) string {
 	if b.Mode == lab.ModeUDP {
 		return udpSuffix
@@ -88,7 +91,7 @@ func withRanges(sockets []string, l *lab.Lab) []string {
 				continue
 			}
 			for _, a := range all {
-				open[a.String()+suffixOf(b)] = bind.String() + suffixOf(b)
+				open[a.String()+suffixOf(b)] = Socket(b, bind)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -50,7 +51,7 @@ func Explain(err error, network, address, key string) error {
 	holders := Holders(network, address)
 	if len(holders) == 0 {
 		e.By = "by another process (sudo ss -lptun shows which)"
-		if os.Geteuid() != 0 {
+		if !seesAll() {
 			e.By = "by another process, which only root sees (sudo bootlab doctor names it)"
 		}
 		return e
@@ -61,6 +62,15 @@ func Explain(err error, network, address, key string) error {
 	}
 	e.By, e.Fix = "by "+strings.Join(names, ", "), remedy(holders[0], key)
 	return e
+}
+
+// seesAll reports whether this process may look at all others: root may, with its capabilities and unless it is confined.
+func seesAll() bool {
+	folders, _ := filepath.Glob("/proc/[0-9]*/cwd") // the only error is a bad pattern
+	return !slices.ContainsFunc(folders, func(name string) bool {
+		_, err := os.Readlink(name)
+		return errors.Is(err, fs.ErrPermission)
+	})
 }
 
 // remedy returns how to free a port from who holds it.

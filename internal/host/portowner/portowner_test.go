@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -25,6 +28,12 @@ func TestMain(m *testing.M) {
 	switch network {
 	case "":
 		os.Exit(m.Run())
+	case "explain without capabilities":
+		runtime.LockOSThread()
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &make([]unix.CapUserData, 2)[0]); err != nil {
+			panic(err)
+		}
+		fallthrough
 	case "explain":
 		fmt.Print(portowner.Explain(syscall.EADDRINUSE, "tcp", os.Args[1], ""))
 		return
@@ -130,7 +139,7 @@ func TestExplainNamesTheProcess(t *testing.T) {
 	}
 }
 
-// TestExplainUnseen: a user who may not see the holder, as bootlab's own under its unit, is told what names it.
+// TestExplainUnseen: a process that may not see the holder, as bootlab's under its unit, and as root without capabilities, says what names it.
 func TestExplainUnseen(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root")
@@ -148,12 +157,14 @@ func TestExplainUnseen(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(program, self, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "127.0.0.1:"+port)
-	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), childMode+"=explain")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "sudo bootlab doctor names it") {
-		t.Errorf("%s, %v", out, err)
+	for mode, uid := range map[string]uint32{"explain": 65534, "explain without capabilities": 0} {
+		cmd := exec.Command(program, "127.0.0.1:"+port)
+		cmd.Dir = "/"
+		cmd.Env = append(os.Environ(), childMode+"="+mode)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "sudo bootlab doctor names it") {
+			t.Errorf("%s as user %d: %s, %v", mode, uid, out, err)
+		}
 	}
 }
 
