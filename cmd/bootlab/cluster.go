@@ -334,7 +334,10 @@ func clusterText(cl api.Cluster, width int) string {
 	}
 	lines := [][]string{wrap(fmt.Sprintf("%s (%s) %s%s", cl.Name, cl.Kind, is, clusterWaits(cl)), width)}
 	lines = append(lines, layTable([]string{"MACHINE", "ROLE", "STAGE", "FOR", "WAITS FOR"}, rows, width)...)
-	for _, text := range append(causes, nonEmpty(cl.Note)...) {
+	if cl.Note != "" {
+		causes = append(causes, cl.Note)
+	}
+	for _, text := range causes {
 		lines = append(lines, wrap(text, width))
 	}
 	_ = writeLines(&b, lines) // a builder takes everything

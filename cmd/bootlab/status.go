@@ -135,8 +135,7 @@ func statusHead(w io.Writer, s api.Status) {
 
 func serverRows(s api.Status) (rows [][]string) {
 	for _, srv := range s.Servers {
-		problems := slices.Concat(nonEmpty(srv.Err), srv.Warnings, s.Unhealthy(srv))
-		rows = append(rows, []string{srv.Name, string(s.StateOf(srv)), listened(srv.Addrs), localTime(srv.Since), strings.Join(problems, "; ")})
+		rows = append(rows, []string{srv.Name, string(s.StateOf(srv)), listened(srv.Addrs), localTime(srv.Since), strings.Join(s.Problems(srv), "; ")})
 	}
 	return rows
 }
@@ -175,13 +174,6 @@ func localTime(t time.Time) string {
 		return ""
 	}
 	return t.Local().Format(time.DateTime)
-}
-
-func nonEmpty(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return []string{s}
 }
 
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -91,6 +92,14 @@ func (s Status) Unhealthy(srv Server) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("balancers without a healthy backend: %d of %d", n, len(s.Balancers))}
+}
+
+// Problems says what is wrong with a server, in the words of status.
+func (s Status) Problems(srv Server) (problems []string) {
+	if srv.Err != "" {
+		problems = append(problems, srv.Err)
+	}
+	return slices.Concat(problems, srv.Warnings, s.Unhealthy(srv))
 }
 
 // Light is the class of a server in the dashboard, which gives it its colour.

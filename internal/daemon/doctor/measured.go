@@ -21,8 +21,15 @@ func Measured(s api.Status, l *lab.Lab, faults lab.Problems) (all []Finding) {
 		all = append(all, f)
 	}
 	for _, srv := range s.Servers {
-		if !srv.Serving {
-			add(Fail, "daemon", srv.Name, string(s.StateOf(srv))+": "+srv.Err)
+		state, problems := s.StateOf(srv), strings.Join(s.Problems(srv), "; ")
+		switch {
+		case !srv.Serving:
+			add(Fail, "daemon", srv.Name, string(state)+": "+problems)
+		case srv.Name == "virt" || problems == "": // hypervisors have lines of their own, and panics are among the warnings
+		case len(s.Notes(srv)) > 0:
+			add(Warn, "daemon", srv.Name, string(state)+": "+problems+": "+strings.Join(s.Notes(srv), "; "))
+		default:
+			add(Warn, "daemon", srv.Name, string(state)+": "+problems)
 		}
 	}
 	for _, a := range s.Unheld() {

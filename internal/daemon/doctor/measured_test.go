@@ -66,3 +66,24 @@ func TestMeasuredConditions(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+// TestMeasuredDegraded: a server that is degraded is shown as status shows it, and what has a line of its own, as hypervisors and panics
+// have, once.
+func TestMeasuredDegraded(t *testing.T) {
+	t.Parallel()
+	s := api.Status{
+		Servers: []api.Server{{Name: "dnsd", Serving: true}, {Name: "lbproxy", Serving: true, Warnings: []string{"10.0.0.9 is gone"}}, {Name: "virt", Serving: true, Warnings: []string{"1 of 1 hypervisors do not answer: kvm"}},
+			{Name: "httpd", Serving: true, Panics: 1}},
+		Balancers:  []api.BalancerHealth{{Name: "raw", Listen: "10.0.0.1:1", Up: 1}, {Name: "web", Listen: "10.0.0.1:80", Down: 2}},
+		Conditions: []api.Condition{{Kind: api.ConditionHypervisor, Name: "kvm", Problem: "refused"}},
+		Warnings:   lab.Problems{{Message: "httpd: panics contained: 1"}},
+	}
+	want := []doctor.Finding{
+		{Check: "daemon", Subject: "lbproxy", Level: doctor.Warn, Text: "degraded: 10.0.0.9 is gone; balancers without a healthy backend: 1 of 2: web: 0 of 2 healthy"},
+		{Check: "hypervisors", Subject: "kvm", Level: doctor.Fail, Text: "refused"},
+		{Check: "daemon", Subject: "warning", Level: doctor.Warn, Text: "httpd: panics contained: 1"},
+	}
+	if got := doctor.Measured(s, &lab.Lab{}, nil); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
