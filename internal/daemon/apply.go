@@ -312,21 +312,15 @@ func (d *Daemon) warn(s *snapshot.Snapshot) {
 	d.warnNew(s)
 }
 
-// warnNew logs the warnings that were not logged yet, and networks that are not served any more, or again. Addresses that networks lack are
-// among both: the second says it better.
+// warnNew logs the warnings that were not logged yet, and what has changed of networks. Addresses that networks lack are among both: the second
+// says it better.
 func (d *Daemon) warnNew(s *snapshot.Snapshot) {
 	for _, w := range d.warned.fresh(d.currentWarnings(s)) {
 		if !strings.HasPrefix(w.Key, "networks.") || !strings.HasSuffix(w.Key, ".address") {
 			d.log.Warn("lab file has a warning", "warning", w)
 		}
 	}
-	for _, c := range d.networks.changes(s.Lab) {
-		if c.problem == "" {
-			d.log.Info("network is served again", "network", c.network.Name, "iface", c.network.Interface)
-			continue
-		}
-		d.log.Warn("network is not served", "network", c.network.Name, "iface", c.network.Interface, "problem", c.problem, "advice", c.fix)
-	}
+	d.networks.log(s.Lab, d.log)
 }
 
 // prepare does everything of a reload that can fail.

@@ -35,8 +35,8 @@ func interfaceConditions(l *lab.Lab) (all []api.Condition) {
 			continue
 		}
 		c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
-		if problem, fix := interfaces.Unserved(l, n); problem != "" {
-			c.Problem = problem + ": " + fix
+		if f := interfaces.FaultOf(l, n); f.Problem != "" {
+			c.Problem = f.Problem + ": " + f.Fix
 		}
 		c.OK = c.Problem == ""
 		all = append(all, c)

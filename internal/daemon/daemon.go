@@ -79,7 +79,7 @@ type Daemon struct {
 	staged    *lab.Lab                          // whose listeners were opened last
 	reloads   reloads
 	warned    loggedWarnings
-	networks  networkProblems
+	networks  networkFaults
 
 	*persistentState
 	*servers

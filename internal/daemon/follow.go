@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -51,39 +52,44 @@ func (d *Daemon) look() bool {
 	return interfaces.AddressFound(s.Lab)
 }
 
-// networkProblems are what keeps networks from being served on interfaces that are up, by network: a lost address, no carrier. dhcpd reports
-// interfaces that are down or do not exist.
-type networkProblems struct {
+// networkFaults are why no machine boots on interfaces that are up, by network: a lost address, no carrier. dhcpd reports interfaces that are
+// down or do not exist.
+type networkFaults struct {
 	mu sync.Mutex
-	of map[string]string
+	of map[string]interfaces.Fault
 }
 
-// A networkChange is a problem that is new, or over.
-type networkChange struct {
-	network      *lab.Network
-	problem, fix string // empty: over
-}
-
-// changes returns the changes since the last call.
-func (p *networkProblems) changes(l *lab.Lab) (all []networkChange) {
+// log logs what has changed since the last call.
+func (p *networkFaults) log(l *lab.Lab, log *slog.Logger) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := map[string]string{}
+	now := map[string]interfaces.Fault{}
 	for _, n := range l.Networks {
 		if n.Interface == "" || n.DHCP == lab.DHCPOff {
 			continue
 		}
+		before := p.of[n.Name]
 		if !interfaces.Up(n) {
-			now[n.Name] = p.of[n.Name]
+			now[n.Name] = before
 			continue
 		}
-		problem, fix := interfaces.Unserved(l, n)
-		if now[n.Name] = problem; problem != p.of[n.Name] {
-			all = append(all, networkChange{n, problem, fix})
+		f := interfaces.FaultOf(l, n)
+		if now[n.Name] = f; f == before {
+			continue
+		}
+		log := log.With("network", n.Name, "iface", n.Interface)
+		switch {
+		case f.NoCarrier:
+			log.Warn("network is served, but has no carrier", "problem", f.Problem, "advice", f.Fix)
+		case f.Problem != "":
+			log.Warn("network is not served", "problem", f.Problem, "advice", f.Fix)
+		case before.NoCarrier:
+			log.Info("network has a carrier again")
+		default:
+			log.Info("network is served again")
 		}
 	}
 	p.of = now
-	return all
 }
 
 // followAddresses opens and closes sockets as the interfaces of the lab's networks get and lose IPv6 addresses. Those of IPv4 are

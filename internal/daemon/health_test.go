@@ -208,6 +208,11 @@ func TestNoCarrier(t *testing.T) {
 	check("has no carrier: a cable is not connected: look at ip link show " + r.seg.Bridge)
 	netns.Run(t, "ip", "netns", "del", client.Name) // and with it the bridge's port
 	check("has no carrier: the bridge has no port: run ip link set NIC master " + r.seg.Bridge)
+	r.until("the log has it", func() bool { return strings.Contains(r.log.String(), "the bridge has no port") })
+	if log := r.log.String(); strings.Contains(log, "not served") || !strings.Contains(log, `msg="network is served, but has no carrier" `) {
+		t.Errorf("DHCP serves it, and the log has:\n%s", log)
+	}
 	r.write(base + "hypervisors: {kvm: {uri: \"test:///default\"}}\n")
 	check("")
+	r.until("the log has that it is over", func() bool { return strings.Contains(r.log.String(), `msg="network has a carrier again" `) })
 }

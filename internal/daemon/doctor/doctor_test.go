@@ -91,6 +91,12 @@ func TestSegment(t *testing.T) {
 	found(t, m, "dhcp", seg.Bridge, doctor.OK, "no other DHCP server answers")
 	m.Lab.Networks[0].Address, m.Serving = netip.MustParseAddr("10.132.1.1"), false
 
+	netns.Run(t, "ip", "-n", client.Name, "link", "del", "eth0") // and with it the bridge's port
+	found(t, m, "interfaces", seg.Bridge, doctor.Warn, "up, with 10.132.1.1/24 of network lan, but has no carrier: the bridge has no port run ip link set NIC master "+seg.Bridge)
+	if all := doctor.Run(t.Context(), m); len(slices.DeleteFunc(all, func(f doctor.Finding) bool { return f.Check != "interfaces" })) != 1 {
+		t.Errorf("an interface without a carrier has not one line: %+v", all)
+	}
+
 	netns.Run(t, "ip", "addr", "flush", "dev", seg.Bridge)
 	found(t, m, "interfaces", seg.Bridge, doctor.Fail, "ip addr add 10.132.1.1/24 dev "+seg.Bridge)
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")

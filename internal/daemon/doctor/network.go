@@ -127,13 +127,14 @@ func served(_ context.Context, m *Machine) (all []Finding) {
 			}
 			continue
 		}
-		if problem, fix := interfaces.NoCarrier(m.Lab, n); problem != "" {
-			all = append(all, warn(n.Interface, problem, fix))
-		}
-		if problem, fix := interfaces.Problem(n); problem != "" {
-			all = append(all, fail(n.Interface, problem+" (network "+n.Name+")", fix))
-		} else {
-			all = append(all, ok(n.Interface, fmt.Sprintf("up, with %s/%d of network %s", n.Address, n.Subnet.Bits(), n.Name)))
+		good := fmt.Sprintf("up, with %s/%d of network %s", n.Address, n.Subnet.Bits(), n.Name)
+		switch f := interfaces.FaultOf(m.Lab, n); {
+		case f.NoCarrier:
+			all = append(all, warn(n.Interface, good+", but "+f.Problem, f.Fix))
+		case f.Problem != "":
+			all = append(all, fail(n.Interface, f.Problem+" (network "+n.Name+")", f.Fix))
+		default:
+			all = append(all, ok(n.Interface, good))
 		}
 	}
 	return all

@@ -96,16 +96,23 @@ func Up(n *lab.Network) bool {
 	return err == nil && i.Flags&net.FlagUp != 0
 }
 
-// Unserved says why nobody is served on the interface of a network, and what to do: its Problem, or NoCarrier; "": somebody may be.
-func Unserved(l *lab.Lab, n *lab.Network) (problem, fix string) {
-	if problem, fix = Problem(n); problem != "" {
-		return problem, fix
-	}
-	return NoCarrier(l, n)
+// A Fault is why no machine boots on the interface of a network. The zero value: nothing is wrong.
+type Fault struct {
+	Problem, Fix string // Fix is what to do
+	NoCarrier    bool   // that is all: the network is served, and nothing is connected
 }
 
-// Problem says what keeps a network from being served on its interface, and what to do; "": nothing.
-func Problem(n *lab.Network) (problem, fix string) {
+// FaultOf returns what is wrong with the interface of a network now.
+func FaultOf(l *lab.Lab, n *lab.Network) (f Fault) {
+	if f.Problem, f.Fix = unserved(n); f.Problem == "" {
+		f.Problem, f.Fix = noCarrier(l, n)
+		f.NoCarrier = f.Problem != ""
+	}
+	return f
+}
+
+// unserved says what keeps a network from being served on its interface, and what to do; "": nothing.
+func unserved(n *lab.Network) (problem, fix string) {
 	i, err := net.InterfaceByName(n.Interface)
 	switch {
 	case err != nil:
@@ -213,9 +220,9 @@ func Of(l *lab.Lab, s lab.ServiceAddress) string {
 	return ""
 }
 
-// NoCarrier says why nobody is reached on the interface of a network though it is up, and what to do; "": it is connected, or a bridge without
-// a port in a lab with virtual machines, which bring theirs.
-func NoCarrier(l *lab.Lab, n *lab.Network) (problem, fix string) {
+// noCarrier says why nobody is reached on the interface of a network though it is up and served, and what to do; "": it is connected, or a
+// bridge without a port in a lab with virtual machines, which bring theirs.
+func noCarrier(l *lab.Lab, n *lab.Network) (problem, fix string) {
 	none, noPort := links.NoCarrier(n.Interface)
 	switch {
 	case !none, noPort && len(l.Hypervisors) > 0:
