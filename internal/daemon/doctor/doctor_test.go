@@ -236,6 +236,18 @@ func TestFiles(t *testing.T) {
 	found(t, m, "files", files, doctor.OK, "can be read")
 }
 
+// TestMissingFile: a file that several profiles need has one line, with their keys and how to get it.
+func TestMissingFile(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "lo", ", dhcp: off", "profiles: {a: {kernel: k}, b: {kernel: k}, c: {kernel: other}}\nimages: {k: {url: \"http://mirror.example/k\", sha256: \""+strings.Repeat("ab", 32)+"\"}}\n")
+	file := filepath.Join(m.Lab.Appliance.Files, "k")
+	all := slices.DeleteFunc(doctor.Run(t.Context(), m), func(f doctor.Finding) bool { return f.Subject != file })
+	want := []doctor.Finding{{Check: "files", Subject: file, Level: doctor.Warn, Text: "file not found; bootlab images pull fetches it (profiles.a.kernel, profiles.b.kernel)"}}
+	if !slices.Equal(all, want) {
+		t.Errorf("%+v, want %+v", all, want)
+	}
+}
+
 // TestUpstreams: a server that answers, and one that does not.
 func TestUpstreams(t *testing.T) {
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")

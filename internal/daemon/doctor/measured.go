@@ -54,6 +54,9 @@ func Measured(s api.Status, l *lab.Lab, faults lab.Problems) (all []Finding) {
 		if check == "" {
 			check, subject = "daemon", c.Kind+" "+c.Name
 		}
+		if c.Kind == api.ConditionDisk && c.Name != s.Store.Folder { // that of appliance.files
+			check = "disk"
+		}
 		switch {
 		case c.OK && c.Kind == api.ConditionHypervisor:
 			add(OK, check, subject, "the daemon is connected")

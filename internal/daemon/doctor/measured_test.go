@@ -51,7 +51,7 @@ func TestMeasuredConditions(t *testing.T) {
 	for _, f := range doctor.Join(doctor.Measured(full, &lab.Lab{}, nil), checked) {
 		texts = append(texts, string(f.Level)+" "+f.Check+" "+f.Subject+" "+f.Text)
 	}
-	if want := []string{"fail state /state stored changes were lost", "fail state /state the file system of /state is almost full", "ok state /files 1 MiB free", "ok state /state a synced write took 1ms"}; !slices.Equal(texts, want) {
+	if want := []string{"fail state /state stored changes were lost", "fail state /state the file system of /state is almost full", "ok disk /files 1 MiB free", "ok state /state a synced write took 1ms"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)
 	}
 	// A marker that is missing keeps no machine from booting.

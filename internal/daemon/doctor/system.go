@@ -30,11 +30,25 @@ func start(_ context.Context, m *Machine) []Finding {
 	return slices.Concat(m.Start, m.Loss())
 }
 
-// files says which files the lab names and the daemon cannot use.
+// mostKeys is how many keys of the lab file that name a file are shown.
+const mostKeys = 5
+
+// files says which files the lab names and the daemon cannot use: each once, with the keys that name it.
 func files(_ context.Context, m *Machine) (all []Finding) {
+	keys := map[[2]string][]string{}
 	for _, w := range m.Warnings {
-		if w.Path != "" {
-			all = append(all, warn(w.Path, strings.TrimPrefix(w.Message, w.Path+": "), ""))
+		if w.Path == "" {
+			continue
+		}
+		of := [2]string{w.Path, strings.TrimPrefix(w.Message, w.Path+": ")}
+		if keys[of] == nil {
+			all = append(all, warn(of[0], of[1], ""))
+		}
+		keys[of] = append(keys[of], w.Key)
+	}
+	for i, f := range all {
+		if named := lab.Named(slices.Compact(keys[[2]string{f.Subject, f.Text}]), mostKeys); named != "" { // the lab file does not name what is exposed
+			all[i].Text += " (" + named + ")"
 		}
 	}
 	if all = append(all, m.Unread...); len(all) == 0 {
