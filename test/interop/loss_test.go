@@ -590,7 +590,7 @@ func TestDoctorTriesTheStart(t *testing.T) {
 	out, _ := d.bootlab("doctor")
 	out = strings.Join(strings.Fields(out), " ")
 	if !strings.Contains(out, "is made at the first start") || strings.Contains(out, "fail start") ||
-		!strings.Contains(out, "fail files "+l.dir+"/files/images/k permission denied; machines that need it get an error until the daemon's user may read it -> run chgrp nogroup " + l.dir + "/files/images/k && chmod g+rX " + l.dir + "/files/images/k") {
+		!strings.Contains(out, "fail files "+l.dir+"/files/images/k permission denied; machines that need it get an error until the daemon's user may read it -> run chgrp nogroup "+l.dir+"/files/images/k && chmod g+rX "+l.dir+"/files/images/k") {
 		t.Errorf("doctor:\n%s", out)
 	}
 	if _, err := os.Stat(filepath.Join(l.dir, "new")); err == nil {
