@@ -123,8 +123,8 @@ func TestStartRefused(t *testing.T) {
 		want    string
 	}{
 		{"no such user", func(l *labFile) { l.user = "no-such-user"; l.write() }, "useradd --system"},
-		{"a lab for root alone", func(l *labFile) { _ = os.Chmod(l.path(), 0o600) }, "chmod -R g+rX"},
-		{"a document for root alone", func(l *labFile) { _ = os.Chmod(filepath.Join(l.dir, "files/ignition/worker.ign"), 0o600) }, "chmod -R g+rX"},
+		{"a lab for root alone", func(l *labFile) { _ = os.Chmod(l.path(), 0o600) }, "chmod g+rX "},
+		{"a document for root alone", func(l *labFile) { _ = os.Chmod(filepath.Join(l.dir, "files/ignition/worker.ign"), 0o600) }, "chmod g+rX "},
 		{"a broken lab", func(l *labFile) { l.more = "  d: {mac: nonsense}\n"; l.write() }, `"nonsense"`},
 		{"state that cannot be written", func(l *labFile) { l.appliance = "  state: /proc/state\n"; l.write() }, "appliance.state: mkdir /proc/state"},
 		{"two daemons", func(l *labFile) { start(l.t, l) }, "another bootlab (pid "},
