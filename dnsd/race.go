@@ -237,7 +237,7 @@ func (f *forwarder) askServers(ctx context.Context, q upstreamQuery) (*cacheEntr
 	}
 }
 
-// round asks every server of a order once. The error is context.DeadlineExceeded if one of them did not answer in time.
+// round asks every server of an order once. The error is context.DeadlineExceeded if one of them did not answer in time.
 func (r *race) round(ctx context.Context, l order) (*cacheEntry, error) {
 	err := errNoAnswer
 	next := 0

@@ -25,10 +25,13 @@ type Refused struct {
 // of returns r with these hosts. Machines without a reservation, which could be any number, are the last, so that the limit drops none of the lab.
 func (r Refused) of(hosts []*lab.Host) Refused {
 	slices.SortFunc(hosts, func(a, b *lab.Host) int {
-		if (a.Pool == nil) != (b.Pool == nil) {
-			return map[bool]int{true: -1, false: 1}[a.Pool == nil]
+		switch inLab := a.Pool == nil; {
+		case inLab == (b.Pool == nil):
+			return cmp.Compare(a.Name, b.Name)
+		case inLab:
+			return -1
 		}
-		return cmp.Compare(a.Name, b.Name)
+		return 1
 	})
 	hosts = slices.CompactFunc(hosts, func(a, b *lab.Host) bool { return a.Name == b.Name })
 	r.Hosts = hosts[:min(len(hosts), maxRefused)]

@@ -65,8 +65,8 @@ func TestRefusedIsMeasured(t *testing.T) {
 	}
 }
 
-// TestRefusedNamesAll: hosts that share a broken document are all known as refused, before any of them asks, whoever asks first, and if it breaks
-// after the load.
+// TestRefusedNamesAll: all hosts of a broken document are known as refused. That holds before one asks, for any order in which they ask, and
+// for a document that breaks after the load.
 func TestRefusedNamesAll(t *testing.T) {
 	t.Parallel()
 	const broken, fine = "{{if .Host.Vars.secret}}{{.Host.Vars.unset}}{{end}}", "fine"

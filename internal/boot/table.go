@@ -104,8 +104,8 @@ func (t *Table) CheckAll() lab.Problems {
 // fewHosts is the size of a lab up to which Compile checks all hosts.
 const fewHosts = 500
 
-// A hostKind holds the properties that decide what a template renders or a boot loader refuses. Hosts of one kind render alike except for names and addresses, so
-// checking one of them is enough. It keeps a lab of 10,000 hosts cheap to check.
+// A hostKind holds the properties that decide what a template renders or a boot loader refuses. Hosts of one kind render alike except for
+// names and addresses, so checking one of them is enough. It keeps a lab of 10,000 hosts cheap to check.
 type hostKind struct {
 	profile *lab.Profile
 	cluster *lab.Cluster

@@ -53,8 +53,8 @@ type Machine struct {
 	DHCP      []string // the interfaces on which DHCP listens; "" is any
 	// Addresses are those of clusters and balancers.
 	Addresses []vip.Wanted
-	// Serving says that the daemon runs here: it has the ports of the lab that it serves, and reports itself what it measures of interfaces, hypervisors and
-	// other DHCP servers.
+	// Serving says that the daemon runs here: it has the ports of the lab that it serves, and reports itself what it measures of interfaces,
+	// hypervisors and other DHCP servers.
 	Serving bool
 	// Status is that of the daemon if it is Serving.
 	Status api.Status

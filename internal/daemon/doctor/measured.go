@@ -11,38 +11,51 @@ import (
 
 // Measured returns what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
 // good. What a check looks at, too, has its name. What is among faults, which bootlab check finds, is left out.
-func Measured(s api.Status, l *lab.Lab, faults lab.Problems) (all []Finding) {
-	add := func(level Level, check, subject, text string) {
-		all = append(all, Finding{Check: check, Subject: subject, Level: level, Text: text})
-	}
+func Measured(s api.Status, l *lab.Lab, faults lab.Problems) []Finding {
+	return slices.Concat(measuredServers(s), measuredConditions(s, faults), measuredWarnings(s, l))
+}
+
+func measured(level Level, check, subject, text string) Finding {
+	return Finding{Check: check, Subject: subject, Level: level, Text: text}
+}
+
+// measuredServers are a refused reload, and the servers, addresses and store that are not good.
+func measuredServers(s api.Status) (all []Finding) {
 	if refused := s.Reload.Refused(); refused != "" {
 		f := fail("reload", refused+": "+strings.ReplaceAll(s.Reload.Err, "\n", "; "), "remove the cause, then: bootlab reload")
 		f.Check = "daemon"
 		all = append(all, f)
 	}
 	for _, srv := range s.Servers {
-		state, problems := s.StateOf(srv), strings.Join(s.Problems(srv), "; ")
+		problems := strings.Join(s.Problems(srv), "; ")
+		text := string(s.StateOf(srv)) + ": " + problems
+		if notes := s.Notes(srv); srv.Serving && len(notes) > 0 {
+			text += ": " + strings.Join(notes, "; ")
+		}
 		switch {
 		case !srv.Serving:
-			add(Fail, "daemon", srv.Name, string(state)+": "+problems)
+			all = append(all, measured(Fail, "daemon", srv.Name, text))
 		case srv.Name == "virt" || problems == "": // hypervisors have lines of their own, and panics are among the warnings
-		case len(s.Notes(srv)) > 0:
-			add(Warn, "daemon", srv.Name, string(state)+": "+problems+": "+strings.Join(s.Notes(srv), "; "))
 		default:
-			add(Warn, "daemon", srv.Name, string(state)+": "+problems)
+			all = append(all, measured(Warn, "daemon", srv.Name, text))
 		}
 	}
 	for _, a := range s.Unheld() {
 		if a.State == api.AddressLooking {
-			add(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem)
+			all = append(all, measured(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem))
 			continue
 		}
-		add(Fail, "daemon", a.Addr.String(), a.Problem)
+		all = append(all, measured(Fail, "daemon", a.Addr.String(), a.Problem))
 	}
-	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp", api.ConditionMarker: "state"}
 	for _, problem := range s.Store.Problems {
-		add(Fail, "state", s.Store.Folder, problem)
+		all = append(all, measured(Fail, "state", s.Store.Folder, problem))
 	}
+	return all
+}
+
+// measuredConditions has a line for each condition, but for what something else says: a fault, another machine with the same error, the store.
+func measuredConditions(s api.Status, faults lab.Problems) (all []Finding) {
+	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp", api.ConditionMarker: "state"}
 	for i, c := range s.Conditions {
 		if i > 0 && c.SameProblem(s.Conditions[i-1]) || slices.ContainsFunc(faults, func(p *lab.Problem) bool { return about(c, p) }) {
 			continue
@@ -59,24 +72,29 @@ func Measured(s api.Status, l *lab.Lab, faults lab.Problems) (all []Finding) {
 		}
 		switch {
 		case c.OK && c.Kind == api.ConditionHypervisor:
-			add(OK, check, subject, "the daemon is connected")
+			all = append(all, measured(OK, check, subject, "the daemon is connected"))
 		case c.OK:
-			add(OK, check, subject, c.Detail)
+			all = append(all, measured(OK, check, subject, c.Detail))
 		case c.Kind == api.ConditionMarker: // the lab works
-			add(Warn, check, subject, c.Problem)
+			all = append(all, measured(Warn, check, subject, c.Problem))
 		default:
-			add(Fail, check, subject, c.Problem)
+			all = append(all, measured(Fail, check, subject, c.Problem))
 		}
 	}
+	return all
+}
+
+// measuredWarnings are the warnings of status that no condition, interface or address reports.
+func measuredWarnings(s api.Status, l *lab.Lab) (all []Finding) {
 	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
 	for _, w := range s.Warnings {
 		switch {
 		case slices.ContainsFunc(s.Conditions, func(c api.Condition) bool { return about(c, w) }):
 		case slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return p.Key == w.Key && p.Message == w.Message }):
 		case w.Path != "":
-			add(Warn, "files", w.Path, w.Error())
+			all = append(all, measured(Warn, "files", w.Path, w.Error()))
 		default:
-			add(Warn, "daemon", "warning", w.Error())
+			all = append(all, measured(Warn, "daemon", "warning", w.Error()))
 		}
 	}
 	return all

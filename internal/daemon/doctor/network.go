@@ -35,7 +35,11 @@ func ports(ctx context.Context, m *Machine) (all []Finding) {
 				all = append(all, port(ctx, e))
 			}
 		}
-		return append(all, ok(map[bool]string{true: "all", false: "all others"}[len(all) == 0], "the daemon has them"))
+		others := "all"
+		if len(all) > 0 {
+			others = "all others"
+		}
+		return append(all, ok(others, "the daemon has them"))
 	case m.Unseen != nil:
 		return []Finding{warn("all", "were not tried: the daemon may have them", needsRoot)}
 	}
