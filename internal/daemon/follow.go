@@ -69,11 +69,10 @@ func (p *networkFaults) log(l *lab.Lab, log *slog.Logger) {
 			continue
 		}
 		before := p.of[n.Name]
-		if !interfaces.Up(n) {
-			now[n.Name] = before
-			continue
-		}
 		f := interfaces.FaultOf(l, n)
+		if !interfaces.Up(n) { // looked at last: it may go meanwhile
+			f = before
+		}
 		if now[n.Name] = f; f == before {
 			continue
 		}

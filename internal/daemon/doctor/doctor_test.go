@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -91,7 +92,11 @@ func TestSegment(t *testing.T) {
 	found(t, m, "dhcp", seg.Bridge, doctor.OK, "no other DHCP server answers")
 	m.Lab.Networks[0].Address, m.Serving = netip.MustParseAddr("10.132.1.1"), false
 
-	netns.Run(t, "ip", "-n", client.Name, "link", "del", "eth0") // and with it the bridge's port
+	netns.Run(t, "ip", "-n", client.Name, "link", "del", "eth0") // and with it the bridge's port, and soon its carrier
+	netns.WaitFor(t, "the bridge has no carrier", func() bool {
+		none, _ := links.NoCarrier(seg.Bridge)
+		return none
+	})
 	found(t, m, "interfaces", seg.Bridge, doctor.Warn, "up, with 10.132.1.1/24 of network lan, but has no carrier: the bridge has no port run ip link set NIC master "+seg.Bridge)
 	if all := doctor.Run(t.Context(), m); len(slices.DeleteFunc(all, func(f doctor.Finding) bool { return f.Check != "interfaces" })) != 1 {
 		t.Errorf("an interface without a carrier has not one line: %+v", all)
