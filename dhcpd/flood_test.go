@@ -169,7 +169,7 @@ func TestFloodBeforeARestart(t *testing.T) {
 	go func() { done <- before.Serve(ctx) }()
 	quiet := map[string]lab.MAC{"10.77.0.201": madeUp(0), "10.77.0.230": madeUp(29)}
 	for n := range 30 {
-		before.deps.Book.Decide(madeUp(n), nil, ip(fmt.Sprint("10.77.0.", 201+n)), leases.OfOffer)
+		before.deps.Book.Decide(madeUp(n), nil, ip(fmt.Sprint("10.77.0.", 201+n)), leases.Selecting)
 	}
 	for addr, m := range quiet {
 		before.heard(ip(addr), m, true)

@@ -24,13 +24,13 @@ func (s *Server) request(x *exchange) dropReason {
 			addr, _ = s.deps.Book.OfferTo(r.MAC) // a client that names the server but not the address
 		}
 		if !addr.IsValid() {
-			return s.grant(x, r.CIAddr, leases.OfRecord) // RENEWING, with an option too many
+			return s.grant(x, r.CIAddr, leases.Renewing) // with an option too many
 		}
-		return s.grant(x, addr, leases.OfOffer)
+		return s.grant(x, addr, leases.Selecting)
 	case r.CIAddr.IsValid(): // RENEWING, REBINDING
-		return s.grant(x, r.CIAddr, leases.OfRecord)
+		return s.grant(x, r.CIAddr, leases.Renewing)
 	case r.Requested.IsValid(): // INIT-REBOOT
-		return s.grant(x, r.Requested, leases.OfRecord)
+		return s.grant(x, r.Requested, leases.InitReboot)
 	}
 	return dropMalformed
 }
@@ -49,14 +49,14 @@ func (s *Server) otherServerChosen(x *exchange) dropReason {
 // grant leases addr to the machine, or refuses it. The address is ours if the client names this server, or has a lease of it.
 // A client without host or pool that asks for another server's address gets no answer (RFC 2131 section 4.3.2), unless the
 // address is of another network, where no server could grant it.
-func (s *Server) grant(x *exchange, addr netip.Addr, why leases.Ground) dropReason {
+func (s *Server) grant(x *exchange, addr netip.Addr, state leases.ClientState) dropReason {
 	s.seenAgain(x)
 	mac, book := x.req.MAC, s.deps.Book
 	var pool *leases.Pool // that must be able to give the address
 	if x.pool != nil && !x.host.reserved() {
 		pool = x.pool.addrs
 	}
-	found := book.Decide(mac, pool, addr, why)
+	found := book.Decide(mac, pool, addr, state)
 	switch {
 	case !x.scope.network.Subnet.Contains(addr):
 		return s.nak(x, addr, event.OtherSubnet, "address is not of network "+x.scope.network.Name)
@@ -71,7 +71,7 @@ func (s *Server) grant(x *exchange, addr netip.Addr, why leases.Ground) dropReas
 		return s.nak(x, addr, reason, why)
 	case found.Other.IsValid():
 		return s.nak(x, addr, event.OtherLease, "address leased to this machine is "+found.Other.String())
-	case found.Unknown && why == leases.OfRecord:
+	case found.Unknown && state != leases.Selecting:
 		return s.grantIfUsed(x, addr)
 	case found.Unknown && s.remembersOffers():
 		return s.nak(x, addr, event.NotOffered, "address was not offered to this machine")
@@ -111,7 +111,7 @@ func (s *Server) grantIfUsed(x *exchange, addr netip.Addr) dropReason {
 		defer s.contain()
 		defer out.Flush()
 		if r.Use == segment.InUse && (r.MAC == x.req.MAC || path.Relay) {
-			s.dropped(s.grant(x, addr, leases.OfOffer))
+			s.dropped(s.grant(x, addr, leases.Selecting)) // as if it had been offered the address
 			return
 		}
 		s.dropped(dropNotOurs)

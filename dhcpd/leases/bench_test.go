@@ -150,7 +150,7 @@ func BenchmarkRenewal(b *testing.B) {
 		defer cpu(b, 1)()
 		for i := 0; b.Loop(); i++ {
 			k := i * 7919 % n
-			if _, ok := book.Decide(mac(k), nil, addrOf(p.first+uint32(k)), OfOffer).Renewal(12 * time.Hour); !ok {
+			if _, ok := book.Decide(mac(k), nil, addrOf(p.first+uint32(k)), Selecting).Renewal(12 * time.Hour); !ok {
 				b.Fatal("no")
 			}
 		}

@@ -87,7 +87,7 @@ func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 // exchange is DISCOVER, REQUEST, and half of the time RELEASE.
 func (d *testBook) exchange(w *witness, n int, p *Pool, r *rand.Rand) {
 	a, _, err := d.Offer(Request{MAC: mac(n), Subnet: subnet, Pool: p, Requested: addrOf(p.first + uint32(r.IntN(p.size)))})
-	if err != nil || !d.Decide(mac(n), p, a, OfOffer).Free {
+	if err != nil || !d.Decide(mac(n), p, a, Selecting).Free {
 		return
 	}
 	c := d.change(n, a.String())

@@ -8,7 +8,7 @@
 //	book, err := leases.Open(ctx, store, clock.Now, pool)
 //
 //	addr, fresh, err := book.Offer(leases.Request{MAC: mac, Subnet: subnet, Pool: pool, Requested: requested}) // DISCOVER
-//	if book.Decide(mac, pool, addr, leases.OfOffer).Free {                                                           // REQUEST
+//	if book.Decide(mac, pool, addr, leases.Selecting).Free {                                                         // REQUEST
 //		c := &leases.Change{Lease: leases.Lease{Addr: addr, MAC: mac, State: leases.Active, …}, Subnet: subnet}
 //		book.Commit(ctx, []*leases.Change{c}) // once c.Err is nil, the ACK may leave
 //	}

@@ -154,21 +154,22 @@ func (b *Book) Holding(addr netip.Addr) (Lease, bool) {
 	return Lease{}, false
 }
 
-// A Ground is why a machine requests an address.
-type Ground uint8
+// A ClientState is the state of a client that sends a DHCPREQUEST, as the message shows it (RFC 2131 section 4.3.2).
+type ClientState uint8
 
-// The grounds of a request.
+// The states.
 const (
-	// OfOffer: it names this server. Its offer may be forgotten by now: a full pool offers an address again, and offers are lost in a restart.
-	OfOffer Ground = iota
-	// OfRecord: it says that it has the address, and names no server. A machine of which the book knows nothing is not believed: RFC 2131
-	// section 4.3.2 wants silence, and anybody can send such requests in the names of machines that he makes up.
-	OfRecord
+	// Selecting: it names this server. Its offer may be forgotten by now: a full pool offers an address again, and offers are lost in a restart.
+	Selecting ClientState = iota
+	// InitReboot, Renewing: it says that it has the address, and names no server. A machine of which the book knows nothing is not believed:
+	// the RFC wants silence, and anybody can send such requests in the names of machines that he makes up.
+	InitReboot
+	Renewing // or rebinding
 )
 
 // A Decision is what a DHCPREQUEST for an address finds.
 type Decision struct {
-	Unknown        bool       // the machine has and had no address, and is not offered this one; by OfRecord it gets none
+	Unknown        bool       // the machine has and had no address, and is not offered this one; it gets it only if it is selecting
 	Free           bool       // the pool may give the address to the machine: no other has a lease, an offer of its own or a conflict there
 	Leased         bool       // the machine has a live lease of it
 	Other          netip.Addr // not Free, as the machine has a lease of this address, may keep it, and was not offered the one that it requests
@@ -177,7 +178,7 @@ type Decision struct {
 
 // Decide decides about a machine that requests an address. p is the pool that takes the machine, nil for none. An address
 // that is free for it is offered to it, which keeps it for the time of the commit, unless the machine is not believed.
-func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr, why Ground) (d Decision) {
+func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr, state ClientState) (d Decision) {
 	a, ok := addr4(addr)
 	if !ok {
 		return d
@@ -193,7 +194,7 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr, why Ground) (d Decisi
 	if p != nil {
 		if s := b.useLocked(p); s != nil && b.freeForLocked(s.pool, a, i, &v) {
 			d.Unknown = b.byMAC[m] == 0 && !b.offersLocked(m, a, v.milli)
-			if d.Other = b.keepsLocked(s.pool, a, &v); !d.Other.IsValid() && !(d.Unknown && why == OfRecord) {
+			if d.Other = b.keepsLocked(s.pool, a, &v); !d.Other.IsValid() && !(d.Unknown && state != Selecting) {
 				b.setOfferLocked(s, m, a, i, v.milli).requested = true
 				d.Free = true
 			}

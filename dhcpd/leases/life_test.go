@@ -106,7 +106,7 @@ func TestRenewal(t *testing.T) {
 			d := newTestBook(t)
 			d.lease(1, "10.0.0.20")
 			d.clock.Advance(tt.after)
-			left, ok := d.Decide(mac(tt.n), nil, ip(tt.addr), OfOffer).Renewal(tt.want)
+			left, ok := d.Decide(mac(tt.n), nil, ip(tt.addr), Selecting).Renewal(tt.want)
 			if left != tt.left || ok != (tt.left > 0) {
 				t.Errorf("left %s, %v; want %s", left, ok, tt.left)
 			}
@@ -122,7 +122,7 @@ func TestRequestBesideALease(t *testing.T) {
 	d.lease(1, "10.0.0.10")
 	want := func(when, addr, other string) {
 		t.Helper()
-		got := d.Decide(mac(1), p, ip(addr), OfOffer)
+		got := d.Decide(mac(1), p, ip(addr), Selecting)
 		if has := got.Other; got.Free != (other == "") || has.IsValid() != (other != "") || has.IsValid() && has != ip(other) {
 			t.Errorf("%s: a request for %s finds free %t, and a lease of %s; want %q", when, addr, got.Free, has, other)
 		}

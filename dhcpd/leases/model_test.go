@@ -157,7 +157,7 @@ func (m *model) request(n int, p *Pool, requested netip.Addr) {
 	if !ok {
 		a = requested
 	}
-	if !m.Decide(mac(n), p, a, OfOffer).Free {
+	if !m.Decide(mac(n), p, a, Selecting).Free {
 		return
 	}
 	if old := m.offered[a]; old.valid(m.clock.Now()) && old.to != mac(n) && !old.shared {

@@ -134,7 +134,7 @@ func TestOfferNever(t *testing.T) {
 			p := NewPool(ip("10.0.0.20"), ip("10.0.0.21"), func(a netip.Addr) bool { return a == ip("10.0.0.20") })
 			d.lease(1, "10.0.0.20") // reserved later
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
-			if d.Decide(mac(1), p, ip("10.0.0.20"), OfOffer).Free {
+			if d.Decide(mac(1), p, ip("10.0.0.20"), Selecting).Free {
 				d.t.Error("may have a blocked address")
 			}
 		}, nil},
@@ -144,7 +144,7 @@ func TestOfferNever(t *testing.T) {
 			d.decline(1, "10.0.0.20", 10*time.Minute)
 			d.wantUsage(p, 0, 0, 1)
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
-			d.Decide(mac(1), p, ip("10.0.0.21"), OfOffer)
+			d.Decide(mac(1), p, ip("10.0.0.21"), Selecting)
 			if _, _, err := d.ask(2, p, "10.0.0.20"); !errors.Is(err, ErrFull) {
 				d.t.Errorf("error is %v, want ErrFull", err)
 			}
@@ -158,7 +158,7 @@ func TestOfferNever(t *testing.T) {
 			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.Now().Add(time.Hour))
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
 			d.wantUsage(p, 0, 1, 0)
-			if d.Decide(mac(2), p, ip("10.0.0.20"), OfOffer).Free {
+			if d.Decide(mac(2), p, ip("10.0.0.20"), Selecting).Free {
 				d.t.Error("a machine may have an address that another was found at")
 			}
 			d.wantOffer(9, p, "10.0.0.20", "10.0.0.20", true) // it has it anyway
@@ -260,7 +260,7 @@ func TestFlood(t *testing.T) {
 		flood(1000)
 		d.clock.Advance(4 * time.Second) // as long as firmware collects offers
 		flood(1000)
-		if !d.Decide(mac(real), p, ip(a), OfOffer).Free {
+		if !d.Decide(mac(real), p, ip(a), Selecting).Free {
 			t.Fatalf("real machine %d requests %s, which it was offered, and may not have it", i, a)
 		}
 		d.lease(real, a)
@@ -278,14 +278,14 @@ func TestFirstRequestGetsASharedAddress(t *testing.T) {
 	d := newTestBook(t)
 	p := pool(20, 20)
 	d.wantOffer(1, p, "", "10.0.0.20", true)
-	if d.Decide(mac(2), p, ip("10.0.0.20"), OfOffer).Free {
+	if d.Decide(mac(2), p, ip("10.0.0.20"), Selecting).Free {
 		t.Error("a machine may have what is offered to another one alone")
 	}
 	d.wantOffer(2, p, "", "10.0.0.20", true)
-	if !d.Decide(mac(1), p, ip("10.0.0.20"), OfOffer).Free {
+	if !d.Decide(mac(1), p, ip("10.0.0.20"), Selecting).Free {
 		t.Error("machine 1 may not have what it was offered first")
 	}
-	if d.Decide(mac(2), p, ip("10.0.0.20"), OfOffer).Free {
+	if d.Decide(mac(2), p, ip("10.0.0.20"), Selecting).Free {
 		t.Error("machine 2 may have what machine 1 has requested")
 	}
 	if a, _, err := d.ask(3, p, ""); !errors.Is(err, ErrFull) {
@@ -410,7 +410,7 @@ func TestOldestOfferFirst(t *testing.T) {
 	if a, ok := d.OfferTo(mac(2)); ok {
 		t.Errorf("machine 2 is still offered %s", a)
 	}
-	if !d.Decide(mac(4), p, ip("10.0.0.21"), OfOffer).Free || d.Decide(mac(2), p, ip("10.0.0.21"), OfOffer).Free {
+	if !d.Decide(mac(4), p, ip("10.0.0.21"), Selecting).Free || d.Decide(mac(2), p, ip("10.0.0.21"), Selecting).Free {
 		t.Error("machine 2 may have what machine 4 has requested since")
 	}
 }
@@ -446,10 +446,10 @@ func TestOfferTo(t *testing.T) {
 	if a, ok := d.OfferTo(mac(1)); !ok || a != ip("10.0.0.20") || !d.Remembers(mac(1), subnet) {
 		t.Errorf("held %s, %v", a, ok)
 	}
-	if d.Decide(mac(2), p, ip("10.0.0.20"), OfOffer).Free || !d.Decide(mac(1), p, ip("10.0.0.20"), OfOffer).Free {
+	if d.Decide(mac(2), p, ip("10.0.0.20"), Selecting).Free || !d.Decide(mac(1), p, ip("10.0.0.20"), Selecting).Free {
 		t.Error("the wrong machine may have an offered address")
 	}
-	if !d.Decide(mac(1), p, ip("10.0.0.21"), OfOffer).Free {
+	if !d.Decide(mac(1), p, ip("10.0.0.21"), Selecting).Free {
 		t.Error("a machine may change its mind")
 	}
 	d.wantOffer(2, p, "10.0.0.20", "10.0.0.20", true)
