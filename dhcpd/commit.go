@@ -24,11 +24,11 @@ const (
 	commitBatch = 400
 	// commitTimeout: a client gives up on a request after about a minute, and has retransmitted long before.
 	commitTimeout = 5 * time.Second
-	// reclaimEvery is how often leases that ended long ago are looked for, provenEvery how often it is stored which machines were proven, and
+	// reclaimEvery is how often leases that ended long ago are looked for, verifiedEvery how often it is stored which machines were verified, and
 	// bookStep how many are written at a time.
-	reclaimEvery = time.Minute
-	provenEvery  = 5 * time.Second
-	bookStep     = 256
+	reclaimEvery  = time.Minute
+	verifiedEvery = 5 * time.Second
+	bookStep      = 256
 
 	// maxDatagram is the longest message that is sent: what fits in an Ethernet frame.
 	maxDatagram = 1500
@@ -304,14 +304,14 @@ func (s *Server) reclaimLoop(ctx context.Context) {
 	}
 }
 
-// provenLoop stores which machines were seen at their addresses.
-func (s *Server) provenLoop(ctx context.Context) {
-	for pause.For(ctx, provenEvery) == nil {
-		s.inSteps(ctx, "store which machines were seen", s.deps.Book.StoreProven)
+// verifiedLoop stores which machines were seen at their addresses.
+func (s *Server) verifiedLoop(ctx context.Context) {
+	for pause.For(ctx, verifiedEvery) == nil {
+		s.inSteps(ctx, "store which machines were seen", s.deps.Book.StoreVerified)
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	s.inSteps(last, "store which machines were seen", s.deps.Book.StoreProven)
+	s.inSteps(last, "store which machines were seen", s.deps.Book.StoreVerified)
 }
 
 // inSteps writes to the book, a few leases at a time, so that no client waits long. What fails is tried again by the next call.

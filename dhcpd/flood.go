@@ -227,7 +227,7 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 	if f.path.Relay {
 		most = maxSilentRelay
 	}
-	found := s.deps.Book.Unproven(f.addrs, s.deps.Now().Add(-silentAge), most)
+	found := s.deps.Book.Unverified(f.addrs, s.deps.Now().Add(-silentAge), most)
 	for i := range silentRounds {
 		if i > 0 && pause.For(ctx, silentPause) != nil {
 			return
@@ -253,7 +253,7 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 
 // answersPings reports whether silence behind a relay means anything: not if pings are dropped on the way, or by all machines.
 func (s *Server) answersPings(f fullPool) bool {
-	known := s.deps.Book.Proven(f.addrs, maxKnown)
+	known := s.deps.Book.Verified(f.addrs, maxKnown)
 	return len(known) < minKnown || len(s.silent(f.path, known)) < len(known)
 }
 

@@ -85,7 +85,7 @@ func (s *Server) leaseTime(x *exchange) time.Duration {
 	if scarceShare*free >= x.pool.addrs.Usable() {
 		return x.pool.Lease
 	}
-	if s.deps.Book.IsProven(x.req.MAC, x.scope.network.Subnet) {
+	if s.deps.Book.IsVerified(x.req.MAC, x.scope.network.Subnet) {
 		return x.pool.Lease
 	}
 	return min(x.pool.Lease, scarceLease)

@@ -224,7 +224,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.prober.Run(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.probeAheadLoop(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.reclaimLoop(ctx) }) })
-	wg.Go(func() { s.panics.Loop(ctx, func() { s.provenLoop(ctx) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.verifiedLoop(ctx) }) })
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.silentLoop(ctx) }) })
 	<-ctx.Done()
 	s.mu.Lock()

@@ -42,7 +42,7 @@ func testOneClientHoldsAllTransfers(t *testing.T, single bool) {
 	another := newClientFrom(t, "127.0.0.2", s.addr)
 	another.send(request("boot/52-54-00-00-02-01/ipxe.efi", "octet"))
 	if e, want := s.events.next(t), (event.Event{
-		Kind: event.TFTPRefused, MAC: mac, Addr: netip.MustParseAddr("127.0.0.2"), Detail: "boot/52-54-00-00-02-01/ipxe.efi", Reason: event.Busy, Err: "all transfers are in use", Unproven: true,
+		Kind: event.TFTPRefused, MAC: mac, Addr: netip.MustParseAddr("127.0.0.2"), Detail: "boot/52-54-00-00-02-01/ipxe.efi", Reason: event.Busy, Err: "all transfers are in use", Unverified: true,
 	}); e != want {
 		t.Errorf("event %+v, want %+v", e, want)
 	}

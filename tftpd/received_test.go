@@ -9,20 +9,20 @@ import (
 )
 
 // TestReceived: a script begins a boot once its client has acknowledged it, and never by a request alone, which anybody can send in the
-// machine's name: while no block was acknowledged, it is claimed. A request for a file is unproven then.
+// machine's name: while no block was acknowledged, it is claimed. A request for a file is unverified then.
 func TestReceived(t *testing.T) {
 	eachPort(t, func(t *testing.T, single bool) {
 		const script, long = "boot/52-54-00-00-02-01/boot.ipxe", "boot/52-54-00-00-02-da/boot.ipxe"
 		const file = "boot/52-54-00-00-02-01/ipxe.efi"
 		for _, tt := range []struct {
-			name     string
-			file     string
-			options  []string
-			client   func(*client)
-			kind     event.Kind
-			received bool
-			claimed  bool
-			unproven bool
+			name       string
+			file       string
+			options    []string
+			client     func(*client)
+			kind       event.Kind
+			received   bool
+			claimed    bool
+			unverified bool
 		}{
 			{"whole", script, nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, true, false, false},
 			{"whole, and another machine's", "boot/52-54-00-00-02-db/boot.ipxe", nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, false, true, true},
@@ -58,8 +58,8 @@ func TestReceived(t *testing.T) {
 				} else if e.Claimed != tt.claimed || tt.claimed && e.Reason != event.Unacknowledged {
 					t.Errorf("claimed %v for reason %q, want %v", e.Claimed, e.Reason, tt.claimed)
 				}
-				if e.Unproven != tt.unproven {
-					t.Errorf("unproven %v, want %v", e.Unproven, tt.unproven)
+				if e.Unverified != tt.unverified {
+					t.Errorf("unverified %v, want %v", e.Unverified, tt.unverified)
 				}
 				if got := len(s.received) == 1; got != tt.received {
 					t.Errorf("received %v, want %v", got, tt.received)

@@ -250,8 +250,8 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 	default:
 		e.Kind, e.Bytes, e.Size, e.Err, e.Reason = event.TFTPFailed, t.acked(), t.readAhead.content.size, err.Error(), reasonOf(err)
 	}
-	e.Unproven = !t.received() || t.disowned
-	if e.Unproven && t.script && result != resultRefused {
+	e.Unverified = !t.received() || t.disowned
+	if e.Unverified && t.script && result != resultRefused {
 		e.Claimed, e.Reason = true, event.Unacknowledged // anybody can send a request in the machine's name
 	}
 	s.stats.results[result].Inc()

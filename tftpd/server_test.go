@@ -211,7 +211,7 @@ func testSizeProbe(t *testing.T, single bool) {
 		t.Errorf("oack = %q, want %q", got, want)
 	}
 	c.send([]byte("\x00\x05\x00\x08User aborted the transfer\x00"))
-	want := event.Event{Kind: event.TFTPProbe, MAC: mac, Addr: netip.MustParseAddr("127.0.0.1"), Detail: "boot/52-54-00-00-02-01/ipxe.efi", Unproven: true}
+	want := event.Event{Kind: event.TFTPProbe, MAC: mac, Addr: netip.MustParseAddr("127.0.0.1"), Detail: "boot/52-54-00-00-02-01/ipxe.efi", Unverified: true}
 	if diff := cmp.Diff(want, s.events.next(t), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("event (-want +got):\n%s", diff)
 	}

@@ -20,15 +20,15 @@ type Book struct {
 	commits   sync.Mutex
 	committer committer
 
-	mu     sync.Mutex
-	slots  slab[slot]
-	byAddr map[uint32]uint32   // all slots
-	byMAC  map[lab.MAC]uint32  // the first slot of a machine: sameMAC leads to those in other subnets
-	byName map[nameHash]uint32 // the lease that has a DNS name
-	wheel  wheel               // of slots that have not ended
-	states []*poolState
-	rest   poolState // without a pool
-	proven []uint32  // addresses whose slots have that flag
+	mu       sync.Mutex
+	slots    slab[slot]
+	byAddr   map[uint32]uint32   // all slots
+	byMAC    map[lab.MAC]uint32  // the first slot of a machine: sameMAC leads to those in other subnets
+	byName   map[nameHash]uint32 // the lease that has a DNS name
+	wheel    wheel               // of slots that have not ended
+	states   []*poolState
+	rest     poolState // without a pool
+	verified []uint32  // addresses whose slots have that flag
 
 	offers      slab[offer]
 	offerByMAC  map[lab.MAC]uint32
@@ -58,13 +58,13 @@ const (
 	onExpired                      // it is on the list of expired leases of its pool
 	hasRelayPort                   // its texts have a relay port
 	onPortCount                    // it is in the count of its relay port
-	unproven                       // nothing shows yet that its machine exists, as far as the store knows: see silent.go
-	proven                         // something does, and the store will know soon
+	unverified                     // nothing shows yet that its machine exists, as far as the store knows: see verified.go
+	verified                       // something does, and the store will know soon
 	foundUnused                    // it was declined, but no machine answers there
 )
 
 func (e *slot) stamp() stamp {
-	return stamp{mac: e.mac, state: e.state, unproven: e.flags&unproven != 0, start: e.start, expiry: e.expiry}
+	return stamp{mac: e.mac, state: e.state, unverified: e.flags&unverified != 0, start: e.start, expiry: e.expiry}
 }
 
 // findLocked returns the slot of an address, 0 if there is none.
@@ -115,8 +115,8 @@ func (e *slot) write(s stamp, blob string) {
 	if relayPortOf(blob) != "" {
 		e.flags |= hasRelayPort
 	}
-	if s.unproven {
-		e.flags |= unproven
+	if s.unverified {
+		e.flags |= unverified
 	}
 }
 

@@ -133,7 +133,7 @@ func (b *Book) decideLocked(k *committer, p *planned) {
 		return
 	}
 	s := stampOf(&p.Lease)
-	s.unproven = b.unprovenLocked(p)
+	s.unverified = b.unverifiedLocked(p)
 	from := len(k.buf)
 	k.buf = appendTexts(appendStamp(k.buf, s), &p.Lease)
 	p.value = k.buf[from:len(k.buf):len(k.buf)]

@@ -12,8 +12,8 @@
 //		c := &leases.Change{Lease: leases.Lease{Addr: addr, MAC: mac, State: leases.Active, …}, Subnet: subnet}
 //		book.Commit(ctx, []*leases.Change{c}) // once c.Err is nil, the ACK may leave
 //	}
-//	book.Reclaim(ctx, 256)         // regularly
-//	book.StoreProven(ctx, 256)     // likewise
+//	book.Reclaim(ctx, 256)           // regularly
+//	book.StoreVerified(ctx, 256)     // likewise
 //
 // # Rules
 //

@@ -295,19 +295,19 @@ func TestFirstRequestGetsASharedAddress(t *testing.T) {
 	d.wantOffer(3, p, "", "10.0.0.20", true)
 }
 
-// TestUnproven: a lease of a machine that was never seen at its address may be ended by evidence, any other not; messages of DHCP are none.
-func TestUnproven(t *testing.T) {
+// TestUnverified: a lease of a machine that was never seen at its address may be ended by evidence, any other not; messages of DHCP are none.
+func TestUnverified(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	p := pool(20, 29)
 	want := func(addrs ...string) {
 		t.Helper()
 		var got []string
-		for _, a := range d.Unproven(p, d.clock.Now().Add(-10*time.Second), 3) {
+		for _, a := range d.Unverified(p, d.clock.Now().Add(-10*time.Second), 3) {
 			got = append(got, a.String())
 		}
 		if !slices.Equal(got, addrs) {
-			t.Errorf("unproven: %v, want %v", got, addrs)
+			t.Errorf("unverified: %v, want %v", got, addrs)
 		}
 	}
 	for n := 1; n <= 6; n++ {
@@ -330,8 +330,8 @@ func TestUnproven(t *testing.T) {
 		}
 	}
 	want("10.0.0.29", "10.0.0.24", "10.0.0.25")
-	if d.IsProven(mac(4), subnet) || !d.IsProven(mac(1), subnet) {
-		t.Error("IsProven is wrong")
+	if d.IsVerified(mac(4), subnet) || !d.IsVerified(mac(1), subnet) {
+		t.Error("IsVerified is wrong")
 	}
 	if n, err := d.EndSilent(t.Context(), []netip.Addr{ip("10.0.0.21"), ip("10.0.0.24"), ip("10.0.0.25"), ip("10.0.0.27")}); n != 2 || err != nil {
 		t.Errorf("%d leases ended, %v; want 2", n, err)
@@ -343,7 +343,7 @@ func TestUnproven(t *testing.T) {
 		}
 	}
 	d.wantOffer(4, p, "", "10.0.0.24", false) // its machine, should it return
-	d.lease(4, "10.0.0.24")                   // it is as unproven as before
+	d.lease(4, "10.0.0.24")                   // it is as unverified as before
 	imported := d.change(11, "10.0.0.27")
 	imported.Exists = true
 	d.commit(imported)
@@ -357,8 +357,8 @@ func TestUnproven(t *testing.T) {
 	want("10.0.0.24", "10.0.0.21", "10.0.0.29") // that 1 was seen was not stored yet
 }
 
-// TestStoreProven: that machines were seen is stored, though their leases stay as they are, and a store that fails is tried again.
-func TestStoreProven(t *testing.T) {
+// TestStoreVerified: that machines were seen is stored, though their leases stay as they are, and a store that fails is tried again.
+func TestStoreVerified(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	p := pool(20, 29)
@@ -372,26 +372,26 @@ func TestStoreProven(t *testing.T) {
 	}
 	before := d.All()
 	d.store.FailCommits(errors.New("disk full"))
-	if n, err := d.StoreProven(t.Context(), 1); n != 1 || err == nil {
+	if n, err := d.StoreVerified(t.Context(), 1); n != 1 || err == nil {
 		t.Errorf("of %d machines, %v; want an error", n, err)
 	}
 	d.store.FailCommits(nil)
 	for _, want := range []int{3, 1, 0} {
-		if n, err := d.StoreProven(t.Context(), 3); n != want || err != nil {
+		if n, err := d.StoreVerified(t.Context(), 3); n != want || err != nil {
 			t.Errorf("of %d machines, %v; want %d", n, err, want)
 		}
 	}
 	d.reopen()
-	if got := d.Unproven(p, d.clock.Now(), 9); !slices.Equal(got, []netip.Addr{ip("10.0.0.25"), ip("10.0.0.26")}) {
-		t.Errorf("unproven: %v", got)
+	if got := d.Unverified(p, d.clock.Now(), 9); !slices.Equal(got, []netip.Addr{ip("10.0.0.25"), ip("10.0.0.26")}) {
+		t.Errorf("unverified: %v", got)
 	}
 	if after := d.All(); !slices.EqualFunc(before, after, func(x, y Lease) bool { return reflect.DeepEqual(x, y) }) {
 		t.Errorf("leases have changed: %v, had %v", after, before)
 	}
 	d.release(1, "10.0.0.21")
 	d.lease(1, "10.0.0.27")
-	if !d.IsProven(mac(1), subnet) {
-		t.Error("machine 1 is not proven any more")
+	if !d.IsVerified(mac(1), subnet) {
+		t.Error("machine 1 is not verified any more")
 	}
 }
 

@@ -15,7 +15,7 @@ const KeyPrefix = "lease/"
 // A record in the store is
 //
 //	version  1 byte, 1
-//	state    1 byte; 0x80 is added while the machine is unproven: see silent.go
+//	state    1 byte; 0x80 is added while the machine is unverified: see verified.go
 //	MAC      6 bytes
 //	start    4 bytes, Unix seconds, big-endian
 //	expiry   4 bytes, likewise
@@ -30,7 +30,7 @@ const (
 	textFields    = 4
 	maxText       = 255
 	unnamed       = "-"  // before a host name
-	unprovenBit   = 0x80 // of the state
+	unverifiedBit = 0x80 // of the state
 )
 
 // A stamp is the fixed part of a lease.
@@ -40,7 +40,7 @@ type stamp struct {
 	start  uint32
 	expiry uint32
 
-	unproven bool
+	unverified bool
 }
 
 func leaseKey(a uint32) string {
@@ -64,8 +64,8 @@ func stampOf(l *Lease) stamp {
 
 func appendStamp(b []byte, s stamp) []byte {
 	state := byte(s.state)
-	if s.unproven {
-		state |= unprovenBit
+	if s.unverified {
+		state |= unverifiedBit
 	}
 	b = append(b, recordVersion, state)
 	b = append(b, s.mac[:]...)
@@ -160,10 +160,10 @@ func parseRecord(key string, value []byte) (s stamp, blob string, err error) {
 		return s, "", fmt.Errorf("%w: %s: %d bytes, cut short or too long", ErrRecord, key, len(value))
 	}
 	s = stamp{
-		mac: lab.MAC(value[2:8]), state: State(value[1] &^ unprovenBit), unproven: value[1]&unprovenBit != 0,
+		mac: lab.MAC(value[2:8]), state: State(value[1] &^ unverifiedBit), unverified: value[1]&unverifiedBit != 0,
 		start: binary.BigEndian.Uint32(value[8:]), expiry: binary.BigEndian.Uint32(value[12:]),
 	}
-	if !s.state.stored() || s.unproven && s.state == Declined {
+	if !s.state.stored() || s.unverified && s.state == Declined {
 		return s, "", fmt.Errorf("%w: %s: %s", ErrRecord, key, State(value[1]))
 	}
 	return s, string(value[headSize:]), nil

@@ -44,8 +44,8 @@ func TestOthersAreMarked(t *testing.T) {
 	}
 }
 
-// TestUnproven: a script by TFTP that is refused was asked for by a datagram, which anybody can send; by HTTP, its client has the address.
-func TestUnproven(t *testing.T) {
+// TestUnverified: a script by TFTP that is refused was asked for by a datagram, which anybody can send; by HTTP, its client has the address.
+func TestUnverified(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	write(t, filepath.Join(r.lab.Appliance.Files, "worker.cfg"), "{{")
@@ -54,7 +54,7 @@ func TestUnproven(t *testing.T) {
 		"http": func() (*boot.Script, error) { return r.Service.Script(t.Context(), mac, addr, lab.ScriptName) },
 	} {
 		_, err := ask()
-		if e := r.events[len(r.events)-1]; err == nil || e.Kind != event.ScriptRefused || e.Claimed || e.Unproven != (by == "tftp") {
+		if e := r.events[len(r.events)-1]; err == nil || e.Kind != event.ScriptRefused || e.Claimed || e.Unverified != (by == "tftp") {
 			t.Errorf("by %s: %v, %+v", by, err, e)
 		}
 	}

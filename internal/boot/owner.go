@@ -67,9 +67,9 @@ func (s *Service) verifyReceived(t *Table, h *lab.Host, mac lab.MAC, from netip.
 	return refusalOf(found, err, h.Name, from, conflictOf(h))
 }
 
-// verifyDatagram returns an error unless the machine h sent a request by TFTP, for a script that was acknowledged; h may be nil. proven is that
+// verifyDatagram returns an error unless the machine h sent a request by TFTP, for a script that was acknowledged; h may be nil. verified is that
 // the frame of the request shows it. Behind a router none does.
-func (s *Service) verifyDatagram(h *lab.Host, by *datagram) (proven bool, err error) {
+func (s *Service) verifyDatagram(h *lab.Host, by *datagram) (verified bool, err error) {
 	if h == nil {
 		return true, nil
 	}

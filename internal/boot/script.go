@@ -48,7 +48,7 @@ type Datagrams struct{ service *Service }
 // ByDatagram returns the service for such requests.
 func (s *Service) ByDatagram() Datagrams { return Datagrams{s} }
 
-// Script is Service.Script. That a request was refused is recorded as unproven.
+// Script is Service.Script. That a request was refused is recorded as unverified.
 func (d Datagrams) Script(ctx context.Context, mac lab.MAC, from netip.AddrPort, name string) (*Script, error) {
 	return d.service.scriptOf(ctx, mac, from.Addr(), name, &datagram{from, time.Now()})
 }
@@ -64,7 +64,7 @@ func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, na
 	t := s.deps.Table()
 	d, err := s.script(ctx, t, mac, from, loaderOf(name))
 	if err != nil {
-		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Unproven: by != nil}, err)
+		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Unverified: by != nil}, err)
 		return nil, err
 	}
 	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + d.what, Bytes: int64(len(d.body))}
@@ -75,20 +75,20 @@ func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, na
 	return NewScript(d.body, func(ctx context.Context) error {
 		// By TFTP the script may have gone to a machine that took the address since.
 		err := s.verifyReceived(t, d.host, mac, from)
-		proven := true
+		verified := true
 		if err == nil && by != nil {
-			proven, err = s.verifyDatagram(d.host, by)
+			verified, err = s.verifyDatagram(d.host, by)
 		}
 		if err != nil {
 			s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name}, err)
 			return err
 		}
-		e.Unproven = !proven
+		e.Unverified = !verified
 		s.deps.Events.Record(e)
 		if d.received == nil {
 			return nil
 		}
-		return d.received(ctx, proven)
+		return d.received(ctx, verified)
 	}), nil
 }
 
@@ -98,7 +98,7 @@ type reply struct {
 	body     []byte
 	what     string // for people
 	loops    bool   // the script holds a machine in a boot loop
-	received func(ctx context.Context, proven bool) error
+	received func(ctx context.Context, verified bool) error
 }
 
 func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (reply, error) {
@@ -125,11 +125,11 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 	}
 	out, decision, err := s.install(ctx, t, h, mac, l)
 	out.host = h
-	out.received = func(ctx context.Context, proven bool) error {
+	out.received = func(ctx context.Context, verified bool) error {
 		if counts {
 			s.deps.Loops.ScriptReceived(mac)
 		}
-		if !proven {
+		if !verified {
 			return s.deps.Installs.Acknowledged(ctx, h, decision, !t.recipes[h.Profile].Answers())
 		}
 		return s.deps.Installs.Received(ctx, h, decision)

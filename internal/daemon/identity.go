@@ -88,7 +88,7 @@ func (d *Daemon) identify(e *event.Event) {
 		d.boot.MarkClaimed(s.Boot, e)
 	}
 	d.addHost(s.Lab, e)
-	if e.Unproven && !e.Claimed && !d.mayLoad(s.Lab, e) {
+	if e.Unverified && !e.Claimed && !d.mayLoad(s.Lab, e) {
 		e.Claimed, e.Reason = true, event.Unacknowledged
 	}
 }

@@ -111,8 +111,8 @@ func (m *Machine) received(ctx context.Context, h *lab.Host, t Decision, mayBegi
 	if t.Token != "" && !r.knows(t.Token) {
 		return nil // of the boot under way, or of one that an admin ended
 	}
-	proven := mayBegin == nil
-	if why, by := m.ended(h, s, m.deps.Now()); by != notEnded && proven {
+	verified := mayBegin == nil
+	if why, by := m.ended(h, s, m.deps.Now()); by != notEnded && verified {
 		done := m.installed(s, by, why)
 		done.Requested = r // it begins in the next step
 		if err := m.finish(ctx, h, s, done, by); err != nil {
@@ -121,7 +121,7 @@ func (m *Machine) received(ctx context.Context, h *lab.Host, t Decision, mayBegi
 		s = done
 	}
 	switch {
-	case t.Token != "" && (proven || mayBegin(s)):
+	case t.Token != "" && (verified || mayBegin(s)):
 		return m.begin(ctx, h, s, r, t)
 	case t.Token != "":
 		return nil // it begins when the token is used
@@ -129,7 +129,7 @@ func (m *Machine) received(ctx context.Context, h *lab.Host, t Decision, mayBegi
 		m.emit(event.InstallUnknown, h, s.unknownText(h.Name))
 	case s.localBoot(h):
 		m.emit(event.InstallLocalBoot, h, "")
-	case t.Held && proven && m.loops(s):
+	case t.Held && verified && m.loops(s):
 		return m.hold(ctx, h, s)
 	}
 	return nil

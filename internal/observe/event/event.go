@@ -29,9 +29,9 @@ type Event struct {
 	// Claimed marks a request in the machine's name from an address that is not known to be the machine's, or that another machine uses, or
 	// where nobody has shown that he receives: see Forgeable.
 	Claimed bool `json:"claimed,omitempty"`
-	// Unproven marks a request by a datagram that nobody acknowledged, so that anybody can have sent it. Whether it is Claimed depends on
+	// Unverified marks a request by a datagram that nobody acknowledged, so that anybody can have sent it. Whether it is Claimed depends on
 	// what the machine does at the time.
-	Unproven bool `json:"-"`
+	Unverified bool `json:"-"`
 	// More is set in a summary of events like this one that were not recorded one by one: how many they are. The other fields are those
 	// of the last of them, but for At.
 	More int           `json:"more,omitempty"`

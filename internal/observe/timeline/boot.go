@@ -268,7 +268,7 @@ func (s *bootSummary) updateLoading(e event.Event) {
 	case event.DHCPAck, event.DHCPProxyOffer:
 		s.Loading = e.Client != event.ClientOS && e.Client != ""
 	case event.TFTPServed:
-		s.Loading = s.Loading || !e.Unproven
+		s.Loading = s.Loading || !e.Unverified
 	case event.FileServed, event.FileAborted, event.FileMissing, event.ConfigServed, event.ConfigRefused,
 		event.InstallLocalBoot, event.InstallStarted, event.InstallDone, event.InstallTimeout:
 		s.Loading = false

@@ -386,7 +386,7 @@ func TestLoading(t *testing.T) {
 		{"its system from its disk", append(install[:3:3], step{time.Minute, event.DHCPAck, "os"}), false},
 		{"a boot loader that loads by TFTP", append(install[:11:11], step{0, event.TFTPServed, "pxelinux.0"}), true},
 		{"without DHCP", []step{{0, event.TFTPServed, "snponly.efi"}}, true},
-		{"a file that nobody acknowledged", append(slices.Clone(install), step{0, event.TFTPServed, "unproven"}), false},
+		{"a file that nobody acknowledged", append(slices.Clone(install), step{0, event.TFTPServed, "unverified"}), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -396,7 +396,7 @@ func TestLoading(t *testing.T) {
 				if r.now = r.now.Add(s.after); s.kind == event.Unknown {
 					continue
 				}
-				r.Record(event.Event{At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Client: clientOf(s.kind, s.detail), Unproven: s.detail == "unproven"})
+				r.Record(event.Event{At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Client: clientOf(s.kind, s.detail), Unverified: s.detail == "unverified"})
 			}
 			r.save(t)
 			if got := r.Loading("master-0", mac, r.now); got != tt.want {
