@@ -23,6 +23,6 @@
 // (httpforward.go), or an answer of our own, its metrics and log line (httpanswer.go).
 //
 // A Frontend and a Backend are what the table says of a balancer and of one of its servers; a frontend and a backend are the
-// same joined with what was learned (activetable.go): health (health.go, ejection.go, check.go, silence.go), addresses (resolve.go), and
+// same joined with what was learned (activetable.go): health (health.go, ejection.go, check.go, unresponsive.go), addresses (resolve.go), and
 // what an admin sets at run time (runtime.go).
 package lbproxy

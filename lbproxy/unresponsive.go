@@ -101,8 +101,8 @@ func (s *Server) watchAnswers(ctx context.Context) {
 	}
 }
 
-// A silentBackend is a backend with connections that have waited too long for a first response.
-type silentBackend struct {
+// A unresponsiveBackend is a backend with connections that have waited too long for a first response.
+type unresponsiveBackend struct {
 	frontend  *frontend
 	backend   *backend
 	sessions  []*session // in TCP mode
@@ -113,7 +113,7 @@ type silentBackend struct {
 
 func (w *answerWatch) tick(ctx context.Context, now time.Time) {
 	w.waiting = append(w.waiting, w.s.sessions.takeFresh()...)
-	waiting := make(map[*backendState]*silentBackend)
+	waiting := make(map[*backendState]*unresponsiveBackend)
 	kept := w.waiting[:0]
 	for _, ses := range w.waiting {
 		if w.look(ses, waiting, now) {
@@ -133,7 +133,7 @@ func (w *answerWatch) tick(ctx context.Context, now time.Time) {
 }
 
 // look adds a session that has waited too long to those of its backend. It returns false if the session needs no more looks.
-func (w *answerWatch) look(ses *session, waiting map[*backendState]*silentBackend, now time.Time) (waits bool) {
+func (w *answerWatch) look(ses *session, waiting map[*backendState]*unresponsiveBackend, now time.Time) (waits bool) {
 	r, state, turn := ses.relay, ses.to, ses.turn.Load()
 	patience, on := w.s.silenceOf(r.backend)
 	if turn >= 2 && !ses.answered {
@@ -156,7 +156,7 @@ func (w *answerWatch) look(ses *session, waiting map[*backendState]*silentBacken
 	}
 	m := waiting[state]
 	if m == nil {
-		m = &silentBackend{frontend: r.frontend, backend: r.backend}
+		m = &unresponsiveBackend{frontend: r.frontend, backend: r.backend}
 		waiting[state] = m
 	}
 	m.sessions = append(m.sessions, ses)
@@ -191,12 +191,12 @@ func (w *answerWatch) responded(ses *session, now time.Time) {
 }
 
 // lookAt learns whether a backend answers probes, looks at its requests in HTTP mode, and whether it answers again.
-func (w *answerWatch) lookAt(ctx context.Context, f *frontend, b *backend, waiting map[*backendState]*silentBackend, now time.Time) {
+func (w *answerWatch) lookAt(ctx context.Context, f *frontend, b *backend, waiting map[*backendState]*unresponsiveBackend, now time.Time) {
 	patience, on := w.s.silenceOf(b)
 	state, probed := b.state, on && b.health.key.check.Kind != lab.CheckNone && !b.hasClientPort()
 	if f.Mode == lab.ModeHTTP && on {
 		if conns := state.pool.waiting(patience); len(conns) > 0 {
-			waiting[state] = &silentBackend{frontend: f, backend: b, conns: conns, longest: patience, undecided: true}
+			waiting[state] = &unresponsiveBackend{frontend: f, backend: b, conns: conns, longest: patience, undecided: true}
 		}
 	}
 	switch {
@@ -228,7 +228,7 @@ func (l *silence) probes(b *backend) bool {
 }
 
 // decide decides whether a backend is stopped.
-func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Time) {
+func (w *answerWatch) decide(ctx context.Context, m *unresponsiveBackend, now time.Time) {
 	b := m.backend
 	state := b.state
 	patience, _ := w.s.silenceOf(b)
@@ -269,7 +269,7 @@ func (w *answerWatch) decide(ctx context.Context, m *silentBackend, now time.Tim
 
 // hangs reports whether several clients have waited for a first response for a multiple of what others did. A backend of TCP mode that
 // answers probes may be one that never answers clients, as a log server.
-func (w *answerWatch) hangs(m *silentBackend, now time.Time) bool {
+func (w *answerWatch) hangs(m *unresponsiveBackend, now time.Time) bool {
 	if m == nil || m.frontend.Mode == lab.ModeTCP && m.backend.state.probes(m.backend) {
 		return false
 	}
@@ -284,7 +284,7 @@ func (w *answerWatch) hangs(m *silentBackend, now time.Time) bool {
 
 // waitedFor returns how many clients have waited that long for their first response, and began to after the last byte from the backend:
 // those that it was silent to while it answered others want something that takes long.
-func (m *silentBackend) waitedFor(d time.Duration, now time.Time) (n int) {
+func (m *unresponsiveBackend) waitedFor(d time.Duration, now time.Time) (n int) {
 	quiet := m.backend.state.quietFor()
 	for _, ses := range m.sessions {
 		if waited := now.Sub(ses.asked); !ses.answered && waited >= d && waited <= quiet {
@@ -296,7 +296,7 @@ func (m *silentBackend) waitedFor(d time.Duration, now time.Time) (n int) {
 
 // silent reports whether the backend's kernel has acknowledged a request, and no connection of the balancer has got a byte
 // from the backend for that long, nor has one that has ended since.
-func (w *answerWatch) silent(m *silentBackend, lasts time.Duration) bool {
+func (w *answerWatch) silent(m *unresponsiveBackend, lasts time.Duration) bool {
 	if m.backend.state.quietFor() < lasts {
 		return false
 	}
@@ -313,7 +313,7 @@ func (w *answerWatch) silent(m *silentBackend, lasts time.Duration) bool {
 
 // unacknowledged reports whether the backend's kernel has not acknowledged bytes for that long, and no connection of the balancer has got a
 // packet from it.
-func (w *answerWatch) unacknowledged(m *silentBackend, lasts time.Duration) bool {
+func (w *answerWatch) unacknowledged(m *unresponsiveBackend, lasts time.Duration) bool {
 	lost := slices.ContainsFunc(m.conns, func(c net.Conn) bool {
 		info, ok := tcpInfo(c)
 		return ok && info.Unacked > 0 && info.Retransmits > 0
@@ -336,7 +336,7 @@ func (s *Server) connsTo(state *backendState) []net.Conn {
 }
 
 // ejectStalled takes out a backend that does not answer.
-func (w *answerWatch) ejectStalled(m *silentBackend) {
+func (w *answerWatch) ejectStalled(m *unresponsiveBackend) {
 	s, state := w.s, m.backend.state
 	state.stalled.Store(true)
 	state.eject("accepts connections and answers none: "+m.waits(), s.deps.Now())
@@ -344,7 +344,7 @@ func (w *answerWatch) ejectStalled(m *silentBackend) {
 }
 
 // waits says how many clients wait for the backend.
-func (m *silentBackend) waits() string {
+func (m *unresponsiveBackend) waits() string {
 	if len(m.conns) == 1 {
 		return "1 client waits"
 	}
@@ -352,7 +352,7 @@ func (m *silentBackend) waits() string {
 }
 
 // leave ends what waits for a backend that is cut off: with on_down: keep only requests that may be repeated, while another backend is up.
-func (w *answerWatch) leave(m *silentBackend) {
+func (w *answerWatch) leave(m *unresponsiveBackend) {
 	if m.frontend.OnDown == lab.OnDownClose {
 		m.backend.state.pool.lose(loseAll)
 		for _, ses := range m.sessions {
