@@ -77,13 +77,13 @@ func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease,
 	p.answered.Store(false)
 	p.users.Store(2)
 	if state != leases.Active {
-		s.endings.begin(r.MAC)
+		s.releases.begin(r.MAC)
 	}
 	select {
 	case s.commits <- p:
 	default:
 		if state != leases.Active {
-			s.endings.end(r.MAC)
+			s.releases.end(r.MAC)
 		}
 		s.free.Put(p)
 		if unstored == 0 {
@@ -206,7 +206,7 @@ func (s *Server) committed(p *pending, out sender) {
 	defer s.contain()
 	x, c := &p.x, &p.change
 	if c.State != leases.Active {
-		s.endings.end(c.MAC)
+		s.releases.end(c.MAC)
 	}
 	if has := c.NameTaken; c.Err == nil && has.Addr.IsValid() {
 		s.deps.Events.Record(event.Event{Kind: event.DHCPNameTaken, MAC: c.MAC, Addr: c.Addr, Detail: c.Hostname, Err: fmt.Sprintf("%s (%s) has it", has.MAC, has.Addr)})
@@ -235,16 +235,16 @@ func (s *Server) committed(p *pending, out sender) {
 	}
 }
 
-// endings are the machines that have released or declined an address, until that is durable. A machine that asks again meanwhile, as
+// pendingReleases are the machines that have released or declined an address, until that is durable. A machine that asks again meanwhile, as
 // dhclient -r and dhclient do, must not read that its lease goes on: it is about to end.
-type endings struct {
+type pendingReleases struct {
 	count atomic.Int32 // of machines
 
 	mu       sync.Mutex
 	machines map[lab.MAC]int // how many changes of each
 }
 
-func (e *endings) begin(m lab.MAC) {
+func (e *pendingReleases) begin(m lab.MAC) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.machines == nil {
@@ -254,7 +254,7 @@ func (e *endings) begin(m lab.MAC) {
 	e.count.Store(int32(len(e.machines)))
 }
 
-func (e *endings) end(m lab.MAC) {
+func (e *pendingReleases) end(m lab.MAC) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.machines[m]--; e.machines[m] <= 0 {
@@ -263,7 +263,7 @@ func (e *endings) end(m lab.MAC) {
 	e.count.Store(int32(len(e.machines)))
 }
 
-func (e *endings) pending(m lab.MAC) bool {
+func (e *pendingReleases) has(m lab.MAC) bool {
 	if e.count.Load() == 0 {
 		return false
 	}

@@ -82,7 +82,7 @@ func (s *Server) grant(x *exchange, addr netip.Addr, state leases.ClientState) d
 		return s.nak(x, addr, event.AddressTaken, "address is not free for this machine")
 	}
 	lease := s.leaseTime(x)
-	if s.endings.pending(mac) { // what it has now is about to end: the new lease is one to store, after that
+	if s.releases.has(mac) { // what it has now is about to end: the new lease is one to store, after that
 		return s.commit(x, addr, leases.Active, lease, 0)
 	}
 	left, ok := found.Renewal(lease)

@@ -51,13 +51,13 @@ type Deps struct {
 
 // A Server answers DHCP on the interfaces of its table.
 type Server struct {
-	deps    Deps
-	log     *slog.Logger
-	m       *metrics
-	commits chan *pending
-	changes []*leases.Change // of the batch that is being committed
-	stored  storeErrors
-	endings endings
+	deps     Deps
+	log      *slog.Logger
+	m        *metrics
+	commits  chan *pending
+	changes  []*leases.Change // of the batch that is being committed
+	stored   storeErrors
+	releases pendingReleases
 	// unstored are of commits those that may be answered without the disk.
 	unstored chan *pending
 	free     sync.Pool // of *pending
@@ -67,9 +67,9 @@ type Server struct {
 	declines      *rate.Limiter // of clients whose DHCPDECLINE changes nothing
 	unprobed      atomic.Uint64 // addresses offered without waiting for a probe
 	conflicts     addressConflicts
-	others        sightings[replier, struct{}]
-	taken         sightings[netip.Addr, otherUser] // looked up for each DHCPACK
-	manyAddresses sightings[lab.MAC, struct{}]     // machines that answer ARP at many addresses of a full pool
+	others        observations[replier, struct{}]
+	taken         observations[netip.Addr, otherUser] // looked up for each DHCPACK
+	manyAddresses observations[lab.MAC, struct{}]     // machines that answer ARP at many addresses of a full pool
 	started       time.Time
 	quarantine    *declineQuarantine
 	floods        *floods
@@ -97,8 +97,8 @@ func New(deps Deps) (*Server, error) {
 		deps: deps, started: deps.Now(), log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, maxQueued), unstored: make(chan *pending, maxQueued), free: sync.Pool{New: func() any { return new(pending) }},
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now),
-		others: sightings[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, taken: sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken},
-		manyAddresses: sightings[lab.MAC, struct{}]{keep: conflictTime, most: maxOtherServers},
+		others: observations[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, taken: observations[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken},
+		manyAddresses: observations[lab.MAC, struct{}]{keep: conflictTime, most: maxOtherServers},
 		probes:        rate.NewLimiter(probeRate, probeBurst), declines: rate.NewLimiter(probeRate, probeBurst),
 		outside: rate.Sometimes{First: 1, Interval: noNetworkEvery}, interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}

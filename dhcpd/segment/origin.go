@@ -45,14 +45,14 @@ type origins struct {
 // Sender returns the MAC that sent the frame of a DHCPRELEASE or DHCPDECLINE, which Receive has returned, to port 67. ok is false where its
 // frame was not received: the packet socket was full in a flood, or the type of the message comes after other options.
 func (s *Socket) Sender(xid [4]byte, client lab.MAC, from netip.Addr) (sender lab.MAC, ok bool) {
-	if s.endings == nil {
+	if s.releases == nil {
 		return sender, false
 	}
 	o := &s.origins
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for range maxOrigins {
-		n, more := s.endings.ReadNow(o.buf[:])
+		n, more := s.releases.ReadNow(o.buf[:])
 		if !more {
 			break
 		}
@@ -98,8 +98,8 @@ func parseOrigin(frame []byte) (o Origin, ok bool) {
 	}, true
 }
 
-// endingFilter passes DHCPRELEASE and DHCPDECLINE to this machine's port 67, received and not sent.
-func endingFilter() []bpf.RawInstruction {
+// releaseFilter passes DHCPRELEASE and DHCPDECLINE to this machine's port 67, received and not sent.
+func releaseFilter() []bpf.RawInstruction {
 	const (
 		ip      = ethernetHeader
 		message = ip + udpHeader

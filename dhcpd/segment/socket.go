@@ -36,13 +36,13 @@ type Socket struct {
 	icmp   *ipv4.PacketConn // replies to our pings past relays
 
 	// Of one interface only.
-	raw     *packet.Socket   // sends; receives nothing
-	arp     *packet.Socket   // receives ARP
-	replies *packet.Socket   // receives DHCP messages to clients
-	endings *packet.Socket   // receives DHCPRELEASE and DHCPDECLINE, for the senders of their frames
-	origins origins          // of endings
-	ndp     *ipv6.PacketConn // router solicitations; nil: no IPv6 there, see ndFail
-	ndpErr  error
+	raw      *packet.Socket   // sends; receives nothing
+	arp      *packet.Socket   // receives ARP
+	replies  *packet.Socket   // receives DHCP messages to clients
+	releases *packet.Socket   // receives DHCPRELEASE and DHCPDECLINE, for the senders of their frames
+	origins  origins          // of releases
+	ndp      *ipv6.PacketConn // router solicitations; nil: no IPv6 there, see ndFail
+	ndpErr   error
 }
 
 // A udpSocket is one bound port.
@@ -95,11 +95,11 @@ func (s *Socket) openPacketSockets() error {
 	if s.replies, err = packet.OpenOn(ifi.Index, unix.ETH_P_IP, replyFilter()); err != nil {
 		return err
 	}
-	if s.endings, err = packet.OpenOn(ifi.Index, unix.ETH_P_ALL, endingFilter()); err != nil {
+	if s.releases, err = packet.OpenOn(ifi.Index, unix.ETH_P_ALL, releaseFilter()); err != nil {
 		return err
 	}
 	s.ndp, s.ndpErr = listenNDP(ifi)
-	return ignoreOutgoing(s.endings)
+	return ignoreOutgoing(s.releases)
 }
 
 // Close closes all of it. Readers get net.ErrClosed.
@@ -110,7 +110,7 @@ func (s *Socket) Close() error {
 			errs = append(errs, p.conn.Close())
 		}
 	}
-	for _, t := range []*packet.Socket{s.raw, s.arp, s.replies, s.endings} {
+	for _, t := range []*packet.Socket{s.raw, s.arp, s.replies, s.releases} {
 		if t != nil {
 			t.Close()
 		}

@@ -3,127 +3,14 @@ package dhcpd
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
-
-// A sighting is what was seen, and when it was first and last.
-type sighting[V any] struct {
-	value       V
-	since, last time.Time
-	over        bool // it was looked for, and not seen any more
-}
-
-// A sightings keeps, by key, what was seen within a time before now, and no more than a number of them: anybody can send packets with made-up
-// addresses. While it is empty, a look-up takes no lock.
-type sightings[K, V comparable] struct {
-	keep time.Duration // after it was seen last
-	most int
-
-	n    atomic.Int32 // of seen
-	mu   sync.Mutex
-	seen map[K]sighting[V]
-}
-
-// note notes that value was seen, and reports whether that is new.
-func (s *sightings[K, V]) note(key K, value V, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was, known := s.seen[key]
-	if known && was.value == value && now.Sub(was.last) < s.keep {
-		if was.last = now; was.over {
-			was.since, was.over = now, false
-		}
-		s.seen[key] = was
-		return false
-	}
-	s.pruneLocked(now)
-	if s.seen == nil {
-		s.seen = map[K]sighting[V]{}
-	}
-	if !known && len(s.seen) >= s.most {
-		return false
-	}
-	s.seen[key] = sighting[V]{value: value, since: now, last: now}
-	s.n.Store(int32(len(s.seen)))
-	return true
-}
-
-func (s *sightings[K, V]) pruneLocked(now time.Time) {
-	maps.DeleteFunc(s.seen, func(_ K, x sighting[V]) bool { return now.Sub(x.last) >= s.keep })
-	s.n.Store(int32(len(s.seen)))
-}
-
-// at returns the one of a key.
-func (s *sightings[K, V]) at(key K, now time.Time) (x sighting[V], ok bool) {
-	if s.n.Load() == 0 {
-		return x, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x, ok = s.seen[key]
-	return x, ok && !x.over && now.Sub(x.last) < s.keep
-}
-
-// fresh returns all that are not over.
-func (s *sightings[K, V]) fresh(now time.Time) map[K]sighting[V] {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pruneLocked(now)
-	all := maps.Clone(s.seen)
-	maps.DeleteFunc(all, func(_ K, x sighting[V]) bool { return x.over })
-	return all
-}
-
-// end marks the one of a key as over, unless it was seen after a time. It is not new if it is seen again soon.
-func (s *sightings[K, V]) end(key K, after time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if x, ok := s.seen[key]; ok && !x.last.After(after) {
-		x.over = true
-		s.seen[key] = x
-	}
-}
-
-const (
-	// otherServerFor is how long another server is reported after its last reply: it answers when a machine asks, and a lab may be quiet.
-	otherServerFor  = time.Hour
-	maxOtherServers = 64 // anybody can send replies with made-up addresses
-)
-
-// An OtherServer is another DHCP server that answers where this one gives the addresses.
-type OtherServer struct {
-	Interface   string
-	Addr        netip.Addr
-	MAC         lab.MAC   // of the server, or of a relay
-	Since, Last time.Time // of its first and its last reply
-}
-
-// A replier is what distinguishes another server. Several may use one address.
-type replier struct {
-	iface string
-	addr  netip.Addr
-	mac   lab.MAC
-}
-
-// OtherServers returns those that answered within the last hour, sorted by interface and address.
-func (s *Server) OtherServers() (all []OtherServer) {
-	for by, x := range s.others.fresh(s.deps.Now()) {
-		all = append(all, OtherServer{by.iface, by.addr, by.mac, x.since, x.last})
-	}
-	slices.SortFunc(all, func(x, y OtherServer) int {
-		return cmp.Or(cmp.Compare(x.Interface, y.Interface), x.Addr.Compare(y.Addr), x.MAC.Compare(y.MAC))
-	})
-	return all
-}
 
 // maxTaken bounds the addresses in use by others: anybody can send ARP for all of them.
 const maxTaken = 256

@@ -13,7 +13,7 @@ import (
 // TestTakenAddressesAreForgotten: another machine is new once, until it was silent for ten minutes; and no flood of them is kept.
 func TestTakenAddressesAreForgotten(t *testing.T) {
 	t.Parallel()
-	r := sightings[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken}
+	r := observations[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken}
 	start := time.Unix(1_700_000_000, 0)
 	at := func(m int) time.Time { return start.Add(time.Duration(m) * time.Minute) }
 	addr, mac := netip.MustParseAddr("10.77.0.21"), lab.MAC{2}
@@ -26,7 +26,7 @@ func TestTakenAddressesAreForgotten(t *testing.T) {
 			t.Errorf("%s after %d minutes is new: %t", tt.mac, tt.at, isNew)
 		}
 	}
-	if x, ok := r.at(addr, at(39)); !ok || x != (sighting[otherUser]{value: otherUser{Owner{Host: "a"}, mac}, since: at(30), last: at(30)}) {
+	if x, ok := r.at(addr, at(39)); !ok || x != (observation[otherUser]{value: otherUser{Owner{Host: "a"}, mac}, since: at(30), last: at(30)}) {
 		t.Errorf("%+v, %t", x, ok)
 	}
 	if x, ok := r.at(addr, at(40)); ok || len(r.fresh(at(40))) > 0 {
@@ -44,7 +44,7 @@ func TestTakenAddressesAreForgotten(t *testing.T) {
 func TestOtherServersAreForgotten(t *testing.T) {
 	t.Parallel()
 	now, start := time.Time{}, time.Unix(1_700_000_000, 0)
-	s := &Server{others: sightings[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, deps: Deps{Now: func() time.Time { return now }}}
+	s := &Server{others: observations[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, deps: Deps{Now: func() time.Time { return now }}}
 	at := func(m int) time.Time { return start.Add(time.Duration(m) * time.Minute) }
 	addr, mac := netip.MustParseAddr("10.77.0.66"), lab.MAC{2}
 	same := cmp.Comparer(func(x, y netip.Addr) bool { return x == y })
