@@ -346,7 +346,7 @@ func TestRogue(t *testing.T) {
 	if e.Addr != ip("10.77.0.66") || !strings.Contains(e.Detail, "02:00:00:00:00:66") {
 		t.Errorf("rogue %+v, want 10.77.0.66 with its MAC", e)
 	}
-	if all := l.OtherServers(); len(all) != 1 || all[0].Addr != ip("10.77.0.66") || all[0].MAC != mac(t, "02:00:00:00:00:66") || all[0].Interface != seg.Bridge || all[0].Since.IsZero() {
+	if all := l.RogueServers(); len(all) != 1 || all[0].Addr != ip("10.77.0.66") || all[0].MAC != mac(t, "02:00:00:00:00:66") || all[0].Interface != seg.Bridge || all[0].Since.IsZero() {
 		t.Errorf("other servers: %+v", all)
 	}
 }

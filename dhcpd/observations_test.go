@@ -40,32 +40,32 @@ func TestTakenAddressesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestOtherServersAreForgotten: a server is reported since its first reply, until it was silent for an hour; and no flood of them is kept.
-func TestOtherServersAreForgotten(t *testing.T) {
+// TestRogueServersAreForgotten: a server is reported since its first reply, until it was silent for an hour; and no flood of them is kept.
+func TestRogueServersAreForgotten(t *testing.T) {
 	t.Parallel()
 	now, start := time.Time{}, time.Unix(1_700_000_000, 0)
-	s := &Server{others: observations[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, deps: Deps{Now: func() time.Time { return now }}}
+	s := &Server{rogues: observations[rogueKey, struct{}]{keep: rogueFor, most: maxRogues}, deps: Deps{Now: func() time.Time { return now }}}
 	at := func(m int) time.Time { return start.Add(time.Duration(m) * time.Minute) }
 	addr, mac := netip.MustParseAddr("10.77.0.66"), lab.MAC{2}
 	same := cmp.Comparer(func(x, y netip.Addr) bool { return x == y })
-	want := func(at time.Time, want ...OtherServer) {
+	want := func(at time.Time, want ...RogueServer) {
 		t.Helper()
 		now = at
-		if diff := cmp.Diff(want, s.OtherServers(), same); diff != "" {
+		if diff := cmp.Diff(want, s.RogueServers(), same); diff != "" {
 			t.Errorf("after %v (-want +got):\n%s", now.Sub(start), diff)
 		}
 	}
 	want(at(0))
-	s.others.note(replier{"br0", addr, mac}, struct{}{}, at(0))
-	s.others.note(replier{"br0", addr, mac}, struct{}{}, at(50))
-	want(at(100), OtherServer{"br0", addr, mac, at(0), at(50)})
+	s.rogues.note(rogueKey{"br0", addr, mac}, struct{}{}, at(0))
+	s.rogues.note(rogueKey{"br0", addr, mac}, struct{}{}, at(50))
+	want(at(100), RogueServer{"br0", addr, mac, at(0), at(50)})
 	want(at(110))
-	s.others.note(replier{"br0", addr, mac}, struct{}{}, at(200))
-	want(at(200), OtherServer{"br0", addr, mac, at(200), at(200)})
-	for i := range 2 * maxOtherServers {
-		s.others.note(replier{"br0", addr, lab.MAC{2, byte(i)}}, struct{}{}, at(200))
+	s.rogues.note(rogueKey{"br0", addr, mac}, struct{}{}, at(200))
+	want(at(200), RogueServer{"br0", addr, mac, at(200), at(200)})
+	for i := range 2 * maxRogues {
+		s.rogues.note(rogueKey{"br0", addr, lab.MAC{2, byte(i)}}, struct{}{}, at(200))
 	}
-	if n := len(s.others.fresh(at(201))); n != maxOtherServers {
-		t.Errorf("%d are kept, want %d", n, maxOtherServers)
+	if n := len(s.rogues.fresh(at(201))); n != maxRogues {
+		t.Errorf("%d are kept, want %d", n, maxRogues)
 	}
 }

@@ -289,7 +289,7 @@ func (s *Server) recordConflicts(p *pool, free []netip.Addr) {
 }
 
 // otherServer reports another DHCP server, where this one gives the addresses. With dhcp: proxy another one is expected.
-func (s *Server) otherServer(r segment.Rogue) {
+func (s *Server) rogueReplied(r segment.ServerReply) {
 	if !s.deps.Table().servesOn(r.Interface) {
 		return
 	}
@@ -298,7 +298,7 @@ func (s *Server) otherServer(r segment.Rogue) {
 	if !server.IsValid() {
 		server = r.SourceIP
 	}
-	s.others.note(replier{r.Interface, server, r.SourceMAC}, struct{}{}, s.deps.Now())
+	s.rogues.note(rogueKey{r.Interface, server, r.SourceMAC}, struct{}{}, s.deps.Now())
 	e := event.Event{
 		Kind: event.DHCPRogue, MAC: r.ClientMAC, Addr: server, Detail: fmt.Sprintf("%s (%s) on %s", server, r.SourceMAC, r.Interface),
 		Err: fmt.Sprintf("another DHCP server sent %s", r.Kind),

@@ -170,7 +170,7 @@ func TestSilence(t *testing.T) {
 		{name: "an unknown relay", iface: "lab0", kinds: []event.Kind{event.DHCPRefused}, data: func(t *testing.T) []byte {
 			return message(t, disc, mac(t, master0), ovmf, withGiaddr("172.16.0.1"))
 		}},
-		{name: "another server's offer taken", iface: "lab0", kinds: []event.Kind{event.DHCPOtherServerChosen}, data: func(t *testing.T) []byte {
+		{name: "another server's offer taken", iface: "lab0", kinds: []event.Kind{event.DHCPRogueServerChosen}, data: func(t *testing.T) []byte {
 			return message(t, req, mac(t, master0), ovmf, withRequested("10.77.0.50"), withServer("10.77.0.66"))
 		}},
 		{name: "no message type", iface: "lab0", data: func(t *testing.T) []byte {

@@ -17,7 +17,7 @@ func (s *Server) request(x *exchange) dropReason {
 	r := &x.req
 	switch {
 	case r.ServerID.IsValid() && !x.isOurs(r.ServerID):
-		return s.otherServerChosen(x)
+		return s.rogueChosen(x)
 	case r.ServerID.IsValid(): // SELECTING
 		addr := r.Requested
 		if !addr.IsValid() {
@@ -38,11 +38,11 @@ func (s *Server) request(x *exchange) dropReason {
 // isOurs reports whether a server identifier is this server's.
 func (x *exchange) isOurs(id netip.Addr) bool { return id == x.serverID || x.t.ownAddress(id) }
 
-// otherServerChosen handles a client that takes another server's offer. Ours is free again, and an admin should know that
+// rogueChosen handles a client that takes another server's offer. Ours is free again, and an admin should know that
 // there are two servers.
-func (s *Server) otherServerChosen(x *exchange) dropReason {
+func (s *Server) rogueChosen(x *exchange) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)
-	s.record(x, event.Event{Kind: event.DHCPOtherServerChosen, Addr: x.req.Requested, Detail: x.req.ServerID.String()})
+	s.record(x, event.Event{Kind: event.DHCPRogueServerChosen, Addr: x.req.Requested, Detail: x.req.ServerID.String()})
 	return dropNotOurs
 }
 

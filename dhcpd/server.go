@@ -67,7 +67,7 @@ type Server struct {
 	declines      *rate.Limiter // of clients whose DHCPDECLINE changes nothing
 	unprobed      atomic.Uint64 // addresses offered without waiting for a probe
 	conflicts     addressConflicts
-	others        observations[replier, struct{}]
+	rogues        observations[rogueKey, struct{}]
 	taken         observations[netip.Addr, otherUser] // looked up for each DHCPACK
 	manyAddresses observations[lab.MAC, struct{}]     // machines that answer ARP at many addresses of a full pool
 	started       time.Time
@@ -97,8 +97,8 @@ func New(deps Deps) (*Server, error) {
 		deps: deps, started: deps.Now(), log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, maxQueued), unstored: make(chan *pending, maxQueued), free: sync.Pool{New: func() any { return new(pending) }},
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now),
-		others: observations[replier, struct{}]{keep: otherServerFor, most: maxOtherServers}, taken: observations[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken},
-		manyAddresses: observations[lab.MAC, struct{}]{keep: conflictTime, most: maxOtherServers},
+		rogues: observations[rogueKey, struct{}]{keep: rogueFor, most: maxRogues}, taken: observations[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken},
+		manyAddresses: observations[lab.MAC, struct{}]{keep: conflictTime, most: maxRogues},
 		probes:        rate.NewLimiter(probeRate, probeBurst), declines: rate.NewLimiter(probeRate, probeBurst),
 		outside: rate.Sometimes{First: 1, Interval: noNetworkEvery}, interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
@@ -247,7 +247,7 @@ func (s *Server) serveSocket(ctx context.Context, sock *segment.Socket) {
 	wg.Go(func() { s.panics.Loop(ctx, func() { s.prober.Serve(ctx, sock) }) })
 	wg.Go(func() {
 		s.panics.Loop(ctx, func() {
-			segment.Watch(ctx, sock, func(id netip.Addr) bool { return s.deps.Table().ownAddress(id) }, s.otherServer)
+			segment.Watch(ctx, sock, func(id netip.Addr) bool { return s.deps.Table().ownAddress(id) }, s.rogueReplied)
 		})
 	})
 	wg.Wait()

@@ -20,7 +20,7 @@ import (
 // Discover sends a DHCPDISCOVER of an unknown machine on an interface and returns the servers that send an offer before the
 // timeout; a server of this machine on the same interface does not receive it. The interface is promiscuous meanwhile, so that
 // a Watch on it receives the offers too. Nothing is leased, but each server holds an address for a while.
-func Discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
+func Discover(ctx context.Context, iface string, timeout time.Duration) ([]ServerReply, error) {
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func Discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue
 }
 
 // collect reads offers for a machine until the deadline.
-func collect(t *packet.Socket, iface string, me lab.MAC) (found []Rogue, err error) {
-	w := reportLimiter{seen: map[rogueKey]*server{}}
+func collect(t *packet.Socket, iface string, me lab.MAC) (found []ServerReply, err error) {
+	w := reportLimiter{seen: map[serverKey]*server{}}
 	buf := make([]byte, replySpace)
 	for {
 		n, err := t.Read(buf)

@@ -283,7 +283,7 @@ func TestNothingStaysBehind(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(20*time.Millisecond, cancel)
 		NewProber(ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid}).Serve(ctx, s) // returns
-		Watch(ctx, s, netip.Addr.IsValid, func(Rogue) {})
+		Watch(ctx, s, netip.Addr.IsValid, func(ServerReply) {})
 		_ = s.Close()
 	}
 	if _, err := Listen("nosuch0"); err == nil {

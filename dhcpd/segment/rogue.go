@@ -35,8 +35,8 @@ func (k Kind) String() string {
 	return "BOOTP"
 }
 
-// A Rogue is a reply of a DHCP server other than this one.
-type Rogue struct {
+// A ServerReply is a reply of a DHCP server other than this one.
+type ServerReply struct {
 	Interface  string
 	ServerID   netip.Addr // option 54; invalid where there is none
 	SourceIP   netip.Addr // of the packet: the server, or a relay
@@ -63,12 +63,12 @@ const (
 // Broadcast replies are always received. A reply in a frame for one machine alone, as Kea sends even its broadcasts, is
 // received only where the interface is promiscuous; but a DHCPREQUEST says when a client chose another server. The kernel
 // passes only DHCP replies, whatever the other traffic on the interface.
-func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report func(Rogue)) {
+func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report func(ServerReply)) {
 	if s.replies == nil {
 		return
 	}
 	defer interruptReads(ctx, s.replies)()
-	w := reportLimiter{seen: map[rogueKey]*server{}}
+	w := reportLimiter{seen: map[serverKey]*server{}}
 	buf := make([]byte, replySpace)
 	received := func(n int) {
 		r, ok := parseReply(buf[:n])
@@ -83,7 +83,7 @@ func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report fu
 	readFrames(ctx, s.replies, buf, maxReplies, received, func() {})
 }
 
-type rogueKey struct {
+type serverKey struct {
 	id  netip.Addr
 	mac lab.MAC
 }
@@ -94,10 +94,10 @@ type server struct {
 }
 
 // A reportLimiter limits the reports of each server.
-type reportLimiter struct{ seen map[rogueKey]*server }
+type reportLimiter struct{ seen map[serverKey]*server }
 
-func (w *reportLimiter) due(r *Rogue, now time.Time) bool {
-	k := rogueKey{r.ServerID, r.SourceMAC}
+func (w *reportLimiter) due(r *ServerReply, now time.Time) bool {
+	k := serverKey{r.ServerID, r.SourceMAC}
 	s := w.seen[k]
 	switch {
 	case s == nil && len(w.seen) >= maxServers && !w.prune(now):
@@ -149,7 +149,7 @@ func replyFilter() []bpf.RawInstruction {
 }
 
 // parseReply reads a frame that passed the filter. It checks all else.
-func parseReply(frame []byte) (r Rogue, ok bool) {
+func parseReply(frame []byte) (r ServerReply, ok bool) {
 	if len(frame) < ethernetHeader+ipv4Header || frame[ethernetHeader]>>4 != 4 {
 		return r, false
 	}
@@ -169,7 +169,7 @@ func parseReply(frame []byte) (r Rogue, ok bool) {
 }
 
 // scan reads options 53 and 54, up to the end of the frame.
-func (r *Rogue) scan(opts []byte) {
+func (r *ServerReply) scan(opts []byte) {
 	for len(opts) > 1 && opts[0] != 255 {
 		if opts[0] == 0 {
 			opts = opts[1:]

@@ -21,19 +21,19 @@ import (
 // reports collects what a watch reports.
 type reports struct {
 	mu  sync.Mutex
-	got []Rogue
+	got []ServerReply
 }
 
-func (r *reports) add(x Rogue) {
+func (r *reports) add(x ServerReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.got = append(r.got, x)
 }
 
-func (r *reports) all() []Rogue {
+func (r *reports) all() []ServerReply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Rogue{}, r.got...)
+	return append([]ServerReply{}, r.got...)
 }
 
 // strangers are other servers, each a function that starts it on the eth0 of a namespace that has 10.77.0.254.
@@ -83,11 +83,11 @@ func TestRogue(t *testing.T) {
 			rogue.Run(t, "ip", "addr", "add", "10.77.0.254/24", "dev", "eth0")
 			begin(t, rogue)
 			found := discoverUntil(t, seg.Bridge)
-			want := Rogue{
+			want := ServerReply{
 				Interface: seg.Bridge, ServerID: ip("10.77.0.254"), SourceIP: ip("10.77.0.254"),
 				SourceMAC: mac(t, "02:00:00:00:00:66"), Kind: Offer,
 			}
-			check := func(how string, got Rogue) {
+			check := func(how string, got ServerReply) {
 				t.Logf("%s %s: %+v", name, how, got)
 				if got.ClientMAC[0]&3 != 2 || !netip.MustParsePrefix("10.77.0.0/24").Contains(got.YIAddr) {
 					t.Errorf("%s: client %s, address %s", how, got.ClientMAC, got.YIAddr)
@@ -111,7 +111,7 @@ func TestRogue(t *testing.T) {
 }
 
 // discoverUntil asks until somebody answers: the server may still be starting.
-func discoverUntil(t *testing.T, iface string) (found []Rogue) {
+func discoverUntil(t *testing.T, iface string) (found []ServerReply) {
 	t.Helper()
 	netns.WaitFor(t, "a server", func() bool {
 		var err error
@@ -194,10 +194,10 @@ func TestReflectedAnswersAreNoRogue(t *testing.T) {
 // TestReportsAreLimited: one server is reported every ten seconds, and a crowd not at all.
 func TestReportsAreLimited(t *testing.T) {
 	t.Parallel()
-	w, now := reportLimiter{seen: map[rogueKey]*server{}}, time.Unix(1e9, 0)
+	w, now := reportLimiter{seen: map[serverKey]*server{}}, time.Unix(1e9, 0)
 	var got []int
 	for i := range 100 { // every half second
-		r := Rogue{ServerID: ip("10.77.0.254")}
+		r := ServerReply{ServerID: ip("10.77.0.254")}
 		if w.due(&r, now.Add(time.Duration(i)*time.Second/2)) {
 			got = append(got, r.Suppressed)
 		}
@@ -207,7 +207,7 @@ func TestReportsAreLimited(t *testing.T) {
 	}
 	crowd := 0
 	for i := range 10000 {
-		r := Rogue{ServerID: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}
+		r := ServerReply{ServerID: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}
 		if w.due(&r, now.Add(50*time.Second)) {
 			crowd++
 		}

@@ -25,7 +25,7 @@ import (
 // loss of the state, and the machines and zones that are refused.
 func (d *Daemon) conditions(s *snapshot.Snapshot) []api.Condition {
 	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards(s.DNS)),
-		otherServerConditions(d.servers.dhcp.OtherServers()), takenConditions(d.servers.dhcp.TakenAddresses()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
+		rogueConditions(d.servers.dhcp.RogueServers()), takenConditions(d.servers.dhcp.TakenAddresses()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
@@ -99,8 +99,8 @@ func forwarderConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
 // maxNamedServers is how many other DHCP servers of an interface are named: anybody can forge more.
 const maxNamedServers = 3
 
-// otherServerConditions has one condition for each interface on which other DHCP servers answer; they are sorted by it.
-func otherServerConditions(others []dhcpd.OtherServer) (all []api.Condition) {
+// rogueConditions has one condition for each interface on which other DHCP servers answer; they are sorted by it.
+func rogueConditions(others []dhcpd.RogueServer) (all []api.Condition) {
 	of := map[string]int{}
 	for _, o := range others {
 		who := fmt.Sprintf("%s (%s)", o.Addr, o.MAC)
@@ -116,7 +116,7 @@ func otherServerConditions(others []dhcpd.OtherServer) (all []api.Condition) {
 		}
 		of[o.Interface] = 1
 		all = append(all, api.Condition{Kind: api.ConditionDHCPServer, Name: o.Interface, Since: o.Since, Detail: who,
-			Problem: "another DHCP server answers: " + lab.OtherServer + ": " + lab.StopOtherServer})
+			Problem: "another DHCP server answers: " + lab.RogueEffect + ": " + lab.StopRogue})
 	}
 	for i, c := range all {
 		if n := of[c.Name]; n > maxNamedServers {

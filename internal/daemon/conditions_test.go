@@ -129,15 +129,15 @@ func TestTFTPConditions(t *testing.T) {
 	}
 }
 
-// TestManyOtherServers: of many DHCP servers on an interface, which anybody can forge, a few are named.
-func TestManyOtherServers(t *testing.T) {
+// TestManyRogueServers: of many DHCP servers on an interface, which anybody can forge, a few are named.
+func TestManyRogueServers(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
-	var others []dhcpd.OtherServer
+	var others []dhcpd.RogueServer
 	for i := range 64 {
-		others = append(others, dhcpd.OtherServer{Interface: "br0", Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), MAC: lab.MAC{2, 5: byte(i)}, Since: since.Add(-time.Duration(i) * time.Second)})
+		others = append(others, dhcpd.RogueServer{Interface: "br0", Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), MAC: lab.MAC{2, 5: byte(i)}, Since: since.Add(-time.Duration(i) * time.Second)})
 	}
-	got := otherServerConditions(append(others, dhcpd.OtherServer{Interface: "br1", Addr: netip.MustParseAddr("10.1.0.1"), Since: since}))
+	got := rogueConditions(append(others, dhcpd.RogueServer{Interface: "br1", Addr: netip.MustParseAddr("10.1.0.1"), Since: since}))
 	if len(got) != 2 || !got[0].Since.Equal(since.Add(-63*time.Second)) {
 		t.Fatalf("%+v", got)
 	}

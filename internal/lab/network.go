@@ -18,8 +18,8 @@ const (
 
 // What another DHCP server does to a network in mode server, and what to do about it.
 const (
-	OtherServer     = "machines get its addresses or ours, by chance"
-	StopOtherServer = "stop the other DHCP server, or set dhcp: proxy for this network"
+	RogueEffect = "machines get its addresses or ours, by chance"
+	StopRogue   = "stop the other DHCP server, or set dhcp: proxy for this network"
 )
 
 // A Network is one IPv4 subnet that machines boot in.

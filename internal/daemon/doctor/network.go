@@ -209,12 +209,12 @@ func serversBeside(ctx context.Context, m *Machine, n *lab.Network, within time.
 		return warn(n.Interface, "a DHCPDISCOVER cannot be sent: "+err.Error(), "")
 	}
 	own := m.Lab.OwnAddresses()
-	offers = slices.DeleteFunc(offers, func(o segment.Rogue) bool { return slices.Contains(own, o.ServerID) }) // of the daemon
+	offers = slices.DeleteFunc(offers, func(o segment.ServerReply) bool { return slices.Contains(own, o.ServerID) }) // of the daemon
 	return offersOf(n, offers)
 }
 
 // offersOf says what the answers of other servers mean in n.
-func offersOf(n *lab.Network, offers []segment.Rogue) Finding {
+func offersOf(n *lab.Network, offers []segment.ServerReply) Finding {
 	var servers []string
 	for _, o := range offers {
 		server := o.ServerID
@@ -239,7 +239,7 @@ func offersOf(n *lab.Network, offers []segment.Rogue) Finding {
 
 // tooMany is that servers answer where this one gives the addresses.
 func tooMany(n *lab.Network, who string) Finding {
-	return fail(n.Interface, who+" answers DHCP too: "+lab.OtherServer, lab.StopOtherServer)
+	return fail(n.Interface, who+" answers DHCP too: "+lab.RogueEffect, lab.StopRogue)
 }
 
 // reversePath looks for a filter that drops packets of machines behind a relay or another router.

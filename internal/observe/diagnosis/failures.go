@@ -24,7 +24,7 @@ var failings = map[event.Kind]failing{
 		event.NoNetwork:    "set interface of its network in the lab file, or connect it to a segment that has a network; of a relay, want its address in a subnet",
 		event.OtherNetwork: "connect it to the network of its reservation, or move its line to this network",
 	}},
-	event.DHCPOtherServerChosen: {"it accepted the offer of another DHCP server", []string{lab.StopOtherServer}, nil},
+	event.DHCPRogueServerChosen: {"it accepted the offer of another DHCP server", []string{lab.StopRogue}, nil},
 	event.DHCPDecline:           {"it declined its address, because another machine answers at it", []string{"find the other machine by its MAC, or give this host another ip"}, nil},
 	event.DHCPNak:               {"it asked for an address that it may not have, and was refused", []string{"restart its network client: it must ask for a new address"}, nil},
 	event.DHCPLoop:              {"its iPXE leases an address again and again and never fetches its script", []string{"check that it reaches appliance.http: a firewall, a route, an iPXE without HTTP"}, nil},

@@ -247,7 +247,7 @@ func (c *boot) afterAddress(last event.Event) silence {
 	case last.Kind == event.DHCPDiscover:
 		return silence{"dhcpd", "its DHCPDISCOVER got no offer, and no reason was recorded", "another DHCP server may answer it; bootlab plan HOST shows its reservation"}
 	case last.Kind == event.DHCPOffer && len(other) > 0:
-		return silence{"", "it was offered an address and did not request it; another DHCP server answers in its network: " + other[0].Detail, lab.StopOtherServer}
+		return silence{"", "it was offered an address and did not request it; another DHCP server answers in its network: " + other[0].Detail, lab.StopRogue}
 	case last.Kind == event.DHCPOffer, last.Kind == event.DHCPProxyOffer:
 		return silence{"", "it was offered an address and did not request it: the offer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
 	case last.Client == event.ClientIPXE:

@@ -20,7 +20,7 @@ const (
 	DHCPDecline
 	DHCPRelease
 	DHCPRefused
-	DHCPOtherServerChosen
+	DHCPRogueServerChosen
 	DHCPProxyOffer
 	DHCPFlood
 	DHCPConflict
@@ -172,7 +172,7 @@ var table = [kinds]description{
 	DHCPDecline:           {"dhcp_decline", StageAddress, slog.LevelWarn, refusal, "a machine declined its address, because another machine uses it"},
 	DHCPRelease:           {"dhcp_release", StageAddress, slog.LevelDebug, request, "a machine released its address"},
 	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, refusal, "no address for this machine: no reservation, no pool, or the pool is full"},
-	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, refusal, "a machine accepted the offer of another DHCP server"},
+	DHCPRogueServerChosen: {"dhcp_rogue_server_chosen", StageAddress, slog.LevelWarn, refusal, "a machine accepted the offer of another DHCP server"},
 	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, request, "boot information was offered beside another DHCP server"},
 	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, notice, "at many addresses of a pool that are leased, declined or claimed by ARP no machine answers"},
 	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, claim, "an address of a pool is in use without a lease"},
