@@ -12,11 +12,11 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// maxTaken bounds the addresses in use by others: anybody can send ARP for all of them.
-const maxTaken = 256
+// maxAddressConflicts bounds the addresses in use by others: anybody can send ARP for all of them.
+const maxAddressConflicts = 256
 
-// A TakenAddress is reserved for a host or leased to a machine, and another machine uses it.
-type TakenAddress struct {
+// An AddressConflict is an address that is reserved for a host or leased to a machine, and that another machine uses.
+type AddressConflict struct {
 	Addr        netip.Addr
 	Owner       Owner
 	MAC         lab.MAC   // of the other machine
@@ -47,14 +47,14 @@ type otherUser struct {
 	mac   lab.MAC
 }
 
-// TakenAddresses returns those whose other machine was heard within the last ten minutes, sorted by address. It is what ARP shows that
+// AddressConflicts returns those whose other machine was heard within the last ten minutes, sorted by address. It is what ARP shows that
 // reaches the appliance: announcements, and requests and replies of that machine. One that is silent is asked every few seconds, and no
 // longer among them if it does not answer; but for networks with probe: false.
-func (s *Server) TakenAddresses() (all []TakenAddress) {
-	for addr, x := range s.taken.fresh(s.deps.Now()) {
-		all = append(all, TakenAddress{addr, x.value.owner, x.value.mac, x.since, x.last})
+func (s *Server) AddressConflicts() (all []AddressConflict) {
+	for addr, x := range s.addressConflicts.fresh(s.deps.Now()) {
+		all = append(all, AddressConflict{addr, x.value.owner, x.value.mac, x.since, x.last})
 	}
-	slices.SortFunc(all, func(x, y TakenAddress) int { return x.Addr.Compare(y.Addr) })
+	slices.SortFunc(all, func(x, y AddressConflict) int { return x.Addr.Compare(y.Addr) })
 	return all
 }
 
@@ -64,15 +64,15 @@ func (s *Server) heard(addr netip.Addr, mac lab.MAC, own bool) {
 	if own && t.isPooled(addr) && s.deps.Book.SeenAt(mac, addr) {
 		return
 	}
-	if owner, ok := s.otherOwner(t, addr, mac); ok && s.taken.note(addr, otherUser{owner, mac}, s.deps.Now()) {
-		s.recordTaken(t, addr)
+	if owner, ok := s.otherOwner(t, addr, mac); ok && s.addressConflicts.note(addr, otherUser{owner, mac}, s.deps.Now()) {
+		s.recordAddressConflict(t, addr)
 	}
 }
 
-// lookForTaken asks the other machines that were not heard for a while.
-func (s *Server) lookForTaken(t *Table) {
+// recheckAddressConflicts asks the other machines that were not heard for a while.
+func (s *Server) recheckAddressConflicts(t *Table) {
 	now := s.deps.Now()
-	for addr, x := range s.taken.fresh(now) {
+	for addr, x := range s.addressConflicts.fresh(now) {
 		sc := scopeOf(t.scopes, addr)
 		if sc == nil || !sc.network.Probe || isRelayed(sc.network) || now.Sub(x.last) < recheckAfter {
 			continue
@@ -80,7 +80,7 @@ func (s *Server) lookForTaken(t *Table) {
 		s.prober.Forget(addr)
 		s.prober.Probe(segment.Path{Interface: sc.network.Interface}, addr, x.value.owner.MAC, func(r segment.Result) {
 			if r.Use != segment.Unknown { // a probe was sent, and its time is over
-				s.taken.end(addr, now)
+				s.addressConflicts.end(addr, now)
 			}
 		})
 	}
@@ -105,9 +105,9 @@ func (s *Server) otherOwner(t *Table, addr netip.Addr, mac lab.MAC) (o Owner, ok
 	return o, ok
 }
 
-// recordTaken records that another machine uses an address, if one does.
-func (s *Server) recordTaken(t *Table, addr netip.Addr) {
-	x, ok := s.taken.at(addr, s.deps.Now())
+// recordAddressConflict records that another machine uses an address, if one does.
+func (s *Server) recordAddressConflict(t *Table, addr netip.Addr) {
+	x, ok := s.addressConflicts.at(addr, s.deps.Now())
 	if !ok {
 		return
 	}

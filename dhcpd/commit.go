@@ -192,7 +192,7 @@ func (s *Server) commitAll(ctx context.Context, batch []*pending, out sender) {
 		if c.Removed.IsValid() {
 			s.prober.Forget(c.Removed) // was observed while the machine had a lease of it
 		}
-		if c.Err != nil && !errors.Is(c.Err, leases.ErrTaken) {
+		if c.Err != nil && !errors.Is(c.Err, leases.ErrLeased) {
 			failed, why = failed+1, c.Err
 		}
 		s.committed(p, out)
@@ -212,7 +212,7 @@ func (s *Server) committed(p *pending, out sender) {
 		s.deps.Events.Record(event.Event{Kind: event.DHCPNameTaken, MAC: c.MAC, Addr: c.Addr, Detail: c.Hostname, Err: fmt.Sprintf("%s (%s) has it", has.MAC, has.Addr)})
 	}
 	switch {
-	case c.State == leases.Active && c.Err != nil && p.unstored > 0 && !errors.Is(c.Err, leases.ErrTaken):
+	case c.State == leases.Active && c.Err != nil && p.unstored > 0 && !errors.Is(c.Err, leases.ErrLeased):
 		s.ackWithoutDisk(p, out)
 		return
 	case !p.answered.CompareAndSwap(false, true):
@@ -225,8 +225,8 @@ func (s *Server) committed(p *pending, out sender) {
 			s.makeReply(x, wire.Ack, c.Addr, c.Expiry.Sub(c.Start))
 		}
 		s.ack(x, &x.reply, p.frame)
-	case c.State == leases.Active && errors.Is(c.Err, leases.ErrTaken):
-		s.nak(x, c.Addr, event.AddressTaken, "address was leased to another machine")
+	case c.State == leases.Active && errors.Is(c.Err, leases.ErrLeased):
+		s.nak(x, c.Addr, event.AddressNotFree, "address was leased to another machine")
 	case c.Err != nil:
 		s.dropped(dropCommit)
 	case c.State == leases.Released:

@@ -40,9 +40,9 @@ func (l *live) seen(t *testing.T, k event.Kind) (found event.Event) {
 	return found
 }
 
-// TestAddressConflicts: addresses of a pool that machines use without a lease are given to no client; a reservation does not
+// TestPoolConflicts: addresses of a pool that machines use without a lease are given to no client; a reservation does not
 // wait for a probe.
-func TestAddressConflicts(t *testing.T) {
+func TestPoolConflicts(t *testing.T) {
 	netns.Need(t, "root", "udhcpc")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
 	user := seg.NewClient(t, "02:00:00:00:00:99")
@@ -64,7 +64,7 @@ func TestAddressConflicts(t *testing.T) {
 		t.Errorf("the pool has no address left, got:\n%s", out)
 	}
 	l.agree(t, PoolUse{Usable: 3, Leased: 1, Quarantined: 2}, "of its 3 addresses 1 are leased, 2 in quarantine; held by ", func() { _, _ = ask("02:00:00:00:00:09", "6") })
-	if e := l.seen(t, event.DHCPConflict); e.MAC != mac(t, "02:00:00:00:00:99") || !strings.Contains(e.Err, "10.77.0.20") {
+	if e := l.seen(t, event.DHCPPoolConflict); e.MAC != mac(t, "02:00:00:00:00:99") || !strings.Contains(e.Err, "10.77.0.20") {
 		t.Errorf("conflict %+v, want the MAC of the machine and its address", e)
 	}
 	if out, err := ask(master0, "30"); err != nil || !strings.Contains(out, "ip=10.77.0.21") {
@@ -106,7 +106,7 @@ func TestReservedAddressInUse(t *testing.T) {
 	if e.Addr != ip("10.77.0.21") || e.MAC != mac(t, master0) || e.Host != "master-0" || !e.Claimed || e.Reason != event.OtherMachine || !strings.HasPrefix(e.Err, "02:00:00:00:00:99 uses 10.77.0.21") {
 		t.Errorf("%+v", e)
 	}
-	if all := l.TakenAddresses(); len(all) != 1 || all[0].Addr != ip("10.77.0.21") || all[0].MAC != mac(t, "02:00:00:00:00:99") || all[0].Owner != (Owner{"master-0", mac(t, master0), true}) {
+	if all := l.AddressConflicts(); len(all) != 1 || all[0].Addr != ip("10.77.0.21") || all[0].MAC != mac(t, "02:00:00:00:00:99") || all[0].Owner != (Owner{"master-0", mac(t, master0), true}) {
 		t.Errorf("%+v", all)
 	}
 	lease()
@@ -133,7 +133,7 @@ func TestLeasedAddressInUse(t *testing.T) {
 		c.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", lease.Addr.String(), lease.Addr.String())
 	}
 	announce(owner)
-	if all := l.TakenAddresses(); len(all) != 0 {
+	if all := l.AddressConflicts(); len(all) != 0 {
 		t.Fatalf("the machine itself: %+v", all)
 	}
 	announce(user)
@@ -141,7 +141,7 @@ func TestLeasedAddressInUse(t *testing.T) {
 	if e.Addr != lease.Addr || e.MAC != mac(t, other) || e.Host != "" || e.Err != "02:00:00:00:00:99 uses "+lease.Addr.String()+", which is leased to "+other+": switch that machine off" {
 		t.Errorf("%+v", e)
 	}
-	if all := l.TakenAddresses(); len(all) != 1 || all[0].MAC != mac(t, "02:00:00:00:00:99") || all[0].Owner != (Owner{MAC: mac(t, other)}) {
+	if all := l.AddressConflicts(); len(all) != 1 || all[0].MAC != mac(t, "02:00:00:00:00:99") || all[0].Owner != (Owner{MAC: mac(t, other)}) {
 		t.Errorf("%+v", all)
 	}
 }
@@ -157,21 +157,21 @@ func TestAddressIsFreeAgain(t *testing.T) {
 		user.Run(t, "ip", "addr", "replace", "10.77.0.21/24", "dev", "eth0")
 		user.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.21", "10.77.0.21")
 	}
-	taken := func(want int) {
+	conflicts := func(want int) {
 		t.Helper()
-		netns.WaitFor(t, fmt.Sprintf("%d taken addresses", want), func() bool { return len(l.TakenAddresses()) == want })
+		netns.WaitFor(t, fmt.Sprintf("%d address conflicts", want), func() bool { return len(l.AddressConflicts()) == want })
 	}
 	use()
 	l.seen(t, event.AddressConflict)
-	taken(1)
+	conflicts(1)
 	netns.WaitFor(t, "it was asked and answered", func() bool {
-		all := l.TakenAddresses()
+		all := l.AddressConflicts()
 		return len(all) == 1 && all[0].Last.Sub(all[0].Since) >= recheckAfter
 	})
 	user.Run(t, "ip", "addr", "flush", "dev", "eth0")
-	taken(0)
+	conflicts(0)
 	use()
-	taken(1)
+	conflicts(1)
 	for _, e := range l.events.take() {
 		if e.Kind == event.AddressConflict {
 			t.Errorf("%+v", e)
@@ -296,7 +296,7 @@ func TestMovedMachineIsNoConflict(t *testing.T) {
 	}
 	conflict := func() bool {
 		l.nextAddresses(l.deps.Table())
-		return slices.ContainsFunc(l.events.take(), func(e event.Event) bool { return e.Kind == event.DHCPConflict && e.MAC == mac(t, moved) })
+		return slices.ContainsFunc(l.events.take(), func(e event.Event) bool { return e.Kind == event.DHCPPoolConflict && e.MAC == mac(t, moved) })
 	}
 	lease(old)
 	use()
@@ -430,7 +430,7 @@ func TestAnnouncedPool(t *testing.T) {
 				}
 				return found[event.DHCPFlood] >= tt.floods
 			})
-			if found[event.DHCPConflict] != 0 || found[event.DHCPFlood] != tt.floods {
+			if found[event.DHCPPoolConflict] != 0 || found[event.DHCPFlood] != tt.floods {
 				t.Errorf("events %v, want %d floods and no conflict", found, tt.floods)
 			}
 		})

@@ -179,7 +179,7 @@ func TestDeclinedAddressIsProbed(t *testing.T) {
 	second := get()
 	user.Run(t, "ip", "addr", "add", second+"/24", "dev", "eth0")
 	decline(second)
-	if e := l.seen(t, event.DHCPConflict); e.MAC != mac(t, "02:00:00:00:00:99") || e.Addr != ip(second) {
+	if e := l.seen(t, event.DHCPPoolConflict); e.MAC != mac(t, "02:00:00:00:00:99") || e.Addr != ip(second) {
 		t.Errorf("conflict %+v, want the machine that uses %s", e, second)
 	}
 	if third := get(); third == first || third == second {

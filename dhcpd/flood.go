@@ -182,7 +182,7 @@ func (s *Server) endDeclined(f fullPool) {
 	}
 	for _, a := range declined {
 		if r := s.prober.Known(a); r.Use == segment.InUse {
-			s.addressConflict(f.pool, r)
+			s.poolConflict(f.pool, r)
 		}
 	}
 	if len(unused) < f.evidence() || !s.floods.begin(f.Pool) {
@@ -206,7 +206,7 @@ func (s *Server) endConflicts(f fullPool) {
 	}
 	for _, a := range addrs {
 		if r := s.prober.Known(a); r.Use == segment.InUse {
-			s.addressConflict(f.pool, r)
+			s.poolConflict(f.pool, r)
 			by[r.MAC]++
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// TestTakenAddressesAreForgotten: another machine is new once, until it was silent for ten minutes; and no flood of them is kept.
-func TestTakenAddressesAreForgotten(t *testing.T) {
+// TestAddressConflictsAreForgotten: another machine is new once, until it was silent for ten minutes; and no flood of them is kept.
+func TestAddressConflictsAreForgotten(t *testing.T) {
 	t.Parallel()
-	r := observations[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken}
+	r := observations[netip.Addr, otherUser]{keep: conflictTime, most: maxAddressConflicts}
 	start := time.Unix(1_700_000_000, 0)
 	at := func(m int) time.Time { return start.Add(time.Duration(m) * time.Minute) }
 	addr, mac := netip.MustParseAddr("10.77.0.21"), lab.MAC{2}
@@ -32,11 +32,11 @@ func TestTakenAddressesAreForgotten(t *testing.T) {
 	if x, ok := r.at(addr, at(40)); ok || len(r.fresh(at(40))) > 0 {
 		t.Errorf("%+v after ten silent minutes", x)
 	}
-	for i := range 2 * maxTaken {
+	for i := range 2 * maxAddressConflicts {
 		r.note(netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)}), otherUser{Owner{Host: "a"}, mac}, at(50))
 	}
-	if n := len(r.fresh(at(50))); n != maxTaken {
-		t.Errorf("%d are kept, want %d", n, maxTaken)
+	if n := len(r.fresh(at(50))); n != maxAddressConflicts {
+		t.Errorf("%d are kept, want %d", n, maxAddressConflicts)
 	}
 }
 

@@ -50,7 +50,7 @@ func (s *Server) probeThenOffer(x *exchange, addr netip.Addr) {
 			return
 		}
 		s.deps.Book.Withdraw(x.req.MAC)
-		s.addressConflict(x.pool, r)
+		s.poolConflict(x.pool, r)
 		if x.tries++; x.tries < maxTries {
 			s.dropped(s.offerFromPool(x))
 		}
@@ -94,7 +94,7 @@ func (s *Server) probeDeclinedThenOffer(x *exchange) bool {
 		case segment.Free:
 			s.deps.Book.EndDeclined(r.Addr)
 		case segment.InUse:
-			s.addressConflict(x.pool, r)
+			s.poolConflict(x.pool, r)
 		default:
 			x.tries = maxTries // too many probes at a time, or frames were lost
 		}
@@ -128,7 +128,7 @@ func (s *Server) probeClaimedThenOffer(x *exchange) bool {
 			return
 		}
 		s.deps.Book.Withdraw(mac)
-		if s.addressConflict(x.pool, r); !r.Answered {
+		if s.poolConflict(x.pool, r); !r.Answered {
 			x.tries = maxTries // too many probes at a time, or frames were lost
 		}
 		s.dropped(s.offerFromPool(x))
@@ -158,7 +158,7 @@ func (s *Server) probeForConflict(x *exchange, addr netip.Addr, inUse func()) {
 		if r.Blocks(mac) {
 			defer s.contain()
 			inUse()
-			s.addressConflict(p, r)
+			s.poolConflict(p, r)
 		}
 	})
 }
@@ -173,20 +173,20 @@ func (x *exchange) relayed() bool {
 	return x.req.GIAddr.IsValid() || isRelayed(x.scope.network) || x.scope.network.Interface != x.iface
 }
 
-// addressConflict takes an address of a pool that a machine uses without a lease out of use, and records it. A claim is not enough.
-func (s *Server) addressConflict(p *pool, r segment.Result) {
+// poolConflict takes an address of a pool that a machine uses without a lease out of use, and records it. A claim is not enough.
+func (s *Server) poolConflict(p *pool, r segment.Result) {
 	if !r.Answered {
 		return
 	}
 	s.deps.Book.Conflict(r.Addr, r.MAC, s.deps.Now().Add(conflictTime))
-	if !s.conflicts.isNew(r) {
+	if !s.poolConflicts.isNew(r) {
 		return
 	}
 	who := "a machine past the relay"
 	if !r.MAC.IsZero() {
 		who = r.MAC.String()
 	}
-	s.deps.Events.Record(event.Event{Kind: event.DHCPConflict, MAC: r.MAC, Addr: r.Addr, Detail: "pool " + p.Name, Err: fmt.Sprintf(
+	s.deps.Events.Record(event.Event{Kind: event.DHCPPoolConflict, MAC: r.MAC, Addr: r.Addr, Detail: "pool " + p.Name, Err: fmt.Sprintf(
 		"%s uses %s without a lease; the address is not given to any client for now", who, r.Addr)})
 }
 
@@ -201,14 +201,14 @@ const (
 	maxConflicts       = 4096
 )
 
-// addressConflicts are the conflicts that were recorded.
-type addressConflicts struct {
+// poolConflicts are the conflicts that were recorded.
+type poolConflicts struct {
 	mu       sync.Mutex
 	recorded map[netip.Addr]segment.Result
 }
 
 // isNew reports whether this conflict was not recorded within the last hour.
-func (c *addressConflicts) isNew(r segment.Result) bool {
+func (c *poolConflicts) isNew(r segment.Result) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was, ok := c.recorded[r.Addr]; ok && was.MAC == r.MAC && r.At.Sub(was.At) < conflictEventEvery {
@@ -227,7 +227,7 @@ func (s *Server) probeAheadLoop(ctx context.Context) {
 		for path, addrs := range s.nextAddresses(s.deps.Table()) {
 			s.prober.ProbeAhead(path, addrs)
 		}
-		s.lookForTaken(s.deps.Table())
+		s.recheckAddressConflicts(s.deps.Table())
 		if pause.For(ctx, probeAheadEvery) != nil {
 			return
 		}
@@ -284,7 +284,7 @@ func (s *Server) recordConflicts(p *pool, free []netip.Addr) {
 			s.deps.Book.Conflict(a, r.MAC, s.deps.Now().Add(conflictTime))
 			continue
 		}
-		s.addressConflict(p, r)
+		s.poolConflict(p, r)
 	}
 }
 

@@ -79,7 +79,7 @@ func (s *Server) grant(x *exchange, addr netip.Addr, state leases.ClientState) d
 		book.Withdraw(mac)
 		return dropLimited
 	case !found.Free:
-		return s.nak(x, addr, event.AddressTaken, "address is not free for this machine")
+		return s.nak(x, addr, event.AddressNotFree, "address is not free for this machine")
 	}
 	lease := s.leaseTime(x)
 	if s.releases.has(mac) { // what it has now is about to end: the new lease is one to store, after that
@@ -148,7 +148,7 @@ func (s *Server) ack(x *exchange, a *wire.Reply, frame []byte) {
 	}
 	s.sendFrame(x, a, frame)
 	s.record(x, event.Event{Kind: event.DHCPAck, Addr: a.YIAddr, Detail: x.replyDetail(a), Dur: s.deps.Now().Sub(x.start)})
-	s.recordTaken(x.t, a.YIAddr)
+	s.recordAddressConflict(x.t, a.YIAddr)
 	s.watchBootLoop(x, a)
 }
 

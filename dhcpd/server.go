@@ -62,19 +62,19 @@ type Server struct {
 	unstored chan *pending
 	free     sync.Pool // of *pending
 
-	prober        *segment.Prober
-	probes        *rate.Limiter // of new clients
-	declines      *rate.Limiter // of clients whose DHCPDECLINE changes nothing
-	unprobed      atomic.Uint64 // addresses offered without waiting for a probe
-	conflicts     addressConflicts
-	rogues        observations[rogueKey, struct{}]
-	taken         observations[netip.Addr, otherUser] // looked up for each DHCPACK
-	manyAddresses observations[lab.MAC, struct{}]     // machines that answer ARP at many addresses of a full pool
-	started       time.Time
-	quarantine    *declineQuarantine
-	floods        *floods
-	outside       rate.Sometimes // logs of machines in no network
-	panics        *panics.Server
+	prober           *segment.Prober
+	probes           *rate.Limiter // of new clients
+	declines         *rate.Limiter // of clients whose DHCPDECLINE changes nothing
+	unprobed         atomic.Uint64 // addresses offered without waiting for a probe
+	poolConflicts    poolConflicts
+	rogues           observations[rogueKey, struct{}]
+	addressConflicts observations[netip.Addr, otherUser] // looked up for each DHCPACK
+	manyAddresses    observations[lab.MAC, struct{}]     // machines that answer ARP at many addresses of a full pool
+	started          time.Time
+	quarantine       *declineQuarantine
+	floods           *floods
+	outside          rate.Sometimes // logs of machines in no network
+	panics           *panics.Server
 
 	mu         sync.Mutex
 	interfaces map[string]*served
@@ -97,7 +97,7 @@ func New(deps Deps) (*Server, error) {
 		deps: deps, started: deps.Now(), log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, maxQueued), unstored: make(chan *pending, maxQueued), free: sync.Pool{New: func() any { return new(pending) }},
 		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now),
-		rogues: observations[rogueKey, struct{}]{keep: rogueFor, most: maxRogues}, taken: observations[netip.Addr, otherUser]{keep: conflictTime, most: maxTaken},
+		rogues: observations[rogueKey, struct{}]{keep: rogueFor, most: maxRogues}, addressConflicts: observations[netip.Addr, otherUser]{keep: conflictTime, most: maxAddressConflicts},
 		manyAddresses: observations[lab.MAC, struct{}]{keep: conflictTime, most: maxRogues},
 		probes:        rate.NewLimiter(probeRate, probeBurst), declines: rate.NewLimiter(probeRate, probeBurst),
 		outside: rate.Sometimes{First: 1, Interval: noNetworkEvery}, interfaces: map[string]*served{}, loops: map[*loop]struct{}{},

@@ -26,7 +26,7 @@ type Change struct {
 	Removed netip.Addr
 	// NameTaken is set by Commit to the lease of the machine that has the host name, if this one was not known to want it.
 	NameTaken Lease
-	// Err is the outcome: nil once the lease is durable and visible; ErrTaken, ErrStale, or the store's.
+	// Err is the outcome: nil once the lease is durable and visible; ErrLeased, ErrStale, or the store's.
 	Err error
 }
 
@@ -111,8 +111,8 @@ func (b *Book) planLocked(c *Change, now uint32) {
 	switch {
 	case !k.touch(p.addr, p.old, c.MAC):
 		k.later = append(k.later, c)
-	case b.takenLocked(c, p.addr, now):
-		c.Err = ErrTaken
+	case b.leasedToOtherLocked(c, p.addr, now):
+		c.Err = ErrLeased
 	case p.old == 0 && b.sameLocked(p.addr, p.value):
 		b.applyLocked(&p, now) // a repeated request
 	default:
@@ -324,11 +324,11 @@ func (b *Book) commitAgain(ctx context.Context, refused *planned) error {
 		}
 	}
 	b.mu.Lock()
-	taken := b.takenLocked(p.Change, p.addr, seconds(b.now()))
+	leased := b.leasedToOtherLocked(p.Change, p.addr, seconds(b.now()))
 	b.decideLocked(&b.committer, &p)
 	b.mu.Unlock()
-	if taken {
-		return ErrTaken
+	if leased {
+		return ErrLeased
 	}
 	one := []planned{p}
 	b.addTxns(one)

@@ -67,15 +67,15 @@ func TestCommit(t *testing.T) {
 			d.lease(1, "10.0.0.20")
 			c := d.change(2, "10.0.0.20")
 			d.commit(c)
-			if !errors.Is(c.Err, ErrTaken) {
-				d.t.Errorf("outcome is %v, want ErrTaken", c.Err)
+			if !errors.Is(c.Err, ErrLeased) {
+				d.t.Errorf("outcome is %v, want ErrLeased", c.Err)
 			}
 		}, []string{"10.0.0.20 1 active"}},
 		{"even asked for at once", func(d *testBook) {
 			a, b := d.change(1, "10.0.0.20"), d.change(2, "10.0.0.20")
 			d.commit(a, b)
-			if a.Err != nil || !errors.Is(b.Err, ErrTaken) {
-				d.t.Errorf("outcomes are %v and %v, want nil and ErrTaken", a.Err, b.Err)
+			if a.Err != nil || !errors.Is(b.Err, ErrLeased) {
+				d.t.Errorf("outcomes are %v and %v, want nil and ErrLeased", a.Err, b.Err)
 			}
 		}, []string{"10.0.0.20 1 active"}},
 		{"in the order of the packets", func(d *testBook) {
@@ -121,8 +121,8 @@ func TestCommitBesides(t *testing.T) {
 			for n := range 3 {
 				c := d.change(1+n, "10.0.0.20")
 				d.commit(c)
-				if !errors.Is(c.Err, ErrTaken) {
-					d.t.Errorf("outcome for machine %d is %v, want ErrTaken", 1+n, c.Err)
+				if !errors.Is(c.Err, ErrLeased) {
+					d.t.Errorf("outcome for machine %d is %v, want ErrLeased", 1+n, c.Err)
 				}
 			}
 			if _, ok := d.Bound(mac(1), subnet); ok {
@@ -219,8 +219,8 @@ func TestAnotherDaemon(t *testing.T) {
 			one.lease(1, "10.0.0.20")
 			c, other := two.change(2, "10.0.0.20"), two.change(3, "10.0.0.21")
 			two.commit(c, other)
-			if !errors.Is(c.Err, ErrTaken) || other.Err != nil {
-				two.t.Errorf("outcomes are %v and %v, want ErrTaken and nil", c.Err, other.Err)
+			if !errors.Is(c.Err, ErrLeased) || other.Err != nil {
+				two.t.Errorf("outcomes are %v and %v, want ErrLeased and nil", c.Err, other.Err)
 			}
 		}, []string{"10.0.0.20 1 active", "10.0.0.21 3 active"}},
 		{"the same machine", func(one, two *testBook) {
@@ -329,7 +329,7 @@ func TestCommitAll(t *testing.T) {
 	}
 	d.commit(changes...)
 	for i, c := range changes {
-		if want := map[bool]error{true: ErrTaken}[i == 5]; !errors.Is(c.Err, want) {
+		if want := map[bool]error{true: ErrLeased}[i == 5]; !errors.Is(c.Err, want) {
 			t.Errorf("outcome %d is %v, want %v", i, c.Err, want)
 		}
 	}

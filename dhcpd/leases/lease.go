@@ -92,8 +92,8 @@ var (
 	// ErrFull is returned by Offer when a pool has no address for a machine: all are leased, quarantined, or were offered to
 	// others within the last seconds.
 	ErrFull = errors.New("leases: no address is free")
-	// ErrTaken is the outcome of a Change whose address was leased to another machine meanwhile.
-	ErrTaken = errors.New("leases: address was leased to another machine meanwhile")
+	// ErrLeased is the outcome of a Change whose address was leased to another machine meanwhile.
+	ErrLeased = errors.New("leases: address was leased to another machine meanwhile")
 	// ErrStale is the outcome of a Change that another daemon on the same store prevented twice.
 	ErrStale = errors.New("leases: lease changed in the store")
 	// ErrRecord is returned by Open for a record that it cannot read.

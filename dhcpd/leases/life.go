@@ -99,9 +99,9 @@ func (e *slot) ended(now uint32) bool {
 
 func (e *slot) live(now uint32) bool { return e.state == Active && now < e.expiry }
 
-// takenLocked asks once more whether another machine has a lease of the address, now that all earlier commits are known. A
+// leasedToOtherLocked asks once more whether another machine has a lease of the address, now that all earlier commits are known. A
 // declined address is not its client's any more, but the client may release it.
-func (b *Book) takenLocked(c *Change, a, now uint32) bool {
+func (b *Book) leasedToOtherLocked(c *Change, a, now uint32) bool {
 	i := b.findLocked(a)
 	if i == 0 || c.Reserved {
 		return false

@@ -37,7 +37,7 @@ type search struct {
 // Offer finds an address for a machine and offers it: in this order (RFC 2131 section 4.3.1): its current offer, its
 // current or last lease, the address that it requests, the first address never used from a place that a hash of the MAC
 // chooses (so that most machines get the same address again after a loss of all leases), the address whose lease ended longest
-// ago, the address of the oldest offer that was not taken up. fresh reports whether the
+// ago, the address of the oldest offer that was not requested. fresh reports whether the
 // address may need a probe: not if the machine had it last, or it is offered to it. The error is ErrFull.
 func (b *Book) Offer(q Request) (addr netip.Addr, fresh bool, err error) {
 	now := b.now()
@@ -158,13 +158,13 @@ func (b *Book) longestExpiredLocked(x *search) (uint32, bool) {
 	return 0, false
 }
 
-// takeBackLocked withdraws the oldest offer that its machine has not taken up, for a machine that gets no other address.
+// takeBackLocked withdraws the oldest offer that its machine has not requested, for a machine that gets no other address.
 func (b *Book) takeBackLocked(x *search) (uint32, bool) {
 	i := x.state.offers.head
 	for n := 0; i != 0 && n < maxTries; n++ {
 		o := b.offers.at(i)
 		next, a := o.next, o.addr
-		if o.untaken(x.milli) {
+		if o.unrequested(x.milli) {
 			b.forgetOfferLocked(i)
 			if b.fitsLocked(x, a, b.findLocked(a)) {
 				return a, true
@@ -206,13 +206,13 @@ func (o *offer) valid(now int64) bool {
 	return o.asked <= now && now-o.asked < OfferHold.Milliseconds()
 }
 
-// untaken reports whether the machine has not requested the address, or so long ago that the commit failed.
-func (o *offer) untaken(now int64) bool {
+// unrequested reports whether the machine has not requested the address, or so long ago that the commit failed.
+func (o *offer) unrequested(now int64) bool {
 	return !o.requested || !o.valid(now) || now-o.asked >= commitHold.Milliseconds()
 }
 
 // firstCome reports whether the first machine to request the address gets it.
-func (o *offer) firstCome(now int64) bool { return o.shared && o.untaken(now) }
+func (o *offer) firstCome(now int64) bool { return o.shared && o.unrequested(now) }
 
 func (o *offer) lease() Lease {
 	asked := time.UnixMilli(o.asked)
@@ -242,7 +242,7 @@ func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, slot uint32, now int64
 		b.forgetOfferLocked(i)
 	}
 	if i := b.offerByAddr[a]; i != 0 {
-		b.forgetOfferLocked(i) // its time was over, or it was not taken
+		b.forgetOfferLocked(i) // its time was over, or it was not requested
 	}
 	b.trimOffersLocked(s, now)
 	i := b.offers.take()

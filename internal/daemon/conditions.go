@@ -25,7 +25,7 @@ import (
 // loss of the state, and the machines and zones that are refused.
 func (d *Daemon) conditions(s *snapshot.Snapshot) []api.Condition {
 	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards(s.DNS)),
-		rogueConditions(d.servers.dhcp.RogueServers()), takenConditions(d.servers.dhcp.TakenAddresses()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
+		rogueConditions(d.servers.dhcp.RogueServers()), addressConflictConditions(d.servers.dhcp.AddressConflicts()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
 }
 
 // interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
@@ -126,9 +126,9 @@ func rogueConditions(others []dhcpd.RogueServer) (all []api.Condition) {
 	return all
 }
 
-// takenConditions has one condition for each reserved or leased address that another machine uses.
-func takenConditions(taken []dhcpd.TakenAddress) (all []api.Condition) {
-	for _, x := range taken {
+// addressConflictConditions has one condition for each reserved or leased address that another machine uses.
+func addressConflictConditions(conflicts []dhcpd.AddressConflict) (all []api.Condition) {
+	for _, x := range conflicts {
 		c := api.Condition{Kind: api.ConditionLease, Name: x.Addr.String(), Since: x.Since, Detail: "lease of " + x.Owner.String(),
 			Problem: fmt.Sprintf("another machine uses it: switch off %s", x.MAC)}
 		if x.Owner.Reserved {

@@ -19,10 +19,10 @@ import (
 // them. It waits for no hypervisor.
 type seen struct {
 	*snapshot.Snapshot
-	vms    map[string]virt.Status             // by host, as last known
-	checks map[string]map[string]backendCheck // by host and balancer
-	taken  map[string]dhcpd.TakenAddress      // the reserved address that another machine uses, by host
-	off    *lab.Host                          // of metal, if its controller was asked and says so
+	vms       map[string]virt.Status             // by host, as last known
+	checks    map[string]map[string]backendCheck // by host and balancer
+	conflicts map[string]dhcpd.AddressConflict   // the reserved address that another machine uses, by host
+	off       *lab.Host                          // of metal, if its controller was asked and says so
 }
 
 // A backendCheck is the check of a host by a balancer.
@@ -32,7 +32,7 @@ type backendCheck struct {
 }
 
 func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
-	s := seen{Snapshot: of, vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, taken: map[string]dhcpd.TakenAddress{}}
+	s := seen{Snapshot: of, vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, conflicts: map[string]dhcpd.AddressConflict{}}
 	for _, vm := range c.servers.virt.List(ctx) {
 		s.vms[vm.Host] = vm
 	}
@@ -44,8 +44,8 @@ func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
 			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable}, m.Drained}
 		}
 	}
-	for _, t := range c.servers.dhcp.TakenAddresses() {
-		s.taken[t.Owner.Host] = t
+	for _, t := range c.servers.dhcp.AddressConflicts() {
+		s.conflicts[t.Owner.Host] = t
 	}
 	return s
 }
@@ -92,7 +92,7 @@ func counts(h *lab.Host, balancer string, check backendCheck) bool {
 // observation returns what was measured of h.
 func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	o := machine.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h)}
-	if x, ok := seen.taken[h.Name]; ok {
+	if x, ok := seen.conflicts[h.Name]; ok {
 		o.Conflict = x.MAC.String()
 	}
 	if p := h.Profile; p != nil && p.NetBoots() {

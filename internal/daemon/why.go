@@ -77,8 +77,8 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (
 	if store := d.storeWatch.Status(); len(store.Causes) > 0 {
 		m.Store = strings.Join(store.Problems, "; ")
 	}
-	if x, ok := seen.taken[m.Host]; ok {
-		m.Taken = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
+	if x, ok := seen.conflicts[m.Host]; ok {
+		m.Conflict = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
 	}
 	return api.Diagnosis(diagnosis.Of(boots, m)), nil
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestAddressConflicts: five of six addresses of a pool are configured by hand on other machines. The free one is leased; the others
+// TestPoolConflicts: five of six addresses of a pool are configured by hand on other machines. The free one is leased; the others
 // are never offered, and the machines that use them are reported.
-func TestAddressConflicts(t *testing.T) {
+func TestPoolConflicts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.106.1")
 	l.lan = "    pools: {six: {range: NET.100-NET.105}}\n"
@@ -53,7 +53,7 @@ func TestAddressConflicts(t *testing.T) {
 	}
 	// The conflicts are reported at the next survey.
 	d.until("the log names the addresses and the machine", func() bool {
-		return strings.Contains(regexpLine(d.log.String(), "dhcp_conflict"), "addr="+l.net+".10") && strings.Contains(d.log.String(), "02:00:00:00:ff:51")
+		return strings.Contains(regexpLine(d.log.String(), "dhcp_pool_conflict"), "addr="+l.net+".10") && strings.Contains(d.log.String(), "02:00:00:00:ff:51")
 	})
 	d.shows(l.net+".10", "leases", "--state", "conflict")
 }
@@ -142,7 +142,7 @@ func TestBridgeWithAnotherMAC(t *testing.T) {
 	}
 }
 
-// TestConflictBehindRelay is TestAddressConflicts beyond the reach of ARP: the other machine is behind a real router.
+// TestConflictBehindRelay is TestPoolConflicts beyond the reach of ARP: the other machine is behind a real router.
 func TestConflictBehindRelay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.106.2")

@@ -193,9 +193,9 @@ func TestWhyPower(t *testing.T) {
 	}
 }
 
-// TestAddressTaken: a machine that has requested its address runs, and is not well while another one uses that: hosts, why and the command agree, and
+// TestAddressConflict: a machine that has requested its address runs, and is not well while another one uses that: hosts, why and the command agree, and
 // name the MAC.
-func TestAddressTaken(t *testing.T) {
+func TestAddressConflict(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.127.6")
 	l.hosts = "  own: {mac: \"52:54:00:00:00:13\", ip: NET.13}\n"

@@ -37,7 +37,7 @@ type Machine struct {
 	Servers   []Server // that do not serve everywhere
 	FullPools []string // of its network, without a free address
 	Problems  []string // of its network's interface, its hypervisor and what it boots, measured now
-	Taken     string   // who uses its reserved address now, another machine; empty: nobody is known to
+	Conflict  string   // who uses its reserved address now, another machine; empty: nobody is known to
 	Store     string   // why leases are not stored now; empty: they are
 	Checks    []Check  // that fail now
 	Cluster   string   // what its cluster waits for; empty: nothing
@@ -87,7 +87,7 @@ func Of(boots []timeline.Boot, m Machine) Diagnosis {
 	if m.Known {
 		d.MachineStage, d.MachineWhy = string(m.State.Stage), m.State.Why
 	}
-	d = c.addressTaken(d)
+	d = c.addressConflict(d)
 	d.Do = c.adoption(d.Do)
 	d.Evidence = slices.Clone(d.Evidence) // rules share their events
 	slices.SortStableFunc(d.Evidence, func(a, b event.Event) int { return a.At.Compare(b.At) })
@@ -102,10 +102,10 @@ func Of(boots []timeline.Boot, m Machine) Diagnosis {
 	return d
 }
 
-// addressTaken adds to what is not done that another machine uses the address now, unless d is about that.
-func (c *boot) addressTaken(d Diagnosis) Diagnosis {
+// addressConflict adds to what is not done that another machine uses the address now, unless d is about that.
+func (c *boot) addressConflict(d Diagnosis) Diagnosis {
 	f := failings[event.AddressConflict]
-	if c.m.Taken == "" || d.State == Done || strings.HasPrefix(d.Cause, f.cause) {
+	if c.m.Conflict == "" || d.State == Done || strings.HasPrefix(d.Cause, f.cause) {
 		return d
 	}
 	for i := len(c.boots) - 1; i >= 0; i-- {
@@ -114,7 +114,7 @@ func (c *boot) addressTaken(d Diagnosis) Diagnosis {
 			break
 		}
 	}
-	d.Facts = append(d.Facts, f.cause+": "+c.m.Taken)
+	d.Facts = append(d.Facts, f.cause+": "+c.m.Conflict)
 	d.Do = append(slices.Clone(d.Do), c.commands(f.do...)...)
 	return d
 }

@@ -15,7 +15,7 @@ const (
 	OtherSubnet      Reason = "other_subnet"      // the address is of another network than the one that the machine asks from
 	OtherReservation Reason = "other_reservation" // the machine's reservation is another address
 	OtherLease       Reason = "other_lease"       // the machine has a lease of another address of the pool
-	AddressTaken     Reason = "address_taken"     // the address is leased to another machine, or in no pool of this one
+	AddressNotFree   Reason = "address_not_free"  // the address is leased to another machine, or in no pool of this one
 	NotOffered       Reason = "not_offered"       // the machine has no lease, and requests an address that it was not offered
 )
 
@@ -66,7 +66,7 @@ var reasons = []struct {
 	{OtherSubnet, "the address is of another network"},
 	{OtherReservation, "its reservation is another address"},
 	{OtherLease, "its lease is of another address"},
-	{AddressTaken, "the address is not free for it"},
+	{AddressNotFree, "the address is not free for it"},
 	{NotOffered, "it requests an address that it was not offered"},
 
 	{NotFound, "it does not exist"},
