@@ -153,8 +153,8 @@ func leasesText(cmd *cobra.Command, leases []api.Lease, wide bool) error {
 
 // leaseName is the host of the lab or, in parentheses, the name that an unknown client sent.
 func leaseName(l api.Lease) string {
-	if l.NameTaken {
-		return "(" + l.Name + ", taken)"
+	if l.NameConflict {
+		return "(" + l.Name + ", conflict)"
 	}
 	if l.Host == "" && l.Name != "" {
 		return "(" + l.Name + ")"

@@ -24,8 +24,8 @@ type Change struct {
 	Exists bool
 	// Removed is set by Commit to the machine's other address in Subnet whose lease this change removed; zero: none.
 	Removed netip.Addr
-	// NameTaken is set by Commit to the lease of the machine that has the host name, if this one was not known to want it.
-	NameTaken Lease
+	// NameConflict is set by Commit to the lease of the machine that has the host name, if this one was not known to want it.
+	NameConflict Lease
 	// Err is the outcome: nil once the lease is durable and visible; ErrLeased, ErrStale, or the store's.
 	Err error
 }
@@ -165,7 +165,7 @@ func (b *Book) decideNameLocked(k *committer, c *Change, now uint32) {
 		return
 	}
 	if c.Unnamed = true; has != c.Hostname {
-		c.NameTaken = holder
+		c.NameConflict = holder
 	}
 }
 

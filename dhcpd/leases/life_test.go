@@ -402,8 +402,8 @@ func TestFirstHasName(t *testing.T) {
 			t.Errorf("%s web is %+v, want machine %d", when, l, n)
 		}
 		for _, c := range taken {
-			if c.Err != nil || !c.Unnamed || c.NameTaken.MAC != mac(n) {
-				t.Errorf("%s machine %s: %v, unnamed %t, the name is that of %s; want machine %d", when, c.MAC, c.Err, c.Unnamed, c.NameTaken.MAC, n)
+			if c.Err != nil || !c.Unnamed || c.NameConflict.MAC != mac(n) {
+				t.Errorf("%s machine %s: %v, unnamed %t, the name is that of %s; want machine %d", when, c.MAC, c.Err, c.Unnamed, c.NameConflict.MAC, n)
 			}
 		}
 	}
@@ -416,7 +416,7 @@ func TestFirstHasName(t *testing.T) {
 	want("in one batch", 1, all[1:]...)
 	again := named(2, "web")
 	d.commit(again)
-	if want("again", 1); !again.Unnamed || again.NameTaken.Addr.IsValid() {
+	if want("again", 1); !again.Unnamed || again.NameConflict.Addr.IsValid() {
 		t.Errorf("a machine that was told is told again: %+v", again)
 	}
 	d.clock.Advance(time.Minute)

@@ -14,20 +14,20 @@ import (
 
 // A Lease is one line of the lease book.
 type Lease struct {
-	IP          netip.Addr `json:"ip"`
-	MAC         lab.MAC    `json:"mac"`                  // of the client; of a declined address, of the client that declined it; may be zero
-	Host        string     `json:"host,omitempty"`       // of the lab; empty: not in the lab
-	Name        string     `json:"hostname,omitempty"`   // what the machine calls itself
-	NameTaken   bool       `json:"name_taken,omitempty"` // Name is no DNS name: another machine with a lease had it first
-	Network     string     `json:"network,omitempty"`
-	Pool        string     `json:"pool,omitempty"`  // that holds the address; empty: a reservation
-	State       LeaseState `json:"state,omitempty"` // empty: active
-	Since       time.Time  `json:"since,omitzero"`  // leased, or last renewed durably
-	Expires     time.Time  `json:"expires,omitzero"`
-	Never       bool       `json:"never,omitempty"`        // an active lease that does not end: it has no Expires
-	VendorClass string     `json:"vendor_class,omitempty"` // option 60
-	ClientID    string     `json:"client_id,omitempty"`    // option 61 in hexadecimal, with colons
-	RelayPort   string     `json:"relay_port,omitempty"`   // of the relay agent (option 82) that forwards for the client; empty: same segment
+	IP           netip.Addr `json:"ip"`
+	MAC          lab.MAC    `json:"mac"`                     // of the client; of a declined address, of the client that declined it; may be zero
+	Host         string     `json:"host,omitempty"`          // of the lab; empty: not in the lab
+	Name         string     `json:"hostname,omitempty"`      // what the machine calls itself
+	NameConflict bool       `json:"name_conflict,omitempty"` // Name is no DNS name: another machine with a lease had it first
+	Network      string     `json:"network,omitempty"`
+	Pool         string     `json:"pool,omitempty"`  // that holds the address; empty: a reservation
+	State        LeaseState `json:"state,omitempty"` // empty: active
+	Since        time.Time  `json:"since,omitzero"`  // leased, or last renewed durably
+	Expires      time.Time  `json:"expires,omitzero"`
+	Never        bool       `json:"never,omitempty"`        // an active lease that does not end: it has no Expires
+	VendorClass  string     `json:"vendor_class,omitempty"` // option 60
+	ClientID     string     `json:"client_id,omitempty"`    // option 61 in hexadecimal, with colons
+	RelayPort    string     `json:"relay_port,omitempty"`   // of the relay agent (option 82) that forwards for the client; empty: same segment
 }
 
 // LeaseState is what is known of an address.

@@ -194,8 +194,8 @@ func TestNameOfFirstClient(t *testing.T) {
 	d.kill()
 	d.start()
 	same("after a restart")
-	if n := strings.Count(d.log.String(), "dhcp_name_taken"); n != 1 {
-		t.Errorf("%d lines of the log have dhcp_name_taken, want 1:\n%s", n, tail(d.log.String()))
+	if n := strings.Count(d.log.String(), "dhcp_name_conflict"); n != 1 {
+		t.Errorf("%d lines of the log have dhcp_name_conflict, want 1:\n%s", n, tail(d.log.String()))
 	}
 	d.shows("visitor", "leases")
 	if out, err := d.bootlab("leases", "release", one); err != nil {

@@ -99,7 +99,7 @@ func Lease(l *lab.Lab, lease *leases.Lease, now time.Time) api.Lease {
 	if h != nil {
 		a.Host = h.Name
 	}
-	a.NameTaken = lease.Unnamed && h == nil && a.State == api.LeaseActive
+	a.NameConflict = lease.Unnamed && h == nil && a.State == api.LeaseActive
 	if n := l.NetworkOf(lease.Addr); n != nil {
 		a.Network = n.Name
 		if p := n.PoolHolding(lease.Addr); p != nil && (h == nil || !h.Has(lease.Addr)) {

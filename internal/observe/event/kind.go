@@ -26,7 +26,7 @@ const (
 	DHCPPoolConflict
 	DHCPRogue
 	DHCPLoop
-	DHCPNameTaken
+	DHCPNameConflict
 
 	TFTPProbe
 	TFTPServed
@@ -175,10 +175,10 @@ var table = [kinds]description{
 	DHCPRogueServerChosen: {"dhcp_rogue_server_chosen", StageAddress, slog.LevelWarn, refusal, "a machine accepted the offer of another DHCP server"},
 	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, request, "boot information was offered beside another DHCP server"},
 	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, notice, "at many addresses of a pool that are leased, declined or claimed by ARP no machine answers"},
-	DHCPPoolConflict:          {"dhcp_pool_conflict", StageAddress, slog.LevelWarn, claim, "an address of a pool is in use without a lease"},
+	DHCPPoolConflict:      {"dhcp_pool_conflict", StageAddress, slog.LevelWarn, claim, "an address of a pool is in use without a lease"},
 	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, notice, "another DHCP server answers on a network with dhcp: server"},
 	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, refusal, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets the boot program by TFTP, or no boot file"},
-	DHCPNameTaken:         {"dhcp_name_taken", StageAddress, slog.LevelWarn, notice, "a machine without a reservation gets no DNS name: another one with a lease has the host name that it sends"},
+	DHCPNameConflict:      {"dhcp_name_conflict", StageAddress, slog.LevelWarn, notice, "a machine without a reservation gets no DNS name: another one with a lease has the host name that it sends (RFC 4703)"},
 
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, request, "firmware asked for a file's size only, as UEFI does"},
 	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, request, "a TFTP transfer is complete"},
@@ -304,7 +304,7 @@ func (k Kind) Reached() Stage {
 // Shows returns where e shows its machine to be; empty: it shows nothing of a boot.
 func (e Event) Shows() Stage {
 	switch e.Kind {
-	case VMMediaInserted, VMMediaEjected, MachineReported, DHCPRogue, DHCPPoolConflict, DHCPFlood, DHCPNameTaken:
+	case VMMediaInserted, VMMediaEjected, MachineReported, DHCPRogue, DHCPPoolConflict, DHCPFlood, DHCPNameConflict:
 		return ""
 	case BackendUp:
 		return StageBalancer
