@@ -7,7 +7,7 @@
 //
 //	book, err := leases.Open(ctx, store, time.Now)
 //	srv, err := dhcpd.New(dhcpd.Deps{Table: table, Book: book, Events: bus, Log: log, …})
-//	staged, err := srv.Stage(t) // opens the sockets: a taken port fails here
+//	staged, err := srv.Stage(t) // opens the sockets: a port in use fails here
 //	staged.Commit()
 //	err = srv.Serve(ctx) // closes them
 //

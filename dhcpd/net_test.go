@@ -230,8 +230,8 @@ func TestNclient4(t *testing.T) {
 	}
 }
 
-// TestPortTaken: a second server on the same interface fails and says why; on another interface it does not.
-func TestPortTaken(t *testing.T) {
+// TestPortInUse: a second server on the same interface fails and says why; on another interface it does not.
+func TestPortInUse(t *testing.T) {
 	netns.Need(t, "root")
 	one, two := netns.NewSegment(t, "10.77.0.1/24"), netns.NewSegment(t, "10.78.0.1/24")
 	l := startLive(t, one)

@@ -4,7 +4,7 @@
 // solicitations, and watches for other DHCP servers. It never decides which client gets an address, and of DHCP it reads
 // only the replies of other servers.
 //
-//	sock, err := segment.Listen("br0")                 // a taken port fails here
+//	sock, err := segment.Listen("br0")                 // a port in use fails here
 //	in, out := datagram.NewReceiver(16, 2048), segment.NewSender(16, nil)
 //	for {
 //		n, err := sock.Receive(segment.PortServer, in) // waits for one packet, returns all that have arrived

@@ -105,8 +105,8 @@ func TestVLAN(t *testing.T) {
 	ask(t, client, "ip=10.79.0.9")
 }
 
-// TestPortTaken: a second server on the same interface fails and says why; on another interface it does not.
-func TestPortTaken(t *testing.T) {
+// TestPortInUse: a second server on the same interface fails and says why; on another interface it does not.
+func TestPortInUse(t *testing.T) {
 	netns.Need(t, "root")
 	one, two := netns.NewSegment(t, "10.77.0.1/24"), netns.NewSegment(t, "10.78.0.1/24")
 	first := open(t, one.Bridge)

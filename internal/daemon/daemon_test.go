@@ -234,8 +234,8 @@ func TestApplianceNeedsRestart(t *testing.T) {
 	}
 }
 
-// TestTakenPort wants to know who holds the port.
-func TestTakenPort(t *testing.T) {
+// TestPortInUse wants to know who holds the port.
+func TestPortInUse(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.73.0.1")
 	l, err := net.Listen("tcp", "10.73.0.1:8080")

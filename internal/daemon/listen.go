@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
-// listenDHCP is segment.Listen; the error of a taken port names who holds it.
+// listenDHCP is segment.Listen; the error of a port in use names who holds it.
 func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
 	s, err := segment.Listen(iface)
 	if err != nil {
@@ -37,7 +37,7 @@ func (d *Daemon) balancerKey(addr netip.AddrPort) string {
 	return "the listen of the balancer"
 }
 
-// listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.
+// listenBalancer is lbproxy.ListenFree; the error of a port in use names who holds it.
 func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
 	l := d.handover.Take(addr)
 	if l == nil {
@@ -50,7 +50,7 @@ func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.L
 	return d.health.Listener(l, addr, func() { d.handover.Closed(handover.TCP, addr) }), nil
 }
 
-// listenPacketBalancer is lbproxy.ListenPacketFree; the error of a taken port names who holds it.
+// listenPacketBalancer is lbproxy.ListenPacketFree; the error of a port in use names who holds it.
 func (d *Daemon) listenPacketBalancer(ctx context.Context, addr netip.AddrPort) (lbproxy.PacketConn, error) {
 	conn := d.handover.TakePacket(addr)
 	if conn == nil {

@@ -45,7 +45,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestSecondDaemon: a daemon whose ports are taken names the process that holds them, and does not disturb the first.
+// TestSecondDaemon: a daemon whose ports are in use names the process that holds them, and does not disturb the first.
 func TestSecondDaemon(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, clusterLab, nil)

@@ -157,7 +157,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	t.Logf("served: %v", counts)
 }
 
-// refusedWhole: a lab with one taken port opens none. A daemon that is no longer root cannot find the process that holds the port, and
+// refusedWhole: a lab with one port in use opens none. A daemon that is no longer root cannot find the process that holds the port, and
 // logs so.
 func (d *daemon) refusedWhole(t *testing.T, err error) {
 	t.Helper()

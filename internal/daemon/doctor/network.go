@@ -110,12 +110,12 @@ func (e Endpoint) ports() string {
 
 // portFinding says what err, of a call that listens, means; nil: good.
 func portFinding(subject string, err error, good string) Finding {
-	var taken *portowner.InUse
+	var inUse *portowner.InUse
 	switch {
 	case err == nil:
 		return ok(subject, good)
-	case errors.As(err, &taken):
-		return fail(subject, "in use "+taken.By, taken.Fix)
+	case errors.As(err, &inUse):
+		return fail(subject, "in use "+inUse.By, inUse.Fix)
 	case errors.Is(err, os.ErrPermission):
 		return warn(subject, "only root may listen there, so it was not tried", needsRoot)
 	}

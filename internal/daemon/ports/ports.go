@@ -107,7 +107,7 @@ type Staged struct {
 	wanted []Endpoint
 }
 
-// Stage opens the sockets of wanted that are not open yet: all, or none. The error of a taken port names who holds it.
+// Stage opens the sockets of wanted that are not open yet: all, or none. The error of a port in use names who holds it.
 func (s *Ports) Stage(ctx context.Context, wanted []Endpoint) (*Staged, error) {
 	st, errs := s.openAll(ctx, wanted)
 	if len(errs) > 0 {
@@ -263,9 +263,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, *listenError) {
 	var d net.Dialer
 	if c, err := d.DialContext(ctx, "unix", path); err == nil {
 		defer func() { _ = c.Close() }()
-		_, taken := refused(fmt.Errorf("another bootlab is running at %s: stop it first", path))
-		taken.pid, taken.stopping = peer(c), stoppingSince(ctx, path)
-		return nil, taken
+		_, inUse := refused(fmt.Errorf("another bootlab is running at %s: stop it first", path))
+		inUse.pid, inUse.stopping = peer(c), stoppingSince(ctx, path)
+		return nil, inUse
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(path)
 	}
