@@ -197,7 +197,7 @@ func TestReadyz(t *testing.T) {
 		{"machines with one error", func(s *api.Status) {
 			s.Conditions = []api.Condition{{Kind: api.ConditionMachine, Name: "a", Problem: "refused: x"}, {Kind: api.ConditionMachine, Name: "b", Problem: "refused: x"}, {Kind: api.ConditionMachine, Name: "c", Problem: "refused: y"}}
 		}, 200, "\nmachines: degraded: a, b: refused: x; c: refused: y\n"},
-		{"an address is taken", func(s *api.Status) { s.Addresses = s.Addresses[1:] }, 200, "\naddresses: degraded: 192.168.131.9 is used by another machine"},
+		{"an address is in use", func(s *api.Status) { s.Addresses = s.Addresses[1:] }, 200, "\naddresses: degraded: 192.168.131.9 is used by another machine"},
 		{"all addresses are held", func(s *api.Status) { s.Addresses = s.Addresses[:1] }, 200, "\naddresses: ok\n"},
 		{"a balancer without backends", func(s *api.Status) { s.Balancers = []api.BalancerHealth{{Name: "web", Listen: "10.0.0.1:80", Down: 2}} }, 200, "\nbalancers: degraded: web"},
 		{"a store", func(s *api.Status) { s.Store = api.Store{Folder: "/s"} }, 200, "\nstore: ok\n"},

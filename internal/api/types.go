@@ -140,12 +140,12 @@ type Server struct {
 	Panics   int       `json:"panics,omitempty"`   // that were contained since the start: bugs of bootlab
 }
 
-// An Address is one of a cluster or of balancers: clients connect to it.
+// An Address is a VIP, of a cluster or of balancers: clients connect to it.
 type Address struct {
 	Addr      netip.Addr `json:"addr"`
 	Interface string     `json:"interface,omitempty"` // that has it; else that of its network
 	For       string     `json:"for"`                 // who listens there, such as "cluster prod"
-	State     string     `json:"state"`               // held (bootlab added it), present (something else did), looking, taken, conflict, leased, missing
+	State     string     `json:"state"`               // held (bootlab added it), present (something else did), probing, in_use, conflict, leased, missing
 	OK        bool       `json:"ok"`                  // clients reach this machine at it
 	MAC       lab.MAC    `json:"mac,omitzero"`        // of the other machine that uses it
 	Host      string     `json:"host,omitempty"`      // that machine, if the lab knows it
@@ -154,12 +154,12 @@ type Address struct {
 	Command   string     `json:"command,omitempty"`   // what adds it by hand, or sets its interface up
 }
 
-// AddressLooking is Address.State while other machines are asked whether they use the address.
-const AddressLooking = "looking"
+// AddressProbing is Address.State while other machines are asked whether they use the address.
+const AddressProbing = "probing"
 
 // Short says the state in a few words.
 func (a Address) Short() string {
-	words := map[string]string{"present": "present, not added by bootlab", "taken": "used by another machine", "conflict": "used by another machine, too", "leased": "leased to another machine", "missing": "on no interface", AddressLooking: "not added yet"}
+	words := map[string]string{"present": "present, not added by bootlab", "in_use": "used by another machine", "conflict": "used by another machine, too", "leased": "leased to another machine", "missing": "on no interface", AddressProbing: "not added yet"}
 	return cmp.Or(words[a.State], a.State)
 }
 

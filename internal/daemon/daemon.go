@@ -28,9 +28,9 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
-	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
+	"github.com/bootlab/bootlab/internal/daemon/vips"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
@@ -96,7 +96,7 @@ type Daemon struct {
 	boot          *boot.Service
 	panics        *panics.All
 	neighbours    *neighbour.Resolver
-	addresses     *serviceaddr.Addresses
+	addresses     *vips.VIPs
 	file          *logfile.Store // of persistentState
 	served        *served
 	installWatch  *install.Watch
@@ -275,7 +275,7 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if d.clusters, err = d.openClusters(ctx); err != nil {
 		return err
 	}
-	if d.addresses, err = serviceaddr.Open(ctx, serviceaddr.Deps{
+	if d.addresses, err = vips.Open(ctx, vips.Deps{
 		Lab:  func() *lab.Lab { return d.current.Load().Lab },
 		Book: d.book, Store: d.store, Saver: d.saver, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	}); err != nil {

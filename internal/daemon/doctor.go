@@ -14,8 +14,8 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
-	"github.com/bootlab/bootlab/internal/daemon/serviceaddr"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
+	"github.com/bootlab/bootlab/internal/daemon/vips"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -29,7 +29,7 @@ func Namespace() string {
 // Examined returns what the checks of package doctor look at: a lab, what a start of the daemon would find, where its servers listen, and
 // what Check warns of. The addresses of clusters and balancers count as there: the daemon adds them, or check addresses reports them.
 func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine {
-	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: serviceaddr.Wanted(l), DHCP: dhcpd.Compile(l).Interfaces()}
+	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: vips.Wanted(l), DHCP: dhcpd.Compile(l).Interfaces()}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
 	token := filepath.Join(l.Appliance.State, statefile.Token)
 	if err := httpd.CheckToken(token); err != nil {
@@ -42,13 +42,13 @@ func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine
 	add := func(e ports.Endpoint, last uint16, socket string) {
 		addr := e.Addr.Addr()
 		here := err != nil || own.Serve(addr)
-		service := slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == addr })
+		isVIP := slices.ContainsFunc(l.VIPs(), func(s lab.VIP) bool { return s.Addr == addr })
 		open := func(ctx context.Context, at netip.AddrPort) (io.Closer, error) {
 			e.Addr = at
 			return e.Open(ctx)
 		}
 		if !slices.ContainsFunc(m.Endpoints, func(o doctor.Endpoint) bool { return o.Network == e.Network && o.Addr == e.Addr }) {
-			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Server: e.Server, Socket: socket, Key: e.Key, Network: e.Network, Addr: e.Addr, Last: last, Here: here || service, Open: open})
+			m.Endpoints = append(m.Endpoints, doctor.Endpoint{Server: e.Server, Socket: socket, Key: e.Key, Network: e.Network, Addr: e.Addr, Last: last, Here: here || isVIP, Open: open})
 		}
 	}
 	for _, e := range endpoints(l) {

@@ -82,7 +82,7 @@ func TestAddressesAreHeld(t *testing.T) {
 	if body := r.get("http://10.62.0.1:9680/readyz"); !strings.Contains(body, "\naddresses: ok\n") {
 		t.Errorf("/readyz:\n%s", body)
 	}
-	if m := r.get("http://10.62.0.1:9680/metrics"); !strings.Contains(m, "\nbootlab_addresses{state=\"held\"} 1\n") || !strings.Contains(m, "\nbootlab_addresses{state=\"taken\"} 0\n") {
+	if m := r.get("http://10.62.0.1:9680/metrics"); !strings.Contains(m, "\nbootlab_vips{state=\"held\"} 1\n") || !strings.Contains(m, "\nbootlab_vips{state=\"in_use\"} 0\n") {
 		t.Error("no metric counts it")
 	}
 	r.write(base + "balancers: {web: {listen: \"10.62.0.20:80\", backends: [a:80]}}\n")
@@ -94,7 +94,7 @@ func TestAddressesAreHeld(t *testing.T) {
 	if r.on(bridge, "10.62.0.20") || !r.on(bridge, "10.62.0.1") {
 		t.Error(netns.Run(t, "ip", "addr", "show", "dev", bridge))
 	}
-	for _, kind := range []string{"service_address_up", "10.62.0.20 of balancer web, on " + bridge} {
+	for _, kind := range []string{"vip_up", "10.62.0.20 of balancer web, on " + bridge} {
 		if !strings.Contains(r.log.String(), kind) {
 			t.Errorf("the log lacks %q:\n%s", kind, r.log)
 		}
@@ -110,7 +110,7 @@ func TestAddressOfAnotherMachine(t *testing.T) {
 	r := newRig(t, "10.60.0.1")
 	r.write(strings.NewReplacer("10.60.0.", "10.61.0.", r.bridge(), seg.Bridge).Replace(r.read()) + "balancers: {web: {listen: \"10.61.0.10:80\", backends: [a:80]}}\n")
 	r.start()
-	r.until("the other machine is noticed", func() bool { return r.address("10.61.0.10").State == "taken" })
+	r.until("the other machine is noticed", func() bool { return r.address("10.61.0.10").State == "in_use" })
 	if a := r.address("10.61.0.10"); a.OK || a.MAC.String() != "52:54:00:00:00:02" || a.Host != "b" || !strings.Contains(a.Problem, "MAC 52:54:00:00:00:02 (b) uses it") {
 		t.Errorf("%+v", a)
 	}
@@ -120,7 +120,7 @@ func TestAddressOfAnotherMachine(t *testing.T) {
 	if body := r.get("http://10.61.0.1:9680/readyz"); !strings.Contains(body, "\naddresses: degraded: 1 used by another machine (bootlab status says which)\n") {
 		t.Errorf("/readyz:\n%s", body)
 	}
-	r.until("the log has it", func() bool { return strings.Contains(r.log.String(), "service_address_taken") })
+	r.until("the log has it", func() bool { return strings.Contains(r.log.String(), "vip_in_use") })
 	if boots, err := r.client.Boots(t.Context(), "b"); err != nil || len(boots) > 0 {
 		t.Errorf("the timeline of b begins with it: %+v, %v", boots, err)
 	}
@@ -165,7 +165,7 @@ func TestClaimsOfAnAddress(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	lines := slices.DeleteFunc(strings.Split(r.log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "service_address_taken") })
+	lines := slices.DeleteFunc(strings.Split(r.log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "vip_in_use") })
 	// A summary comes after ten seconds, and at the end.
 	if len(lines) < 2 || len(lines) > 6 || strings.Contains(lines[0], "more=") || !strings.Contains(lines[1], " more=") {
 		t.Errorf("%d lines, want the first claim and a summary:\n%s", len(lines), strings.Join(lines, "\n"))

@@ -57,8 +57,8 @@ func (l *Lab) AnswersDNS(server netip.AddrPort) bool {
 	})
 }
 
-// A ServiceAddress is an address that balancers listen on, and that this machine therefore has to have.
-type ServiceAddress struct {
+// A VIP is an address of a cluster or balancer: balancers listen on it, and this machine therefore has to have it.
+type VIP struct {
 	Pos     Pos
 	Key     string // of the lab file
 	Addr    netip.Addr
@@ -66,32 +66,32 @@ type ServiceAddress struct {
 	For     string   // who listens there, such as "cluster prod"
 }
 
-// ServiceAddresses returns the addresses of clusters and balancers, sorted, each once. Loopback, this machine's own addresses in
+// VIPs returns those of a lab, sorted, each once. Loopback, this machine's own addresses in
 // the networks, and those of other hosts are none.
-func (l *Lab) ServiceAddresses() (all []ServiceAddress) {
+func (l *Lab) VIPs() (all []VIP) {
 	own := l.OwnAddresses()
 	for _, b := range l.Balancers {
 		for _, a := range b.Listen.Addrs() {
-			if s, ok := l.serviceAddress(b, a, own); ok {
+			if s, ok := l.vip(b, a, own); ok {
 				all = append(all, s)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b ServiceAddress) int {
+	slices.SortStableFunc(all, func(a, b VIP) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(b.Key, a.Key)) // clusters before balancers
 	})
-	return slices.CompactFunc(all, func(a, b ServiceAddress) bool { return a.Addr == b.Addr })
+	return slices.CompactFunc(all, func(a, b VIP) bool { return a.Addr == b.Addr })
 }
 
-// serviceAddress returns an address on which b listens; false: it is none that this machine has to have for that.
-func (l *Lab) serviceAddress(b *Balancer, a netip.Addr, own []netip.Addr) (s ServiceAddress, ok bool) {
+// vip returns an address on which b listens; false: it is none that this machine has to have for that.
+func (l *Lab) vip(b *Balancer, a netip.Addr, own []netip.Addr) (s VIP, ok bool) {
 	if a.IsUnspecified() || a.IsLoopback() || slices.Contains(own, a) {
 		return s, false
 	}
 	if h := l.HostByIP(a); h != nil && len(h.MACs) > 0 { // a single node's own; without a MAC it is a name only
 		return s, false
 	}
-	s = ServiceAddress{Pos: b.Pos, Key: b.ListenKey(a), Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
+	s = VIP{Pos: b.Pos, Key: b.ListenKey(a), Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
 	if i := slices.IndexFunc(l.Networks, func(n *Network) bool { return n.Subnet6.Contains(a) }); i >= 0 {
 		s.Network = l.Networks[i]
 	}

@@ -40,8 +40,8 @@ func TestListenAddrs(t *testing.T) {
 	}
 }
 
-// TestServiceAddresses: of clusters and balancers, each once; not this machine's own ones, and not another host's.
-func TestServiceAddresses(t *testing.T) {
+// TestVIPs: of clusters and balancers, each once; not this machine's own ones, and not another host's.
+func TestVIPs(t *testing.T) {
 	t.Parallel()
 	at := netip.MustParseAddrPort
 	n := &Network{Name: "n", Subnet: netip.MustParsePrefix("10.0.0.0/24"), Subnet6: netip.MustParsePrefix("fd00::/64"), Address: netip.MustParseAddr("10.0.0.1")}
@@ -55,7 +55,7 @@ func TestServiceAddresses(t *testing.T) {
 	}}
 	l.Index()
 	var got []string
-	for _, s := range l.ServiceAddresses() {
+	for _, s := range l.VIPs() {
 		network := "none"
 		if s.Network != nil {
 			network = s.Network.Name

@@ -144,7 +144,7 @@ func TestAddressOfAnInterfaceThatIsDown(t *testing.T) {
 	if body := d.page(t, "readyz"); !strings.Contains(body, "\naddresses: degraded: 1 on no interface (bootlab status says which)\n") {
 		t.Errorf("/readyz:\n%s", body)
 	}
-	if n := d.metric(`bootlab_addresses{state="missing"}`); n != 1 {
+	if n := d.metric(`bootlab_vips{state="missing"}`); n != 1 {
 		t.Errorf("the metric counts %v", n)
 	}
 	netns.Run(t, "ip", "link", "set", l.seg.Bridge, "up")
@@ -193,12 +193,12 @@ func TestAddressWithALease(t *testing.T) {
 	if a := d.address(addr); a.OK || a.MAC.String() != "02:00:73:03:00:01" || !strings.Contains(a.Problem, "02:00:73:03:00:01 (laptop) has a lease of it") {
 		t.Errorf("%+v", a)
 	}
-	d.logged("service_address_taken")
+	d.logged("vip_in_use")
 	d.shows("leased to another machine", "status")
 	if body := d.page(t, "readyz"); !strings.Contains(body, "\naddresses: degraded: 1 leased to another machine (bootlab status says which)\n") {
 		t.Errorf("/readyz:\n%s", body)
 	}
-	if n := d.metric(`bootlab_addresses{state="leased"}`); n != 1 {
+	if n := d.metric(`bootlab_vips{state="leased"}`); n != 1 {
 		t.Errorf("the metric counts %v", n)
 	}
 	if other := m.leaseAs(t, "laptop"); other == "" || other == addr {

@@ -41,7 +41,7 @@ func measuredServers(s api.Status) (all []Finding) {
 		}
 	}
 	for _, a := range s.Unheld() {
-		if a.State == api.AddressLooking {
+		if a.State == api.AddressProbing {
 			all = append(all, measured(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem))
 			continue
 		}

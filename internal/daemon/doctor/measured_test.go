@@ -14,7 +14,7 @@ import (
 // TestMeasuredWhileAddressesAreProbed: that is no failure.
 func TestMeasuredWhileAddressesAreProbed(t *testing.T) {
 	t.Parallel()
-	s := api.Status{Addresses: []api.Address{{Addr: netip.MustParseAddr("10.0.0.1"), State: api.AddressLooking, Problem: "other machines are asked"}, {Addr: netip.MustParseAddr("10.0.0.2"), State: "missing", Problem: "down"}}}
+	s := api.Status{Addresses: []api.Address{{Addr: netip.MustParseAddr("10.0.0.1"), State: api.AddressProbing, Problem: "other machines are asked"}, {Addr: netip.MustParseAddr("10.0.0.2"), State: "missing", Problem: "down"}}}
 	want := []doctor.Finding{{Check: "daemon", Subject: "10.0.0.1", Level: doctor.Warn, Text: "is being probed: other machines are asked"}, {Check: "daemon", Subject: "10.0.0.2", Level: doctor.Fail, Text: "down"}}
 	if got := doctor.Measured(s, &lab.Lab{}, nil); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)

@@ -333,9 +333,9 @@ func address(l *lab.Lab, s vip.Address) Finding {
 	}
 	holds := l.Appliance.HoldsAddresses()
 	switch {
-	case s.Phase == vip.Taken && holds:
+	case s.Phase == vip.InUse && holds:
 		return fail("", who+" uses it, so it is not added for "+s.For, "remove it there, or change "+keyOf(l, s.Addr))
-	case s.Phase == vip.Taken:
+	case s.Phase == vip.InUse:
 		return warn("", who+" has it (appliance.addresses is off)", "")
 	case s.OK():
 		return ok("", "is on "+s.On+" ("+s.For+")")
@@ -353,6 +353,6 @@ func address(l *lab.Lab, s vip.Address) Finding {
 
 // keyOf returns the key of the lab file that an address of a cluster or balancer is from.
 func keyOf(l *lab.Lab, a netip.Addr) string {
-	all := l.ServiceAddresses()
-	return all[slices.IndexFunc(all, func(s lab.ServiceAddress) bool { return s.Addr == a })].Key
+	all := l.VIPs()
+	return all[slices.IndexFunc(all, func(s lab.VIP) bool { return s.Addr == a })].Key
 }

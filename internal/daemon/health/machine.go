@@ -65,9 +65,9 @@ func (m machine) missing(sockets []string, reported func(netip.Addr) bool) (warn
 // reportsAddress reports whether an address has a line of its own in the status when it is missing: those of networks have a warning, those
 // of clusters and balancers a state.
 func reportsAddress(l *lab.Lab) func(netip.Addr) bool {
-	services := l.ServiceAddresses()
+	vips := l.VIPs()
 	return func(a netip.Addr) bool {
 		return slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Address == a }) ||
-			slices.ContainsFunc(services, func(s lab.ServiceAddress) bool { return s.Addr == a })
+			slices.ContainsFunc(vips, func(s lab.VIP) bool { return s.Addr == a })
 	}
 }

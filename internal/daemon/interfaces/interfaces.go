@@ -28,7 +28,7 @@ func AddrIn(name string, subnet netip.Prefix) (netip.Addr, bool) {
 // interfaces of its networks have now.
 func OwnAddresses(l *lab.Lab) []netip.Addr {
 	own, services := l.OwnAddresses(), []netip.Addr{} // those are the balancers'
-	for _, s := range l.ServiceAddresses() {
+	for _, s := range l.VIPs() {
 		services = append(services, s.Addr)
 	}
 	for _, n := range l.Networks {
@@ -61,7 +61,7 @@ func AddressWarnings(l *lab.Lab) lab.Problems {
 
 // serviceWarnings warns of addresses of clusters and balancers that will not be added. A daemon reports their state instead.
 func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
-	for _, s := range l.ServiceAddresses() {
+	for _, s := range l.VIPs() {
 		on := Of(l, s)
 		_, err := net.InterfaceByName(on)
 		switch {
@@ -207,7 +207,7 @@ func AddressFound(l *lab.Lab) bool {
 
 // Of returns the interface of the network that an address is in; empty: none. Where the lab file does not
 // say which IPv6 prefix a network has (subnet6), its interface does.
-func Of(l *lab.Lab, s lab.ServiceAddress) string {
+func Of(l *lab.Lab, s lab.VIP) string {
 	if s.Network != nil {
 		return s.Network.Interface
 	}

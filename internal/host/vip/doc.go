@@ -1,6 +1,6 @@
-// Package vip holds the addresses of clusters and balancers on interfaces of this machine.
+// Package vip holds VIPs, the addresses of clusters and balancers, on interfaces of this machine.
 //
-// It looks first whether another machine uses an address (IPv4 by ARP probes, RFC 5227; IPv6 by neighbour solicitations and the kernel's
+// It probes first whether another machine uses an address (IPv4 by ARP probes, RFC 5227; IPv6 by neighbour solicitations and the kernel's
 // duplicate address detection, RFC 4862), then adds it, announces it, watches for others that claim it, and removes at its end what it
 // added. It also removes what a killed predecessor left: an address is known as its own by the kernel's protocol field (Protocol) and by a
 // record that is written before the address is added. It never changes an address that something else has added.

@@ -22,7 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Wanted address is one that balancers listen on.
+// A Wanted address is a VIP: balancers listen on it.
 type Wanted struct {
 	Addr      netip.Addr
 	Interface string // of the network that it is in; empty: none of this machine
@@ -34,17 +34,17 @@ type Phase string
 
 // The phases.
 const (
-	Looking  Phase = "looking"  // other machines are asked whether they use it
+	Probing  Phase = "probing"  // other machines are asked whether they use it
 	Held     Phase = "held"     // added here
 	Present  Phase = "present"  // on an interface, and something else has added it
-	Taken    Phase = "taken"    // on no interface: another machine uses it
+	InUse    Phase = "in_use"   // on no interface: another machine uses it
 	Conflict Phase = "conflict" // on an interface, and another machine claims it
 	Leased   Phase = "leased"   // on an interface, and another machine, which is silent, has a lease of it
 	Missing  Phase = "missing"  // on no interface, for the reason in Err
 )
 
 // Phases returns all phases.
-func Phases() []Phase { return []Phase{Looking, Held, Present, Taken, Conflict, Leased, Missing} }
+func Phases() []Phase { return []Phase{Probing, Held, Present, InUse, Conflict, Leased, Missing} }
 
 // An Address is what is known of a wanted address.
 type Address struct {
@@ -228,7 +228,7 @@ func (h *Holder) States() []Address {
 	defer h.mu.Unlock()
 	out := make([]Address, len(h.wanted))
 	for i, w := range h.wanted {
-		out[i] = Address{Wanted: w, Phase: Looking}
+		out[i] = Address{Wanted: w, Phase: Probing}
 		if at := slices.IndexFunc(h.states, func(s Address) bool { return s.Wanted == w }); at >= 0 {
 			out[i] = h.states[at]
 		}
@@ -330,7 +330,7 @@ func (h *Holder) publish() {
 		same := func(o Address) bool {
 			return o.Addr == s.Addr && o.Phase == s.Phase && o.MAC == s.MAC && o.Err == s.Err
 		}
-		if s.Phase != Looking && !slices.ContainsFunc(before, same) {
+		if s.Phase != Probing && !slices.ContainsFunc(before, same) {
 			h.deps.Report(s)
 		}
 	}
@@ -340,7 +340,7 @@ func (h *Holder) publish() {
 func (h *Holder) pass(ctx context.Context, now time.Time) (next time.Time) {
 	next = now.Add(h.cfg.Check)
 	if err := h.look(); err != nil {
-		h.deps.Log.Warn("service addresses not added", "err", err)
+		h.deps.Log.Warn("VIPs not added", "err", err)
 		return next
 	}
 	h.mu.Lock()
@@ -349,7 +349,7 @@ func (h *Holder) pass(ctx context.Context, now time.Time) (next time.Time) {
 	for _, w := range wanted {
 		a := h.addrs[w.Addr]
 		if a == nil {
-			a = &tracked{Address: Address{Phase: Looking, Since: now}}
+			a = &tracked{Address: Address{Phase: Probing, Since: now}}
 			h.addrs[w.Addr] = a
 		}
 		if a.Interface != w.Interface {

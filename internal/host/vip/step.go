@@ -39,14 +39,14 @@ func (h *Holder) step(ctx context.Context, a *tracked, now time.Time) time.Time 
 		if o.link == on.index && o.flags&unix.IFA_F_DADFAILED == 0 {
 			a.added = true
 			if o.flags&unix.IFA_F_TENTATIVE != 0 && on.carrier && len(others) == 0 {
-				a.enter(Looking, lab.MAC{}, "", now)
+				a.enter(Probing, lab.MAC{}, "", now)
 				return now.Add(h.cfg.Interval)
 			}
 			continue
 		}
 		h.drop(ctx, a.Addr)
 		if o.flags&unix.IFA_F_DADFAILED != 0 {
-			return h.taken(a, a.MAC, now)
+			return h.inUse(a, a.MAC, now)
 		}
 	}
 	have := others
@@ -65,7 +65,7 @@ func (h *Holder) step(ctx context.Context, a *tracked, now time.Time) time.Time 
 	}
 	if a.here() {
 		h.deps.Log.Warn("address was removed by something else, or with its interface", "addr", a.Addr)
-		a.enter(Looking, lab.MAC{}, "", now)
+		a.enter(Probing, lab.MAC{}, "", now)
 		a.restart(now)
 	}
 	switch {
@@ -79,7 +79,7 @@ func (h *Holder) step(ctx context.Context, a *tracked, now time.Time) time.Time 
 	}
 	if a.blocked {
 		a.blocked = false
-		a.enter(Looking, lab.MAC{}, "", now)
+		a.enter(Probing, lab.MAC{}, "", now)
 		a.restart(now)
 	}
 	return h.seek(ctx, a, on, now)
@@ -102,8 +102,8 @@ func (h *Holder) seek(ctx context.Context, a *tracked, on link, now time.Time) t
 		if a.probed == 0 {
 			a.claimed = time.Time{}
 		}
-		if a.Phase != Taken && a.Err == "" {
-			a.enter(Looking, lab.MAC{}, "", now)
+		if a.Phase != InUse && a.Err == "" {
+			a.enter(Probing, lab.MAC{}, "", now)
 		}
 		h.send(on, a.Addr, probe(on.mac, a.Addr))
 		a.probed++
@@ -111,7 +111,7 @@ func (h *Holder) seek(ctx context.Context, a *tracked, on link, now time.Time) t
 		return a.next
 	}
 	if asks && !a.claimed.IsZero() {
-		return h.taken(a, a.MAC, now)
+		return h.inUse(a, a.MAC, now)
 	}
 	if !h.cfg.Hold {
 		return h.missing(a, errOff, now)
@@ -119,9 +119,9 @@ func (h *Holder) seek(ctx context.Context, a *tracked, on link, now time.Time) t
 	return h.add(ctx, a, on, now)
 }
 
-// taken notes that another machine uses an address, which is tried again later. Two that wait for each other do not try at the same time.
-func (h *Holder) taken(a *tracked, mac lab.MAC, now time.Time) time.Time {
-	a.enter(Taken, mac, "", now)
+// inUse notes that another machine uses an address, which is tried again later. Two that wait for each other do not try at the same time.
+func (h *Holder) inUse(a *tracked, mac lab.MAC, now time.Time) time.Time {
+	a.enter(InUse, mac, "", now)
 	a.restart(now.Add(h.cfg.Retry + rand.N(h.cfg.Retry/4)))
 	return a.next
 }
@@ -224,8 +224,8 @@ func (h *Holder) claim(c claim, now time.Time) {
 	switch {
 	case !a.here():
 		a.claimed = now
-		if a.probed > 0 || a.Phase == Taken {
-			h.taken(a, c.mac, now)
+		if a.probed > 0 || a.Phase == InUse {
+			h.inUse(a, c.mac, now)
 		}
 	case !c.probe: // the kernel answers a probe, and the other machine gives way
 		a.claimed = now

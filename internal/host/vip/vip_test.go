@@ -212,15 +212,15 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestTaken does not add what another machine uses, says who that is, and adds it once that machine has left.
-func TestTaken(t *testing.T) {
+// TestInUse does not add what another machine uses, says who that is, and adds it once that machine has left.
+func TestInUse(t *testing.T) {
 	r := newRig(t, 2)
 	r.spyTakes(r.addr)
 	r.spyTakes(r.addr6)
 	r.start(r.addr, r.addr6)
 	for _, a := range []netip.Addr{r.addr, r.addr6} {
-		if s := r.until(a, vip.Taken); s.MAC != other || s.OK() || s.Command() != "" {
-			t.Errorf("%+v, want it taken by %s", s, other)
+		if s := r.until(a, vip.InUse); s.MAC != other || s.OK() || s.Command() != "" {
+			t.Errorf("%+v, want it in use by %s", s, other)
 		}
 		if line, on := r.on(a); on {
 			t.Errorf("it was added all the same: %s", line)
@@ -398,7 +398,7 @@ func TestOff(t *testing.T) {
 	if s := r.until(r.addr, vip.Missing); s.Command() != fmt.Sprintf("ip addr add %s/32 dev %s", r.addr, r.seg.Bridge) || !strings.Contains(s.Err, "off") {
 		t.Errorf("%+v, %q", s, s.Command())
 	}
-	if s := r.until(second, vip.Taken); s.MAC != other {
+	if s := r.until(second, vip.InUse); s.MAC != other {
 		t.Errorf("%+v", s)
 	}
 	if line, on := r.on(r.addr); on {
@@ -411,11 +411,11 @@ func TestOff(t *testing.T) {
 // TestLook says of each address what a holder would find, and adds none.
 func TestLook(t *testing.T) {
 	r := newRig(t, 16)
-	taken, present := r.addr.Next(), r.addr.Next().Next()
-	r.spyTakes(taken)
+	inUse, present := r.addr.Next(), r.addr.Next().Next()
+	r.spyTakes(inUse)
 	netns.Run(t, "ip", "addr", "add", present.String()+"/32", "dev", r.seg.Bridge)
 	var wanted []vip.Wanted
-	for _, a := range []netip.Addr{taken, r.addr, present, r.addr6} {
+	for _, a := range []netip.Addr{inUse, r.addr, present, r.addr6} {
 		wanted = append(wanted, vip.Wanted{Addr: a, Interface: r.seg.Bridge})
 	}
 	wanted = append(wanted, vip.Wanted{Addr: r.addr.Prev(), Interface: "none0"})
@@ -423,7 +423,7 @@ func TestLook(t *testing.T) {
 	if err != nil || len(states) != len(wanted) {
 		t.Fatalf("%+v, %v", states, err)
 	}
-	for i, want := range []vip.Address{{Phase: vip.Taken, MAC: other}, {Phase: vip.Missing}, {Phase: vip.Present, On: r.seg.Bridge}, {Phase: vip.Missing}, {Phase: vip.Missing, Err: "interface none0 does not exist"}} {
+	for i, want := range []vip.Address{{Phase: vip.InUse, MAC: other}, {Phase: vip.Missing}, {Phase: vip.Present, On: r.seg.Bridge}, {Phase: vip.Missing}, {Phase: vip.Missing, Err: "interface none0 does not exist"}} {
 		want.Wanted, want.Since = wanted[i], states[i].Since
 		if states[i] != want {
 			t.Errorf("%+v, want %+v", states[i], want)

@@ -145,8 +145,8 @@ func (r *resolver) clusterMembers() {
 			}
 			continue
 		case c.Names: // a cluster that provisions its machines itself knows their roles
-			r.takenVIP(c, &raw.Address, "address")
-			r.takenVIP(c, &raw.Ingress, "ingress")
+			r.vipOfHost(c, &raw.Address, "address")
+			r.vipOfHost(c, &raw.Ingress, "ingress")
 			continue
 		}
 		if len(c.Hosts) > 0 {
@@ -156,7 +156,7 @@ func (r *resolver) clusterMembers() {
 		} else {
 			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name, "no host has cluster: %s: it gets no balancers and no machines", c.Name)
 		}
-		r.takenAddress(c)
+		r.addressOfHost(c)
 		for _, h := range c.Hosts {
 			r.memberRole(c, h)
 		}
@@ -172,8 +172,8 @@ func (r *resolver) kindForgotten(c *lab.Cluster, raw *rawCluster) {
 	}
 }
 
-// takenVIP warns of an address that the cluster moves between its machines itself, and that is the ip of one. The address of a single node is its own.
-func (r *resolver) takenVIP(c *lab.Cluster, v *scalar[addr4], key string) {
+// vipOfHost warns of an address that the cluster moves between its machines itself, and that is the ip of one. The address of a single node is its own.
+func (r *resolver) vipOfHost(c *lab.Cluster, v *scalar[addr4], key string) {
 	h := r.hostByIP[v.V.Addr]
 	if !v.ok() || h == nil || h.Cluster != c {
 		return
@@ -184,19 +184,19 @@ func (r *resolver) takenVIP(c *lab.Cluster, v *scalar[addr4], key string) {
 	r.lab.Warnings.Addf(r.pos(v.spot), "clusters."+c.Name+"."+key, "%s is the ip of host %s (%s): with balancer: off the cluster's own load balancer needs an address that no machine has; want a free one", v.V, h.Name, h.Pos)
 }
 
-// takenAddress warns of a cluster whose address is reserved for one of its machines, though it has several for the control plane: it gets no
+// addressOfHost warns of a cluster whose address is reserved for one of its machines, though it has several for the control plane: it gets no
 // balancers, and one machine all the traffic.
-func (r *resolver) takenAddress(c *lab.Cluster) {
+func (r *resolver) addressOfHost(c *lab.Cluster) {
 	h := r.hostByIP[c.Address]
 	if _, members := onlyMember(c); h == nil || r.ours(c.Address) || members == 1 && h.Role == lab.RoleControlPlane {
-		r.takenIngress(c)
+		r.ingressOfHost(c)
 	} else {
 		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".address", "%s is the ip of host %s (%s): no balancer of the cluster listens there; want another address", c.Address, h.Name, h.Pos)
 	}
 }
 
-// takenIngress warns of a cluster whose *.apps leads to one of its machines, though others are workers.
-func (r *resolver) takenIngress(c *lab.Cluster) {
+// ingressOfHost warns of a cluster whose *.apps leads to one of its machines, though others are workers.
+func (r *resolver) ingressOfHost(c *lab.Cluster) {
 	h := r.hostByIP[c.Ingress]
 	if c.Kind != lab.OpenShift || h == nil || r.ours(c.Ingress) {
 		return

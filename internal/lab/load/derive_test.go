@@ -516,8 +516,8 @@ api.b 10.1.2.31, api-int.b 10.1.2.31, *.apps.b 10.1.2.31`},
 			if diff := cmp.Diff(tt.want, b.String()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if len(l.Warnings) > 0 || len(l.ServiceAddresses()) > 0 {
-				t.Errorf("warnings %v, addresses to hold %v", l.Warnings, l.ServiceAddresses())
+			if len(l.Warnings) > 0 || len(l.VIPs()) > 0 {
+				t.Errorf("warnings %v, addresses to hold %v", l.Warnings, l.VIPs())
 			}
 		})
 	}
@@ -528,7 +528,7 @@ func TestNamesOnly(t *testing.T) {
 	t.Parallel()
 	l := parse(t, "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\nclusters: {ipi: {kind: openshift, address: 10.1.2.40, ingress: 10.1.2.41, balancer: off}}\n"+
 		"hosts: {m: {mac: 52:54:00:00:00:01, ip: 10.1.2.21, cluster: ipi}}\n")
-	if got := balancers(l); len(got)+len(l.Warnings)+len(l.ServiceAddresses()) > 0 {
+	if got := balancers(l); len(got)+len(l.Warnings)+len(l.VIPs()) > 0 {
 		t.Errorf("balancers %v, warnings %v", got, l.Warnings)
 	}
 	if got := strings.Join(records(l), "\n"); !strings.Contains(got, "api-int.ipi.lab.example. A 10.1.2.40") || !strings.Contains(got, "*.apps.ipi.lab.example. A 10.1.2.41") {

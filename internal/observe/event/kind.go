@@ -92,9 +92,9 @@ const (
 	BootstrapLeft
 	ClusterReady
 
-	ServiceAddressUp
-	ServiceAddressTaken
-	ServiceAddressMissing
+	VIPUp
+	VIPInUse
+	VIPMissing
 
 	DaemonReady
 	DaemonStopping
@@ -247,9 +247,9 @@ var table = [kinds]description{
 	BootstrapLeft: {"bootstrap_left", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was taken out of the balancers"},
 	ClusterReady:  {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},
 
-	ServiceAddressUp:      {"service_address_up", StageLab, slog.LevelInfo, claim, "an interface has the address of a cluster or balancer"},
-	ServiceAddressTaken:   {"service_address_taken", StageLab, slog.LevelWarn, claim, "another machine uses the address of a cluster or balancer"},
-	ServiceAddressMissing: {"service_address_missing", StageLab, slog.LevelWarn, own, "the address of a cluster or balancer is on no interface"},
+	VIPUp:      {"vip_up", StageLab, slog.LevelInfo, claim, "an interface has the address of a cluster or balancer (VIP)"},
+	VIPInUse:   {"vip_in_use", StageLab, slog.LevelWarn, claim, "another machine uses a VIP"},
+	VIPMissing: {"vip_missing", StageLab, slog.LevelWarn, own, "a VIP is on no interface"},
 
 	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},

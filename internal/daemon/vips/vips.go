@@ -1,4 +1,4 @@
-package serviceaddr
+package vips
 
 import (
 	"cmp"
@@ -32,15 +32,15 @@ type Deps struct {
 	Registerer prometheus.Registerer
 }
 
-// Addresses are those of clusters and balancers. They are safe for concurrent use.
-type Addresses struct {
+// VIPs are the addresses of clusters and balancers. They are safe for concurrent use.
+type VIPs struct {
 	*vip.Holder
 	deps Deps
 }
 
-// Open makes what holds the addresses, if the lab in force says so, and reads which were added before.
-func Open(ctx context.Context, deps Deps) (a *Addresses, err error) {
-	a = &Addresses{deps: deps}
+// Open makes what holds the VIPs, if the lab in force says so, and reads which were added before.
+func Open(ctx context.Context, deps Deps) (a *VIPs, err error) {
+	a = &VIPs{deps: deps}
 	a.Holder, err = vip.Open(ctx, vip.Config{Hold: deps.Lab().Appliance.HoldsAddresses()}, vip.Deps{Records: added{deps.Store, deps.Saver}, Log: deps.Log, Lease: a.leaseOf, Report: a.report})
 	if err != nil {
 		return nil, err
@@ -50,46 +50,46 @@ func Open(ctx context.Context, deps Deps) (a *Addresses, err error) {
 
 // leaseOf returns the machine that has a lease of an address. A pool that had an address gives it to nobody from when the lab file has a
 // cluster or balancer there, but its leases run on.
-func (a *Addresses) leaseOf(addr netip.Addr) (lab.MAC, bool) {
+func (a *VIPs) leaseOf(addr netip.Addr) (lab.MAC, bool) {
 	l, ok := a.deps.Book.ByAddr(addr)
 	return l.MAC, ok
 }
 
-// Wanted returns the addresses of l that this machine has to have.
+// Wanted returns the VIPs of l that this machine has to have.
 func Wanted(l *lab.Lab) (all []vip.Wanted) {
-	for _, s := range l.ServiceAddresses() {
+	for _, s := range l.VIPs() {
 		all = append(all, vip.Wanted{Addr: s.Addr, Interface: interfaces.Of(l, s), For: s.For})
 	}
 	return all
 }
 
-// Want makes the holder hold the addresses of l.
-func (a *Addresses) Want(l *lab.Lab) { a.Holder.Want(Wanted(l)) }
+// Want makes the holder hold the VIPs of l.
+func (a *VIPs) Want(l *lab.Lab) { a.Holder.Want(Wanted(l)) }
 
 // Follow makes the holder follow the interfaces of IPv6 prefixes, which come and go while the lab stays.
-func (a *Addresses) Follow() {
+func (a *VIPs) Follow() {
 	if now := Wanted(a.deps.Lab()); !slices.Equal(now, a.Wanted()) {
 		a.Holder.Want(now)
 	}
 }
 
 // report records that an address came, went, or is another machine's too.
-func (a *Addresses) report(s vip.Address) {
-	e := event.Event{Kind: event.ServiceAddressUp, Addr: s.Addr, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
+func (a *VIPs) report(s vip.Address) {
+	e := event.Event{Kind: event.VIPUp, Addr: s.Addr, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
 	switch s.Phase {
 	case vip.Held:
 	case vip.Present:
 		e.Detail = fmt.Sprintf("%s of %s, which bootlab did not add", s.Addr, s.For)
-	case vip.Taken, vip.Conflict, vip.Leased:
-		e.Kind, e.Detail, e.Err = event.ServiceAddressTaken, fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
+	case vip.InUse, vip.Conflict, vip.Leased:
+		e.Kind, e.Detail, e.Err = event.VIPInUse, fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
 	default:
-		e.Kind, e.Detail, e.Err = event.ServiceAddressMissing, fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
+		e.Kind, e.Detail, e.Err = event.VIPMissing, fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
 	}
 	a.deps.Events.Record(e)
 }
 
 // problem says why clients do not reach this machine at an address, and what to do; empty: they do.
-func (a *Addresses) problem(s vip.Address) string {
+func (a *VIPs) problem(s vip.Address) string {
 	who := "another machine"
 	if !s.MAC.IsZero() {
 		who = "the machine with MAC " + s.MAC.String()
@@ -102,9 +102,9 @@ func (a *Addresses) problem(s vip.Address) string {
 	}
 	hold := a.deps.Lab().Appliance.HoldsAddresses()
 	switch s.Phase {
-	case vip.Looking:
+	case vip.Probing:
 		return "other machines are asked whether they use it"
-	case vip.Taken:
+	case vip.InUse:
 		if hold {
 			return who + " uses it: remove it there, or change it here; bootlab adds it once it is free"
 		}
@@ -127,8 +127,8 @@ func (a *Addresses) problem(s vip.Address) string {
 	return s.Err
 }
 
-// Status returns the addresses for people.
-func (a *Addresses) Status() []api.Address {
+// Status returns the VIPs for people.
+func (a *VIPs) Status() []api.Address {
 	out := []api.Address{}
 	for _, s := range a.States() {
 		one := api.Address{Addr: s.Addr, Interface: cmp.Or(s.On, s.Interface), For: s.For, State: string(s.Phase), OK: s.OK(), MAC: s.MAC, Since: s.Since, Problem: a.problem(s), Command: s.Command()}
@@ -170,12 +170,12 @@ func (s added) Delete(_ context.Context, a netip.Addr) error {
 	return s.saver.Save(store.Op{Key: addedPrefix + a.String(), Delete: true})
 }
 
-// MetricAddresses is how many addresses of clusters and balancers are in a state.
-const MetricAddresses = "bootlab_addresses"
+// MetricVIPs is how many VIPs are in a state.
+const MetricVIPs = "bootlab_vips"
 
-// newCollector counts the addresses.
+// newCollector counts the VIPs.
 func newCollector(h *vip.Holder) *metrics.Gauges {
-	desc := prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
+	desc := prometheus.NewDesc(MetricVIPs, "Addresses of clusters and balancers (VIPs): held (bootlab added it), present (something else did), probing (other machines are asked), in_use (by another machine), conflict (another one uses it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[vip.Phase]int{}
 		for _, s := range h.States() {
