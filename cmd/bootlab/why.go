@@ -67,7 +67,7 @@ func whyText(cmd *cobra.Command, ds []api.Diagnosis) error {
 func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
 	head := d.Host + ": " + d.State
 	switch {
-	case d.Unknown() && len(d.Evidence) == 0 && d.Stage == event.StageVM: // its hypervisor does not answer
+	case d.Unknown() && len(d.Evidence) == 0 && d.Stage == event.StageMachine: // its hypervisor does not answer
 	case d.Unknown() && d.Stage == event.StageInstall:
 		head = d.Host + ": install state unknown"
 	case d.Unknown() && len(d.Evidence) == 0:

@@ -103,7 +103,7 @@ func (d *Daemon) mayLoad(l *lab.Lab, e *event.Event) bool {
 		return false
 	}
 	last, ok := d.timeline.Last(h.Name)
-	return !ok || last.Stage == "" || last.Stage == event.StageVM || last.Stage == event.StageFirmware
+	return !ok || last.Stage == "" || last.Stage == event.StageMachine || last.Stage == event.StageFirmware
 }
 
 // addHost adds the host of an event that lacks it.

@@ -186,7 +186,7 @@ func TestWhyPower(t *testing.T) {
 	d := start(t, l)
 	d.until("why says that the machine is off", func() bool { // a busy controller may be late
 		a := d.why(t, "off")
-		return a.State == "stopped" && a.Stage == event.StageVM && strings.Contains(a.Cause, "off") && strings.Contains(strings.Join(a.Do, " "), "bootlab power on off")
+		return a.State == "stopped" && a.Stage == event.StageMachine && strings.Contains(a.Cause, "off") && strings.Contains(strings.Join(a.Do, " "), "bootlab power on off")
 	})
 	if a := d.why(t, "hung"); a.State != "unknown" || !strings.Contains(strings.Join(a.Facts, " "), "BMC does not answer") {
 		t.Errorf("a machine whose controller is silent: %+v", a)

@@ -259,7 +259,7 @@ func (c *boot) seen(kinds ...event.Kind) []event.Event {
 
 // stopped is the diagnosis of a boot that stopped with the last of events.
 func (c *boot) stopped(cause string, do []string, events ...event.Event) (d Diagnosis) {
-	d = Diagnosis{Stage: cmp.Or(c.Stage, event.StageVM), Cause: cause, Do: do, Evidence: events}
+	d = Diagnosis{Stage: cmp.Or(c.Stage, event.StageMachine), Cause: cause, Do: do, Evidence: events}
 	if n := len(events); n > 0 {
 		d.Since = events[n-1].At
 	}

@@ -97,33 +97,33 @@ func TestOf(t *testing.T) {
 	}{
 		{name: "never seen", machine: host, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received: it is off, does not boot", do: "hosts --unknown"},
 		{name: "never seen, without a MAC", machine: with(func(m *diagnosis.Machine) { m.NoMAC = true }), state: diagnosis.Unknown, stage: event.StageAddress, cause: "it has no mac in the lab file", do: "add its mac"},
-		{name: "never seen, off", machine: vm("off"), state: diagnosis.Stopped, stage: event.StageVM, cause: "virtual machine is off", do: "bootlab vm start a"},
-		{name: "paused", machine: vm("paused"), events: toScript(), state: diagnosis.Stopped, stage: event.StageVM, cause: "paused it", do: "virsh resume a"},
-		{name: "never created", machine: vm("absent"), state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
-		{name: "created later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.Power, m.State = true, machine.PowerAbsent, later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up creates its virtual machine then"},
-		{name: "switched on later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.Power, m.State = true, machine.PowerOff, later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up starts its virtual machine then"},
-		{name: "of metal, switched on later by up", machine: with(func(m *diagnosis.Machine) { m.BMC, m.State = "off", later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: bootlab up switches it on then"},
-		{name: "of metal without a BMC, later", machine: with(func(m *diagnosis.Machine) { m.State = later }), state: diagnosis.Booting, stage: event.StageVM, cause: "it waits for the control plane: an admin has to switch it on then"},
-		{name: "not created, the hypervisor refused", machine: vm("absent"), outcome: timeline.Failed, events: []event.Event{ev(event.VMDeleted, "kvm1"), ev(event.VMFailed, "create on kvm1", "storage pool gone is not active")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine does not exist: storage pool gone is not active", do: "then: bootlab vm create a"},
-		{name: "not started, the hypervisor refused", machine: vm("off"), outcome: timeline.Failed, events: []event.Event{ev(event.VMCreated, "kvm1"), ev(event.VMFailed, "start on kvm1", "no memory")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine is off: no memory", do: "then: bootlab vm start a"},
-		{name: "deleted after a failure", machine: vm("absent"), events: []event.Event{ev(event.VMFailed, "start on kvm1", "no memory"), ev(event.VMDeleted, "kvm1")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
-		{name: "of an image, disk does not boot", machine: image("running"), outcome: timeline.Failed, events: []event.Event{ev(event.VMStarted), ev(event.ConsoleNoBootDevice)}, state: diagnosis.Stopped, stage: event.StageVM, cause: "found nothing to boot", do: "bootlab vm delete a --disks && bootlab vm create a"},
-		{name: "of an image, no packet", machine: image("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageVM, cause: "no DHCP packet", do: "its system starts from its disk: bootlab vm console a"},
+		{name: "never seen, off", machine: vm("off"), state: diagnosis.Stopped, stage: event.StageMachine, cause: "virtual machine is off", do: "bootlab vm start a"},
+		{name: "paused", machine: vm("paused"), events: toScript(), state: diagnosis.Stopped, stage: event.StageMachine, cause: "paused it", do: "virsh resume a"},
+		{name: "never created", machine: vm("absent"), state: diagnosis.Stopped, stage: event.StageMachine, cause: "does not exist", do: "bootlab vm create a"},
+		{name: "created later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.Power, m.State = true, machine.PowerAbsent, later }), state: diagnosis.Booting, stage: event.StageMachine, cause: "it waits for the control plane: bootlab up creates its virtual machine then"},
+		{name: "switched on later by up", machine: with(func(m *diagnosis.Machine) { m.VM, m.Power, m.State = true, machine.PowerOff, later }), state: diagnosis.Booting, stage: event.StageMachine, cause: "it waits for the control plane: bootlab up starts its virtual machine then"},
+		{name: "of metal, switched on later by up", machine: with(func(m *diagnosis.Machine) { m.BMC, m.State = "off", later }), state: diagnosis.Booting, stage: event.StageMachine, cause: "it waits for the control plane: bootlab up switches it on then"},
+		{name: "of metal without a BMC, later", machine: with(func(m *diagnosis.Machine) { m.State = later }), state: diagnosis.Booting, stage: event.StageMachine, cause: "it waits for the control plane: an admin has to switch it on then"},
+		{name: "not created, the hypervisor refused", machine: vm("absent"), outcome: timeline.Failed, events: []event.Event{ev(event.VMDeleted, "kvm1"), ev(event.VMFailed, "create on kvm1", "storage pool gone is not active")}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "its virtual machine does not exist: storage pool gone is not active", do: "then: bootlab vm create a"},
+		{name: "not started, the hypervisor refused", machine: vm("off"), outcome: timeline.Failed, events: []event.Event{ev(event.VMCreated, "kvm1"), ev(event.VMFailed, "start on kvm1", "no memory")}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "its virtual machine is off: no memory", do: "then: bootlab vm start a"},
+		{name: "deleted after a failure", machine: vm("absent"), events: []event.Event{ev(event.VMFailed, "start on kvm1", "no memory"), ev(event.VMDeleted, "kvm1")}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "does not exist", do: "bootlab vm create a"},
+		{name: "of an image, disk does not boot", machine: image("running"), outcome: timeline.Failed, events: []event.Event{ev(event.VMStarted), ev(event.ConsoleNoBootDevice)}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "found nothing to boot", do: "bootlab vm delete a --disks && bootlab vm create a"},
+		{name: "of an image, no packet", machine: image("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "no DHCP packet", do: "its system starts from its disk: bootlab vm console a"},
 		{name: "of an image, firmware asks the network", machine: image("running"), events: append([]event.Event{ev(event.VMStarted)}, leased(event.ClientPXE)...), state: diagnosis.Stopped, stage: event.StageAddress, cause: "it is made from an image, and its firmware tries the network: its disk does not boot", do: "bootlab vm create a"},
 		{name: "of an image, runs", machine: image("running"), events: append([]event.Event{ev(event.VMStarted)}, leased(event.ClientOS)...), state: diagnosis.Done, cause: "nothing is wrong: its system was started"},
-		{name: "hypervisor silent", machine: with(func(m *diagnosis.Machine) { m.VM, m.Power, m.Problem = true, machine.PowerSilent, "no route" }), state: diagnosis.Unknown, stage: event.StageVM, cause: "hypervisor does not answer", do: "bootlab status", fact: "no route"},
-		{name: "hypervisor not asked yet", machine: vm("unasked"), state: diagnosis.Unknown, stage: event.StageVM, cause: "has not answered yet", do: "bootlab status"},
-		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageVM, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
+		{name: "hypervisor silent", machine: with(func(m *diagnosis.Machine) { m.VM, m.Power, m.Problem = true, machine.PowerSilent, "no route" }), state: diagnosis.Unknown, stage: event.StageMachine, cause: "hypervisor does not answer", do: "bootlab status", fact: "no route"},
+		{name: "hypervisor not asked yet", machine: vm("unasked"), state: diagnosis.Unknown, stage: event.StageMachine, cause: "has not answered yet", do: "bootlab status"},
+		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
 		{name: "a snapshot is no step of a boot", machine: vm("running"), events: toScript(ev(event.FileServed, "k"), ev(event.VMSnapshot)), state: diagnosis.Stopped, stage: event.StageFiles, cause: "it fetched its last file", do: "look at its console"},
 		{name: "armed, no packet", machine: host, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "select the network in its boot menu"},
 		{name: "armed, with a BMC, no packet", machine: with(func(m *diagnosis.Machine) { m.BMC = "on" }), events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "bootlab install a --now"},
 		{name: "marked as installed, no packet", machine: host, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.BackendDrained)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it was marked as installed, and no packet"},
-		{name: "never seen, off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
-		{name: "stopped at its kernel, and off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), events: toScript(ev(event.FileServed, "k")), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
+		{name: "never seen, off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), state: diagnosis.Stopped, stage: event.StageMachine, cause: "it is off, its BMC says", do: "bootlab power on a"},
+		{name: "stopped at its kernel, and off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), events: toScript(ev(event.FileServed, "k")), state: diagnosis.Stopped, stage: event.StageMachine, cause: "it is off, its BMC says", do: "bootlab power on a"},
 		{name: "never seen, on", machine: with(func(m *diagnosis.Machine) { m.BMC = "on" }), state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is on, and no packet", do: "boot order"},
 		{name: "never seen, the BMC is silent", machine: with(func(m *diagnosis.Machine) { m.BMC, m.BMCProblem = "unknown", "no route" }), state: diagnosis.Unknown, fact: "its BMC does not answer: no route", stage: event.StageAddress, cause: "whether it is on is not known", do: "bootlab power status a"},
-		{name: "power-cycled, no packet", machine: host, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycled)}, state: diagnosis.Stopped, stage: event.StageVM, cause: "it was power-cycled, and no packet", do: "boot order"},
-		{name: "BMC failed", machine: host, outcome: timeline.Failed, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycleFailed, "ipmi 10.0.0.9", "timeout")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "BMC did not power-cycle it: ipmi 10.0.0.9: timeout", do: "bootlab power status a"},
+		{name: "power-cycled, no packet", machine: host, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycled)}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "it was power-cycled, and no packet", do: "boot order"},
+		{name: "BMC failed", machine: host, outcome: timeline.Failed, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycleFailed, "ipmi 10.0.0.9", "timeout")}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "BMC did not power-cycle it: ipmi 10.0.0.9: timeout", do: "bootlab power status a"},
 		{name: "DHCP server down", machine: with(func(m *diagnosis.Machine) {
 			m.Servers = []diagnosis.Server{{Name: "dhcpd", State: "not serving", Down: true, Err: "port 67 in use"}}
 		}), state: diagnosis.Unknown, stage: event.StageAddress, cause: "DHCP server does not serve", fact: "server dhcpd is not serving: port 67 in use"},
@@ -190,7 +190,7 @@ func TestOf(t *testing.T) {
 			m.Install = install.Status{State: install.Unknown, Other: "b", Why: "this machine has a state as b"}
 		}), state: diagnosis.Unknown, stage: event.StageInstall, cause: "its install state is unknown, as this machine has a state as b: it starts from its own disk", do: "bootlab install a --done"},
 		{name: "panic", machine: vm("running"), outcome: timeline.Failed, events: toKernel(ev(event.ConsolePanic, "Kernel panic - not syncing")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "its kernel panicked: Kernel panic", do: "bootlab vm log a"},
-		{name: "nothing to boot, then off", machine: vm("off"), outcome: timeline.Failed, events: toKernel(ev(event.ConsoleNoBootDevice), ev(event.VMStopped)), state: diagnosis.Stopped, stage: event.StageVM, cause: "its virtual machine is off", do: "bootlab vm start a"},
+		{name: "nothing to boot, then off", machine: vm("off"), outcome: timeline.Failed, events: toKernel(ev(event.ConsoleNoBootDevice), ev(event.VMStopped)), state: diagnosis.Stopped, stage: event.StageMachine, cause: "its virtual machine is off", do: "bootlab vm start a"},
 		{name: "panic, then on", machine: vm("running"), outcome: timeline.Done, events: toKernel(ev(event.ConsolePanic), ev(event.InstallDone)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "done", machine: installed, outcome: timeline.Done, events: toKernel(ev(event.ConfigServed), ev(event.InstallDone)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "done, check fails", machine: with(func(m *diagnosis.Machine) {
@@ -222,13 +222,13 @@ func TestOf(t *testing.T) {
 			}
 			d := of(t, boots, tt.machine, start.Add(3*time.Hour))
 			// Of what is not about its power, its check or a hold, hosts and the timeline name the same stage.
-			if last, _ := record(t, boots).Last("a"); machine.Booted(last) && d.Stage != last.Stage && d.Stage != event.StageVM && d.Stage != event.StageBalancer && !tt.machine.Install.Held {
+			if last, _ := record(t, boots).Last("a"); machine.Booted(last) && d.Stage != last.Stage && d.Stage != event.StageMachine && d.Stage != event.StageBalancer && !tt.machine.Install.Held {
 				t.Errorf("stage %q, the timeline has %q", d.Stage, last.Stage)
 			}
 			if d.State != tt.state || tt.stage != "" && d.Stage != tt.stage || !strings.Contains(d.Cause, tt.cause) {
 				t.Errorf("%s at %q: %s; want %s at %q: %s", d.State, d.Stage, d.Cause, tt.state, tt.stage, tt.cause)
 			}
-			if tt.outcome == timeline.Failed && tt.state != diagnosis.Done && d.Stage != event.StageVM && d.Reason != reason {
+			if tt.outcome == timeline.Failed && tt.state != diagnosis.Done && d.Stage != event.StageMachine && d.Reason != reason {
 				t.Errorf("reason %q, want %q", d.Reason, reason)
 			}
 			if do := strings.Join(d.Do, "\n"); !strings.Contains(do, tt.do) || strings.Contains(do, "HOST") || d.State == diagnosis.Stopped && do == "" {

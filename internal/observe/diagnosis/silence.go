@@ -22,7 +22,7 @@ func (c *boot) later() Diagnosis {
 	case c.m.BMC != "":
 		does = "bootlab up switches it on"
 	}
-	return Diagnosis{Stage: event.StageVM, Cause: "it waits for " + c.m.State.Waits + ": " + does + " then"}
+	return Diagnosis{Stage: event.StageMachine, Cause: "it waits for " + c.m.State.Waits + ": " + does + " then"}
 }
 
 // power is a machine that cannot boot because it is off, or does not exist, or of which its hypervisor does not say that.
@@ -41,7 +41,7 @@ func (c *boot) power() Diagnosis {
 	case machine.PowerPaused:
 		cause, do = "its hypervisor has paused it", "look at the disks of the hypervisor, a full one pauses its machines; then: virsh resume HOST"
 	default: // what failed on a hypervisor that does not answer has the same error, which is said once
-		d := Diagnosis{Stage: event.StageVM, Cause: "its hypervisor does not answer", Do: []string{"bootlab status shows when it answers again"}}
+		d := Diagnosis{Stage: event.StageMachine, Cause: "its hypervisor does not answer", Do: []string{"bootlab status shows when it answers again"}}
 		if c.m.Power == machine.PowerUnasked {
 			d.Cause = "its hypervisor has not answered yet"
 		}
@@ -55,7 +55,7 @@ func (c *boot) power() Diagnosis {
 		cause, do = cause+": "+cmp.Or(last[0].Err, last[0].Detail), "bootlab vm plan HOST; remove the cause, then: "+do
 	}
 	d := c.stopped(cause, c.commands(do), last...)
-	d.Stage = event.StageVM
+	d.Stage = event.StageMachine
 	return d
 }
 
@@ -223,7 +223,7 @@ func latest(a, b time.Time) time.Time {
 
 func (c *boot) silenceAfter(last event.Event) silence {
 	switch at := last.Shows(); {
-	case at == event.StageVM:
+	case at == event.StageMachine:
 		return c.afterPower()
 	case at == event.StageAddress:
 		return c.afterAddress(last)

@@ -119,7 +119,7 @@ func TestKinds(t *testing.T) {
 	}
 	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)+$`)
 	stages := []event.Stage{
-		event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, event.StageConfig,
+		event.StageMachine, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, event.StageConfig,
 		event.StageInstall, event.StageBalancer, event.StageLab,
 	}
 	seen, helps := map[string]bool{event.Unknown.String(): true}, map[string]bool{}

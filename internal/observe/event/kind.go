@@ -112,7 +112,7 @@ type Stage string
 
 // The stages, in the order of a boot.
 const (
-	StageVM       Stage = "machine"
+	StageMachine  Stage = "machine"
 	StageAddress  Stage = "address"
 	StageFirmware Stage = "firmware"
 	StageScript   Stage = "script"
@@ -128,7 +128,7 @@ const StageSystem Stage = "system"
 
 // Order returns the position of a stage in a boot, from 1; 0 if it is no stage of a boot.
 func (s Stage) Order() int {
-	return 1 + slices.Index([]Stage{StageVM, StageAddress, StageFirmware, StageScript, StageFiles, StageSystem, StageConfig, StageInstall, StageBalancer}, s)
+	return 1 + slices.Index([]Stage{StageMachine, StageAddress, StageFirmware, StageScript, StageFiles, StageSystem, StageConfig, StageInstall, StageBalancer}, s)
 }
 
 type description struct {
@@ -213,8 +213,8 @@ var table = [kinds]description{
 
 	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, request, "an unknown machine reported its hardware"},
 
-	PowerCycled:      {"power_cycled", StageVM, slog.LevelInfo, own, "a machine was power-cycled through its BMC, to boot from the network"},
-	PowerCycleFailed: {"power_cycle_failed", StageVM, slog.LevelWarn, failed, "the BMC of a machine did not power-cycle it"},
+	PowerCycled:      {"power_cycled", StageMachine, slog.LevelInfo, own, "a machine was power-cycled through its BMC, to boot from the network"},
+	PowerCycleFailed: {"power_cycle_failed", StageMachine, slog.LevelWarn, failed, "the BMC of a machine did not power-cycle it"},
 
 	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, own, "a backend became healthy"},
 	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, own, "a backend became unhealthy"},
@@ -225,24 +225,24 @@ var table = [kinds]description{
 	BackendRemoved: {"backend_removed", StageBalancer, slog.LevelInfo, own, "an admin removed a backend that was added at run time"},
 	BackendWeight:  {"backend_weight", StageBalancer, slog.LevelInfo, own, "an admin set the weight of a backend"},
 
-	VMCreated:         {"vm_created", StageVM, slog.LevelInfo, change, "a virtual machine was created"},
-	VMChanged:         {"vm_changed", StageVM, slog.LevelInfo, change, "a virtual machine was changed to be as in the lab file"},
-	VMStarted:         {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
-	VMStopped:         {"vm_stopped", StageVM, slog.LevelInfo, change, "a virtual machine was stopped"},
-	VMDeleted:         {"vm_deleted", StageVM, slog.LevelInfo, change, "a virtual machine was deleted"},
-	VMNetworkDefined:  {"vm_network_defined", StageVM, slog.LevelInfo, own, "a libvirt network was created or redefined"},
-	VMNetworkDeleted:  {"vm_network_deleted", StageVM, slog.LevelInfo, own, "a libvirt network was deleted"},
-	VMMediaInserted:   {"vm_media_inserted", StageVM, slog.LevelInfo, change, "a virtual medium was inserted for the next start of a virtual machine"},
-	VMMediaEjected:    {"vm_media_ejected", StageVM, slog.LevelInfo, change, "the virtual medium of a virtual machine was removed"},
-	VMSnapshot:        {"vm_snapshot", StageVM, slog.LevelInfo, change, "a snapshot of a virtual machine was created"},
-	VMReverted:        {"vm_reverted", StageVM, slog.LevelWarn, change, "a virtual machine was reverted to a snapshot"},
-	VMSnapshotDeleted: {"vm_snapshot_deleted", StageVM, slog.LevelInfo, change, "a snapshot of a virtual machine was deleted"},
+	VMCreated:         {"vm_created", StageMachine, slog.LevelInfo, change, "a virtual machine was created"},
+	VMChanged:         {"vm_changed", StageMachine, slog.LevelInfo, change, "a virtual machine was changed to be as in the lab file"},
+	VMStarted:         {"vm_started", StageMachine, slog.LevelInfo, own, "a virtual machine was started"},
+	VMStopped:         {"vm_stopped", StageMachine, slog.LevelInfo, change, "a virtual machine was stopped"},
+	VMDeleted:         {"vm_deleted", StageMachine, slog.LevelInfo, change, "a virtual machine was deleted"},
+	VMNetworkDefined:  {"vm_network_defined", StageMachine, slog.LevelInfo, own, "a libvirt network was created or redefined"},
+	VMNetworkDeleted:  {"vm_network_deleted", StageMachine, slog.LevelInfo, own, "a libvirt network was deleted"},
+	VMMediaInserted:   {"vm_media_inserted", StageMachine, slog.LevelInfo, change, "a virtual medium was inserted for the next start of a virtual machine"},
+	VMMediaEjected:    {"vm_media_ejected", StageMachine, slog.LevelInfo, change, "the virtual medium of a virtual machine was removed"},
+	VMSnapshot:        {"vm_snapshot", StageMachine, slog.LevelInfo, change, "a snapshot of a virtual machine was created"},
+	VMReverted:        {"vm_reverted", StageMachine, slog.LevelWarn, change, "a virtual machine was reverted to a snapshot"},
+	VMSnapshotDeleted: {"vm_snapshot_deleted", StageMachine, slog.LevelInfo, change, "a snapshot of a virtual machine was deleted"},
 
-	VMFailed: {"vm_failed", StageVM, slog.LevelError, change, "a hypervisor refused an operation"},
+	VMFailed: {"vm_failed", StageMachine, slog.LevelError, change, "a hypervisor refused an operation"},
 
-	ConsolePanic:        {"console_panic", StageVM, slog.LevelWarn, refusal, "the kernel of a virtual machine wrote on its console that it panicked"},
-	ConsoleEmergency:    {"console_emergency", StageVM, slog.LevelWarn, refusal, "the system of a virtual machine stopped in an emergency shell"},
-	ConsoleNoBootDevice: {"console_no_boot_device", StageVM, slog.LevelWarn, refusal, "the firmware of a virtual machine found nothing to boot"},
+	ConsolePanic:        {"console_panic", StageMachine, slog.LevelWarn, refusal, "the kernel of a virtual machine wrote on its console that it panicked"},
+	ConsoleEmergency:    {"console_emergency", StageMachine, slog.LevelWarn, refusal, "the system of a virtual machine stopped in an emergency shell"},
+	ConsoleNoBootDevice: {"console_no_boot_device", StageMachine, slog.LevelWarn, refusal, "the firmware of a virtual machine found nothing to boot"},
 
 	BootstrapLeft: {"bootstrap_left", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was taken out of the balancers"},
 	ClusterReady:  {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},
@@ -309,7 +309,7 @@ func (e Event) Shows() Stage {
 	case BackendUp:
 		return StageBalancer
 	case InstallArmed, PowerCycleFailed:
-		return StageVM
+		return StageMachine
 	case DHCPAck: // an offer may reach nobody
 		if e.Client == ClientOS {
 			return StageSystem

@@ -282,7 +282,7 @@ func (o Observation) up() bool {
 	case o.Install.State == install.Live:
 		return at == event.StageConfig || at == event.StageInstall || at == event.StageSystem && !o.Document
 	case o.Install.State == install.Installed && o.Power == PowerOn:
-		return !o.Boot.Fetched && at.Order() <= event.StageVM.Order()
+		return !o.Boot.Fetched && at.Order() <= event.StageMachine.Order()
 	}
 	return false
 }
@@ -303,7 +303,7 @@ func (o Observation) underWay(now time.Time) State {
 	}
 	last := latest(b.Active, b.Done)
 	patience := Patience(b.At, o.Document)
-	if o.Power == "" && b.At == event.StageVM {
+	if o.Power == "" && b.At == event.StageMachine {
 		patience = PowerPatience
 	}
 	switch {

@@ -64,7 +64,7 @@ func TestOf(t *testing.T) {
 	}{
 		{name: "nothing was measured", o: machine.Observation{Install: live}, want: machine.Unknown, why: "no request of it was received"},
 		{name: "armed, never seen", o: machine.Observation{Install: armed}, want: machine.Unknown, why: "no request of it was received"},
-		{name: "armed by an admin, never seen", o: machine.Observation{Install: rearmed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageVM}}, want: machine.Unknown, why: "no request of it was received"},
+		{name: "armed by an admin, never seen", o: machine.Observation{Install: rearmed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageMachine}}, want: machine.Unknown, why: "no request of it was received"},
 		{name: "armed, never seen, runs", o: machine.Observation{Install: armed, Power: machine.PowerOn}, want: machine.Unknown, why: "it runs, and no request of it was received"},
 		{name: "done said by an admin, never seen", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall}}, want: machine.Unknown, why: "marked as installed"},
 		{name: "done said by an admin, its system asks for an address", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageSystem}}, want: machine.Running},
@@ -86,11 +86,11 @@ func TestOf(t *testing.T) {
 
 		{name: "of metal, switched on", o: machine.Observation{Install: armed, Switched: ago(2 * time.Minute)}, want: machine.Booting, why: "switched on"},
 		{name: "of metal, switched on and silent", o: machine.Observation{Install: armed, Switched: ago(2 * machine.PowerPatience)}, want: machine.Stopped, stuck: true},
-		{name: "of metal, power-cycled", o: machine.Observation{Install: armed, Boot: boots(event.StageVM, 2*machine.FirmwarePatience)}, want: machine.Booting},
-		{name: "of metal, power-cycled and silent", o: machine.Observation{Install: armed, Boot: boots(event.StageVM, 2*machine.PowerPatience)}, want: machine.Stopped, why: "more than 10 min", stuck: true},
+		{name: "of metal, power-cycled", o: machine.Observation{Install: armed, Boot: boots(event.StageMachine, 2*machine.FirmwarePatience)}, want: machine.Booting},
+		{name: "of metal, power-cycled and silent", o: machine.Observation{Install: armed, Boot: boots(event.StageMachine, 2*machine.PowerPatience)}, want: machine.Stopped, why: "more than 10 min", stuck: true},
 		{name: "of metal, its controller failed", o: machine.Observation{Install: armed, Boot: timeline.Summary{Outcome: timeline.Failed, Reason: "timeout", Active: ago(time.Minute)}}, want: machine.Stopped, why: "timeout", stuck: true},
-		{name: "started, no packet", o: machine.Observation{Power: machine.PowerOn, Install: armed, Boot: boots(event.StageVM, 2*machine.FirmwarePatience)}, want: machine.Stopped, stuck: true},
-		{name: "installed and started, no packet", o: machine.Observation{Power: machine.PowerOn, Install: installed, Boot: boots(event.StageVM, 2*machine.FirmwarePatience)}, want: machine.Running},
+		{name: "started, no packet", o: machine.Observation{Power: machine.PowerOn, Install: armed, Boot: boots(event.StageMachine, 2*machine.FirmwarePatience)}, want: machine.Stopped, stuck: true},
+		{name: "installed and started, no packet", o: machine.Observation{Power: machine.PowerOn, Install: installed, Boot: boots(event.StageMachine, 2*machine.FirmwarePatience)}, want: machine.Running},
 
 		{name: "boots", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting, why: "at stage script"},
 		{name: "boots, silent beyond patience", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Stopped, why: "more than 5 min, at stage script", stuck: true},
@@ -122,7 +122,7 @@ func TestOf(t *testing.T) {
 		{name: "done long ago, never passed", o: machine.Observation{Install: installed, Boot: done, Check: failing(2 * time.Hour)}, want: machine.Failing, why: "fails its check: connection refused"},
 		{name: "done, then its check fails", o: machine.Observation{Install: installed, Boot: done, Check: failing(time.Second)}, want: machine.Failing},
 		{name: "live system", o: machine.Observation{Install: live, Boot: boots(event.StageConfig, 2*time.Hour)}, want: machine.Running},
-		{name: "made from an image", o: machine.Observation{Power: machine.PowerOn, Install: live, Boot: boots(event.StageVM, time.Second)}, want: machine.Booting},
+		{name: "made from an image", o: machine.Observation{Power: machine.PowerOn, Install: live, Boot: boots(event.StageMachine, time.Second)}, want: machine.Booting},
 		{name: "made from an image, its system has an address", o: machine.Observation{Power: machine.PowerOn, Install: live, Boot: boots(event.StageSystem, time.Minute)}, want: machine.Running},
 
 		{name: "check passes, never booted", o: machine.Observation{Install: armed, Check: passing}, want: machine.Serving},

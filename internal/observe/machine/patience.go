@@ -22,7 +22,7 @@ const (
 // config document, which its system asks for.
 func Patience(at event.Stage, document bool) time.Duration {
 	switch at {
-	case event.StageVM, event.StageAddress, event.StageFirmware:
+	case event.StageMachine, event.StageAddress, event.StageFirmware:
 		return FirmwarePatience
 	case event.StageScript, event.StageFiles:
 		return KernelPatience
