@@ -64,7 +64,7 @@ func examine(cmd *cobra.Command, o *options) error {
 			m.Unseen = err
 		}
 		m.Elsewhere = status.Namespace != "" && status.Namespace != daemon.Namespace()
-		r.Findings = append(r.Findings, doctor.Join(doctor.Measured(status, l, found.Faults), doctor.Run(cmd.Context(), m))...)
+		r.Findings = append(r.Findings, doctor.Join(doctor.FromStatus(status, l, found.Faults), doctor.Run(cmd.Context(), m))...)
 	}
 	r.Level = doctor.Worst(r.Findings)
 	if err := o.print(cmd, r, func() error { return doctorText(cmd.OutOrStdout(), r) }); err != nil {

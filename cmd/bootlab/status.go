@@ -54,7 +54,7 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 		rows   [][]string
 	}{
 		{"SERVER STATE LISTENS SINCE", serverRows(s)},
-		{"MEASURED NAME STATE DETAIL SINCE", conditionRows(s.Conditions)},
+		{"CONDITION NAME STATE DETAIL SINCE", conditionRows(s.Conditions)},
 		{"BALANCER LISTENS BACKENDS", balancerRows(s.Balancers)},
 		{"ADDRESS STATE INTERFACE OF SINCE", addressRows(s.Addresses)},
 	} {

@@ -9,18 +9,18 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Measured returns what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
+// FromStatus returns what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
 // good. What a check looks at, too, has its name. What is among faults, which bootlab check finds, is left out.
-func Measured(s api.Status, l *lab.Lab, faults lab.Problems) []Finding {
-	return slices.Concat(measuredServers(s), measuredConditions(s, faults), measuredWarnings(s, l))
+func FromStatus(s api.Status, l *lab.Lab, faults lab.Problems) []Finding {
+	return slices.Concat(statusServers(s), statusConditions(s, faults), statusWarnings(s, l))
 }
 
-func measured(level Level, check, subject, text string) Finding {
+func reported(level Level, check, subject, text string) Finding {
 	return Finding{Check: check, Subject: subject, Level: level, Text: text}
 }
 
-// measuredServers are a refused reload, and the servers, addresses and store that are not good.
-func measuredServers(s api.Status) (all []Finding) {
+// statusServers are a refused reload, and the servers, addresses and store that are not good.
+func statusServers(s api.Status) (all []Finding) {
 	if refused := s.Reload.Refused(); refused != "" {
 		f := fail("reload", refused+": "+strings.ReplaceAll(s.Reload.Err, "\n", "; "), "remove the cause, then: bootlab reload")
 		f.Check = "daemon"
@@ -34,27 +34,27 @@ func measuredServers(s api.Status) (all []Finding) {
 		}
 		switch {
 		case !srv.Serving:
-			all = append(all, measured(Fail, "daemon", srv.Name, text))
+			all = append(all, reported(Fail, "daemon", srv.Name, text))
 		case srv.Name == "virt" || problems == "": // hypervisors have lines of their own, and panics are among the warnings
 		default:
-			all = append(all, measured(Warn, "daemon", srv.Name, text))
+			all = append(all, reported(Warn, "daemon", srv.Name, text))
 		}
 	}
 	for _, a := range s.Unheld() {
 		if a.State == api.AddressProbing {
-			all = append(all, measured(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem))
+			all = append(all, reported(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem))
 			continue
 		}
-		all = append(all, measured(Fail, "daemon", a.Addr.String(), a.Problem))
+		all = append(all, reported(Fail, "daemon", a.Addr.String(), a.Problem))
 	}
 	for _, problem := range s.Store.Problems {
-		all = append(all, measured(Fail, "state", s.Store.Folder, problem))
+		all = append(all, reported(Fail, "state", s.Store.Folder, problem))
 	}
 	return all
 }
 
-// measuredConditions has a line for each condition, but for what something else says: a fault, another machine with the same error, the store.
-func measuredConditions(s api.Status, faults lab.Problems) (all []Finding) {
+// statusConditions has a line for each condition, but for what something else says: a fault, another machine with the same error, the store.
+func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp", api.ConditionMarker: "state"}
 	for i, c := range s.Conditions {
 		if i > 0 && c.SameProblem(s.Conditions[i-1]) || slices.ContainsFunc(faults, func(p *lab.Problem) bool { return about(c, p) }) {
@@ -72,29 +72,29 @@ func measuredConditions(s api.Status, faults lab.Problems) (all []Finding) {
 		}
 		switch {
 		case c.OK && c.Kind == api.ConditionHypervisor:
-			all = append(all, measured(OK, check, subject, "the daemon is connected"))
+			all = append(all, reported(OK, check, subject, "the daemon is connected"))
 		case c.OK:
-			all = append(all, measured(OK, check, subject, c.Detail))
+			all = append(all, reported(OK, check, subject, c.Detail))
 		case c.Kind == api.ConditionMarker: // the lab works
-			all = append(all, measured(Warn, check, subject, c.Problem))
+			all = append(all, reported(Warn, check, subject, c.Problem))
 		default:
-			all = append(all, measured(Fail, check, subject, c.Problem))
+			all = append(all, reported(Fail, check, subject, c.Problem))
 		}
 	}
 	return all
 }
 
-// measuredWarnings are the warnings of status that no condition, interface or address reports.
-func measuredWarnings(s api.Status, l *lab.Lab) (all []Finding) {
+// statusWarnings are the warnings of status that no condition, interface or address reports.
+func statusWarnings(s api.Status, l *lab.Lab) (all []Finding) {
 	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
 	for _, w := range s.Warnings {
 		switch {
 		case slices.ContainsFunc(s.Conditions, func(c api.Condition) bool { return about(c, w) }):
 		case slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return p.Key == w.Key && p.Message == w.Message }):
 		case w.Path != "":
-			all = append(all, measured(Warn, "files", w.Path, w.Error()))
+			all = append(all, reported(Warn, "files", w.Path, w.Error()))
 		default:
-			all = append(all, measured(Warn, "daemon", "warning", w.Error()))
+			all = append(all, reported(Warn, "daemon", "warning", w.Error()))
 		}
 	}
 	return all
@@ -107,10 +107,10 @@ func about(c api.Condition, p *lab.Problem) bool {
 
 // Join returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces, files and other DHCP
 // servers the checks say more, and of servers for questions that fail; of the rest, as of hypervisors, the daemon knows more.
-func Join(measured, own []Finding) []Finding {
+func Join(reported, own []Finding) []Finding {
 	good := func(f Finding) bool { return f.Level == OK }
 	same := func(d, f Finding) bool { return d.Check == f.Check && d.Subject == f.Subject }
-	measured = slices.DeleteFunc(measured, func(d Finding) bool {
+	reported = slices.DeleteFunc(reported, func(d Finding) bool {
 		return slices.ContainsFunc(own, func(f Finding) bool {
 			switch d.Check {
 			case "dhcp", "files":
@@ -124,9 +124,9 @@ func Join(measured, own []Finding) []Finding {
 		})
 	})
 	own = slices.DeleteFunc(own, func(f Finding) bool {
-		return slices.ContainsFunc(measured, func(d Finding) bool {
+		return slices.ContainsFunc(reported, func(d Finding) bool {
 			return same(d, f) && (good(d) == good(f) || good(d) && d.Check == "hypervisors")
 		})
 	})
-	return slices.Concat(measured, own)
+	return slices.Concat(reported, own)
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// TestMeasuredWhileAddressesAreProbed: that is no failure.
-func TestMeasuredWhileAddressesAreProbed(t *testing.T) {
+// TestStatusWhileAddressesAreProbed: that is no failure.
+func TestStatusWhileAddressesAreProbed(t *testing.T) {
 	t.Parallel()
 	s := api.Status{Addresses: []api.Address{{Addr: netip.MustParseAddr("10.0.0.1"), State: api.AddressProbing, Problem: "other machines are asked"}, {Addr: netip.MustParseAddr("10.0.0.2"), State: "missing", Problem: "down"}}}
 	want := []doctor.Finding{{Check: "daemon", Subject: "10.0.0.1", Level: doctor.Warn, Text: "is being probed: other machines are asked"}, {Check: "daemon", Subject: "10.0.0.2", Level: doctor.Fail, Text: "down"}}
-	if got := doctor.Measured(s, &lab.Lab{}, nil); !slices.Equal(got, want) {
+	if got := doctor.FromStatus(s, &lab.Lab{}, nil); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestMeasuredConditions: each condition that status reports has a line, good or bad, whatever its kind.
-func TestMeasuredConditions(t *testing.T) {
+// TestStatusConditions: each condition that status reports has a line, good or bad, whatever its kind.
+func TestStatusConditions(t *testing.T) {
 	t.Parallel()
 	for _, ok := range []bool{true, false} {
 		s := api.Status{}
@@ -33,7 +33,7 @@ func TestMeasuredConditions(t *testing.T) {
 			}
 			s.Conditions = append(s.Conditions, c)
 		}
-		all := doctor.Join(doctor.Measured(s, &lab.Lab{}, nil), nil)
+		all := doctor.Join(doctor.FromStatus(s, &lab.Lab{}, nil), nil)
 		for _, c := range s.Conditions {
 			i := slices.IndexFunc(all, func(f doctor.Finding) bool { return strings.Contains(f.Subject, c.Name) })
 			if i < 0 || (all[i].Level == doctor.OK) != ok || !strings.Contains(all[i].Text, " of "+c.Kind) && !(ok && c.Kind == api.ConditionHypervisor) {
@@ -48,7 +48,7 @@ func TestMeasuredConditions(t *testing.T) {
 	}
 	checked := []doctor.Finding{{Check: "state", Subject: "/state", Level: doctor.Fail, Text: "too little"}, {Check: "state", Subject: "/state", Level: doctor.OK, Text: "a synced write took 1ms"}}
 	texts := []string{}
-	for _, f := range doctor.Join(doctor.Measured(full, &lab.Lab{}, nil), checked) {
+	for _, f := range doctor.Join(doctor.FromStatus(full, &lab.Lab{}, nil), checked) {
 		texts = append(texts, string(f.Level)+" "+f.Check+" "+f.Subject+" "+f.Text)
 	}
 	if want := []string{"fail state /state stored changes were lost", "fail state /state the file system of /state is almost full", "ok disk /files 1 MiB free", "ok state /state a synced write took 1ms"}; !slices.Equal(texts, want) {
@@ -56,20 +56,20 @@ func TestMeasuredConditions(t *testing.T) {
 	}
 	// A marker that is missing keeps no machine from booting.
 	marker := api.Status{Conditions: []api.Condition{{Kind: api.ConditionMarker, Name: "/m", Problem: "was removed"}}}
-	if all := doctor.Measured(marker, &lab.Lab{}, nil); !slices.Equal(all, []doctor.Finding{{Check: "state", Subject: "/m", Level: doctor.Warn, Text: "was removed"}}) {
+	if all := doctor.FromStatus(marker, &lab.Lab{}, nil); !slices.Equal(all, []doctor.Finding{{Check: "state", Subject: "/m", Level: doctor.Warn, Text: "was removed"}}) {
 		t.Errorf("%+v", all)
 	}
 	// What a check of its own has found says more.
 	s := api.Status{Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "br0", OK: true, Detail: "network n"}}}
 	own := []doctor.Finding{{Check: "interfaces", Subject: "br0", Level: doctor.OK, Text: "is up and has 10.0.0.1"}}
-	if all := doctor.Join(doctor.Measured(s, &lab.Lab{}, nil), own); len(all) != 1 || all[0].Text != own[0].Text {
+	if all := doctor.Join(doctor.FromStatus(s, &lab.Lab{}, nil), own); len(all) != 1 || all[0].Text != own[0].Text {
 		t.Errorf("%+v", all)
 	}
 }
 
-// TestMeasuredDegraded: a server that is degraded is shown as status shows it, and what has a line of its own, as hypervisors and panics
+// TestStatusDegraded: a server that is degraded is shown as status shows it, and what has a line of its own, as hypervisors and panics
 // have, once.
-func TestMeasuredDegraded(t *testing.T) {
+func TestStatusDegraded(t *testing.T) {
 	t.Parallel()
 	s := api.Status{
 		Servers: []api.Server{{Name: "dnsd", Serving: true}, {Name: "lbproxy", Serving: true, Warnings: []string{"10.0.0.9 is gone"}}, {Name: "virt", Serving: true, Warnings: []string{"1 of 1 hypervisors do not answer: kvm"}},
@@ -83,7 +83,7 @@ func TestMeasuredDegraded(t *testing.T) {
 		{Check: "hypervisors", Subject: "kvm", Level: doctor.Fail, Text: "refused"},
 		{Check: "daemon", Subject: "warning", Level: doctor.Warn, Text: "httpd: panics contained: 1"},
 	}
-	if got := doctor.Measured(s, &lab.Lab{}, nil); !slices.Equal(got, want) {
+	if got := doctor.FromStatus(s, &lab.Lab{}, nil); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
