@@ -126,7 +126,7 @@ func serveAt(t *testing.T, addr string, secure bool) (stop func()) {
 }
 
 // TestUpMachines brings a cluster of virtual machines up, on a real hypervisor: the control plane first, workers when it serves. The bootstrap
-// is switched off when it has left. An interrupt of the command ends nothing but the command. down shuts the control plane down last.
+// is switched off when it was removed. An interrupt of the command ends nothing but the command. down shuts the control plane down last.
 // The machines have no system: the test serves in their place, and switches them off when they are asked to shut down.
 func TestUpMachines(t *testing.T) {
 	netns.Need(t, "udhcpc", "virsh")

@@ -333,20 +333,20 @@ type StateMarker struct {
 
 // A Cluster is the state of a cluster.
 type Cluster struct {
-	Name          string           `json:"name"`
-	Kind          string           `json:"kind"` // openshift, kubernetes
-	Domain        string           `json:"domain"`
-	Address       netip.Addr       `json:"address,omitzero"`
-	Phase         string           `json:"phase"` // unknown (nothing was measured yet), down, bootstrapping, not serving, joining, degraded, ready
-	Since         time.Time        `json:"since,omitzero"`
-	Waits         string           `json:"waits,omitempty"`         // what it waits for; empty: it is ready
-	NeedsUp       bool             `json:"needs_up,omitempty"`      // that is an admin who brings it up
-	Up            time.Time        `json:"up,omitzero"`             // an admin asked for it to be brought up; zero: it is ready, or none did
-	BootstrapLeft time.Time        `json:"bootstrap_left,omitzero"` // the bootstrap machine was taken out; zero: it was not
-	Serving       int              `json:"serving"`                 // control-plane machines that serve
-	Members       int              `json:"members"`                 // control-plane machines
-	Note          string           `json:"note,omitempty"`          // of an answer to down: what is still on
-	Machines      []ClusterMachine `json:"machines"`
+	Name             string           `json:"name"`
+	Kind             string           `json:"kind"` // openshift, kubernetes
+	Domain           string           `json:"domain"`
+	Address          netip.Addr       `json:"address,omitzero"`
+	Phase            string           `json:"phase"` // unknown (nothing was measured yet), down, bootstrapping, not serving, joining, degraded, ready
+	Since            time.Time        `json:"since,omitzero"`
+	Waits            string           `json:"waits,omitempty"`            // what it waits for; empty: it is ready
+	NeedsUp          bool             `json:"needs_up,omitempty"`         // that is an admin who brings it up
+	Up               time.Time        `json:"up,omitzero"`                // an admin asked for it to be brought up; zero: it is ready, or none did
+	BootstrapRemoved time.Time        `json:"bootstrap_removed,omitzero"` // the bootstrap machine was removed from the balancers; zero: it was not
+	Serving          int              `json:"serving"`                    // control-plane machines that serve
+	Members          int              `json:"members"`                    // control-plane machines
+	Note             string           `json:"note,omitempty"`             // of an answer to down: what is still on
+	Machines         []ClusterMachine `json:"machines"`
 }
 
 // ClusterReady is Cluster.Phase of a cluster that is ready.

@@ -120,7 +120,7 @@ func (c *clusters) foundOn(host string) time.Time {
 
 // askBootstrap asks the API server whether the bootstrap is complete, while the machine is needed and one serves the API.
 func (c *clusters) askBootstrap(ctx context.Context, doing *sync.WaitGroup, cl *lab.Cluster, s cluster.State) {
-	if cl.Kubeconfig == "" || !c.record(cl.Name).Left.IsZero() {
+	if cl.Kubeconfig == "" || !c.record(cl.Name).Removed.IsZero() {
 		return
 	}
 	var serving []netip.Addr // of the control plane first
@@ -269,9 +269,9 @@ func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) er
 	case cluster.SwitchOff:
 		return c.switchOff(ctx, cl, a.Host)
 	case cluster.TakeOut:
-		return c.bootstrapLeaves(ctx, cl, a.Host, c.servers.lb.Drain, time.Now())
+		return c.removeBootstrap(ctx, cl, a.Host, c.servers.lb.Drain, time.Now())
 	case cluster.PutBack:
-		return c.bootstrapLeaves(ctx, cl, a.Host, c.servers.lb.Ready, time.Time{})
+		return c.removeBootstrap(ctx, cl, a.Host, c.servers.lb.Ready, time.Time{})
 	}
 	return fmt.Errorf("%s is not known", a.Verb)
 }
@@ -336,9 +336,9 @@ func (c *clusters) noteSwitched(name, host string, at time.Time) error {
 	})
 }
 
-// bootstrapLeaves takes the bootstrap machine out of the balancers of its cluster, or puts it back: out of those in use, which may be of a later
+// removeBootstrap removes the bootstrap machine from the balancers of its cluster, or puts it back: from those in use, which may be of a later
 // lab than cl and h.
-func (c *clusters) bootstrapLeaves(ctx context.Context, cl *lab.Cluster, h *lab.Host, do func(ctx context.Context, balancer, backend string) error, left time.Time) error {
+func (c *clusters) removeBootstrap(ctx context.Context, cl *lab.Cluster, h *lab.Host, do func(ctx context.Context, balancer, backend string) error, at time.Time) error {
 	for _, b := range c.current.Load().Lab.Balancers {
 		if b.Cluster == nil || b.Cluster.Name != cl.Name || !slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host != nil && m.Host.Name == h.Name }) {
 			continue
@@ -347,9 +347,9 @@ func (c *clusters) bootstrapLeaves(ctx context.Context, cl *lab.Cluster, h *lab.
 			return err
 		}
 	}
-	if err := c.update(cl.Name, func(r *cluster.Record) { r.Left = left }); err != nil || left.IsZero() {
+	if err := c.update(cl.Name, func(r *cluster.Record) { r.Removed = at }); err != nil || at.IsZero() {
 		return err
 	}
-	c.bus.Record(event.Event{Kind: event.BootstrapLeft, Host: h.Name, Detail: cl.Name})
+	c.bus.Record(event.Event{Kind: event.BootstrapRemoved, Host: h.Name, Detail: cl.Name})
 	return nil
 }

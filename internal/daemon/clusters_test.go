@@ -37,7 +37,7 @@ func newClusters(t *testing.T) *clusters {
 	return c
 }
 
-// TestClusterRecord: machines that are switched on while the bootstrap leaves are all recorded, in memory and in the store.
+// TestClusterRecord: machines that are switched on while the bootstrap is removed are all recorded, in memory and in the store.
 func TestClusterRecord(t *testing.T) {
 	t.Parallel()
 	c := newClusters(t)
@@ -51,7 +51,7 @@ func TestClusterRecord(t *testing.T) {
 		})
 	}
 	wg.Go(func() {
-		if err := c.update("prod", func(r *cluster.Record) { r.Left = time.Now() }); err != nil {
+		if err := c.update("prod", func(r *cluster.Record) { r.Removed = time.Now() }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -61,8 +61,8 @@ func TestClusterRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for where, r := range map[string]cluster.Record{"memory": c.record("prod"), "store": again.record("prod")} {
-		if len(r.Switched) != len(hosts) || r.Left.IsZero() {
-			t.Errorf("in %s: %d of %d machines, left %s", where, len(r.Switched), len(hosts), r.Left)
+		if len(r.Switched) != len(hosts) || r.Removed.IsZero() {
+			t.Errorf("in %s: %d of %d machines, removed %s", where, len(r.Switched), len(hosts), r.Removed)
 		}
 	}
 }
@@ -196,11 +196,11 @@ func TestBootstrapLeavesAfterReload(t *testing.T) {
 		drained = append(drained, balancer+"/"+backend)
 		return nil
 	}
-	if err := c.bootstrapLeaves(t.Context(), before, boot, drain, time.Now()); err != nil {
+	if err := c.removeBootstrap(t.Context(), before, boot, drain, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(drained, " "); got != "api/boot" || c.record("prod").Left.IsZero() {
-		t.Errorf("drained %q, left %s; want api/boot", got, c.record("prod").Left)
+	if got := strings.Join(drained, " "); got != "api/boot" || c.record("prod").Removed.IsZero() {
+		t.Errorf("drained %q, removed %s; want api/boot", got, c.record("prod").Removed)
 	}
 }
 

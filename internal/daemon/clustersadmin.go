@@ -40,7 +40,7 @@ func (c *clusters) describe(cl *lab.Cluster, s cluster.State) api.Cluster {
 	defer c.mu.Unlock()
 	out := api.Cluster{
 		Name: cl.Name, Kind: string(cl.Kind), Domain: cl.Domain, Address: cl.Address, Phase: string(s.Phase), Since: c.phases.current[cl.Name].At,
-		Waits: s.Waits, NeedsUp: s.NeedsUp, Serving: s.Serving, Members: s.Members, Up: c.records[cl.Name].Up, BootstrapLeft: c.records[cl.Name].Left, Machines: []api.ClusterMachine{},
+		Waits: s.Waits, NeedsUp: s.NeedsUp, Serving: s.Serving, Members: s.Members, Up: c.records[cl.Name].Up, BootstrapRemoved: c.records[cl.Name].Removed, Machines: []api.ClusterMachine{},
 	}
 	for _, m := range s.Machines {
 		out.Machines = append(out.Machines, api.ClusterMachine{
@@ -69,7 +69,7 @@ func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
 }
 
 // mayComeUp returns why a cluster cannot come up: it has no hosts, no control plane, or a bootstrap document that is too old; or, if all of the
-// control plane of an OpenShift cluster is to be installed, no bootstrap machine, or one that has left and would start from its own disk. cl may
+// control plane of an OpenShift cluster is to be installed, no bootstrap machine, or one that was removed and would start from its own disk. cl may
 // be nil.
 func (c *clusters) mayComeUp(s *snapshot.Snapshot, cl *lab.Cluster) error {
 	switch {
@@ -93,8 +93,8 @@ func (c *clusters) mayComeUp(s *snapshot.Snapshot, cl *lab.Cluster) error {
 		conflict.Hint = "add a host with cluster: " + cl.Name + " and role: bootstrap to the lab file; a single node that boots in place needs none, once its document is there and bootlab reload has read it"
 		return conflict
 	}
-	if !r.Left.IsZero() && !c.installsAll(cl, lab.RoleBootstrap) {
-		conflict.Message = "the bootstrap machine of " + cl.Name + " has left and starts from its own disk, and the control plane is to be installed: it would wait for ever"
+	if !r.Removed.IsZero() && !c.installsAll(cl, lab.RoleBootstrap) {
+		conflict.Message = "the bootstrap machine of " + cl.Name + " was removed from the balancers and starts from its own disk, and the control plane is to be installed: it would wait for ever"
 		conflict.Hint = "bootlab install HOST --done says that one is installed; bootlab up " + cl.Name + " --install installs all its machines and overwrites their disks"
 		return conflict
 	}

@@ -37,12 +37,12 @@ func (d *Daemon) leasedAddrs(yield func(netip.Addr) bool) {
 }
 
 // usableBackends returns a function that reports whether a backend of a balancer takes connections, for the names that follow it. The node of
-// a single-node cluster does not before its bootstrap machine has left.
+// a single-node cluster does not before its bootstrap machine was removed from the balancers.
 func (d *Daemon) usableBackends(l *lab.Lab) func(balancer string, backend netip.Addr) bool {
 	usable := usableBackends(d.lb.Status())
 	nodes := map[string]netip.Addr{} // that do not serve yet, by the balancer of their API
 	for _, c := range l.Clusters {
-		if c.SingleNode() && d.clusters.record(c.Name).Left.IsZero() {
+		if c.SingleNode() && d.clusters.record(c.Name).Removed.IsZero() {
 			nodes[c.BalancerOf(lab.ServiceAPI)] = c.Address
 		}
 	}

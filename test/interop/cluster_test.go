@@ -139,7 +139,7 @@ func (d *daemon) states(backend string) (states []api.BackendState) {
 }
 
 // TestClusterUp follows a cluster of metal from nothing to ready, as its machines would bring it there: the bootstrap machine serves first,
-// then the control plane, the bootstrap leaves and stays away over a restart, and comes back once it is armed.
+// then the control plane, the bootstrap is removed and stays away over a restart, and comes back once it is armed.
 func TestClusterUp(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "script")
@@ -192,12 +192,12 @@ func TestClusterUp(t *testing.T) {
 	apiServer(t, d.net+".23")
 
 	stopBootstrap()
-	d.until("the bootstrap leaves", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapLeft.IsZero() })
+	d.until("the bootstrap is removed", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapRemoved.IsZero() })
 	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{"draining", "draining"}) {
 		t.Errorf("its backends: %v", got)
 	}
 	before := d.cluster()
-	d.logged("bootstrap_left") // kill -9 loses the last lines
+	d.logged("bootstrap_removed") // kill -9 loses the last lines
 	d.kill()
 	d.start()
 	if d.stage("boot") != "gone" || !slices.Equal(d.states("boot"), []api.BackendState{"draining", "draining"}) || d.cluster().Up.IsZero() {
@@ -224,19 +224,19 @@ func TestClusterUp(t *testing.T) {
 		t.Errorf("up --json ended with %v: %v\n%s", watch.ProcessState, err, lines[len(lines)-1])
 	}
 	d.logged("cluster_ready")
-	if n := strings.Count(d.log.String(), "bootstrap_left"); n != 1 {
-		t.Errorf("bootstrap_left is logged %d times", n)
+	if n := strings.Count(d.log.String(), "bootstrap_removed"); n != 1 {
+		t.Errorf("bootstrap_removed is logged %d times", n)
 	}
 
 	if _, err := d.client.Install(t.Context(), "boot", api.CycleLater); err != nil {
 		t.Fatal(err)
 	}
 	d.until("an armed bootstrap is back", func() bool {
-		return !slices.Contains(d.states("boot"), "draining") && d.cluster().BootstrapLeft.IsZero()
+		return !slices.Contains(d.states("boot"), "draining") && d.cluster().BootstrapRemoved.IsZero()
 	})
 }
 
-// TestBootstrapConfigMap: with a kubeconfig the bootstrap machine leaves when the cluster's ConfigMap says so, while it still serves and its
+// TestBootstrapConfigMap: with a kubeconfig the bootstrap machine is removed when the cluster's ConfigMap says so, while it still serves and its
 // checks pass. The API servers want a client certificate.
 func TestBootstrapConfigMap(t *testing.T) {
 	t.Parallel()
@@ -265,15 +265,15 @@ func TestBootstrapConfigMap(t *testing.T) {
 	d := start(t, l)
 	d.done("boot", "cp0", "cp1", "cp2", "work")
 	d.until("the bootstrap and the control plane serve", func() bool { return d.stage("boot") == "serving" && d.cluster().Serving == 3 })
-	if cl := d.cluster(); !cl.BootstrapLeft.IsZero() {
+	if cl := d.cluster(); !cl.BootstrapRemoved.IsZero() {
 		t.Errorf("it left before it was complete: %+v", cl)
 	}
 	complete.Store(true)
-	d.until("the bootstrap leaves", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapLeft.IsZero() })
+	d.until("the bootstrap is removed", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapRemoved.IsZero() })
 	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{"draining", "draining"}) {
 		t.Errorf("its backends: %v", got)
 	}
-	d.logged("bootstrap_left")
+	d.logged("bootstrap_removed")
 	if strings.Contains(d.log.String(), "forbidden") {
 		t.Error("it asked without its certificate")
 	}
@@ -326,7 +326,7 @@ func TestUpWithoutBootstrap(t *testing.T) {
 }
 
 // TestSingleNodeUp: api and api-int of a single-node cluster, whose address is the node's own, lead to the bootstrap machine while it serves,
-// and to the node once the bootstrap has left by itself, over a restart too; no line of the lab file changes.
+// and to the node once the bootstrap was removed, over a restart too; no line of the lab file changes.
 func TestSingleNodeUp(t *testing.T) {
 	netns.Need(t, "dig", "curl")
 	t.Parallel()
@@ -365,7 +365,7 @@ func TestSingleNodeUp(t *testing.T) {
 	router(t, d.net+".21")
 	d.until("the node serves", func() bool { return d.stage("node") == "serving" })
 	stopBootstrap()
-	d.until("the bootstrap leaves", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapLeft.IsZero() })
+	d.until("the bootstrap is removed", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapRemoved.IsZero() })
 	leads("is the node's after that", ".21")
 	d.until("the cluster is ready", func() bool { return d.cluster().Phase == api.ClusterReady })
 	d.kill()

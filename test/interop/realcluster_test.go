@@ -187,7 +187,7 @@ func TestRealCluster(t *testing.T) {
 	}
 	fetchIgnition(t, machines["work"])
 	_ = bootstrap.Process.Signal(syscall.SIGTERM) // as when it is complete
-	d.until("the bootstrap leaves", func() bool { return !d.cluster().BootstrapLeft.IsZero() })
+	d.until("the bootstrap is removed", func() bool { return !d.cluster().BootstrapRemoved.IsZero() })
 	d.done("work")
 	begin(t, machines["work"].part(t, "router"))
 	d.until("the cluster is ready", func() bool { return d.cluster().Phase == api.ClusterReady })

@@ -65,7 +65,7 @@ func (o Observed) refuses() bool {
 // A Record is what outlives a restart of the daemon.
 type Record struct {
 	Up       time.Time            `json:"up,omitzero"`       // an admin asked for the cluster to be brought up; zero: it is not
-	Left     time.Time            `json:"left,omitzero"`     // the bootstrap machine was found to be no longer needed
+	Removed  time.Time            `json:"left,omitzero"`     // the bootstrap machine was removed from the balancers, as it is no longer needed; zero: it was not
 	Switched map[string]time.Time `json:"switched,omitzero"` // when the machines were switched on for this Up
 	Phase    Since                `json:"phase,omitzero"`    // of the cluster
 	Stages   map[string]Since     `json:"stages,omitzero"`   // of its machines, by name
@@ -193,7 +193,7 @@ func (a *assessment) machine(h *lab.Host) Machine {
 	o, seen := a.observed[h.Name], a.observation(h)
 	if seen.Gone = h.Role == lab.RoleBootstrap && a.bootstrapDone(h, o); seen.Gone {
 		s := machine.Of(seen, a.now)
-		if s.Waits = a.leave(h, o); s.Waits != "" && o.Failed != "" {
+		if s.Waits = a.removeBootstrap(h, o); s.Waits != "" && o.Failed != "" {
 			s.Waits, s.Stuck = o.Failed, true
 		}
 		return Machine{Host: h, State: s}
@@ -223,8 +223,8 @@ func (a *assessment) machine(h *lab.Host) Machine {
 // reports that it is complete; or, where that reports nothing, the control plane serves and the machine itself does not any more: OpenShift's
 // bootstrap stops its own API server when it is complete. One that is off is not needed where the control plane serves.
 func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
-	if !a.record.Left.IsZero() {
-		if o.Install.State == install.Armed && o.Install.Since.After(a.record.Left) {
+	if !a.record.Removed.IsZero() {
+		if o.Install.State == install.Armed && o.Install.Since.After(a.record.Removed) {
 			a.act(PutBack, h)
 			return false
 		}
@@ -259,9 +259,9 @@ func (a *assessment) bootstrapWaits(m Machine, o Observed) string {
 	return m.Waits
 }
 
-// leave takes the bootstrap machine out, and switches it off while the daemon brings the cluster up. It returns what is still to be done.
-func (a *assessment) leave(h *lab.Host, o Observed) (waits string) {
-	if a.record.Left.IsZero() {
+// removeBootstrap removes the bootstrap machine from the balancers, and switches it off while the daemon brings the cluster up. It returns what is still to be done.
+func (a *assessment) removeBootstrap(h *lab.Host, o Observed) (waits string) {
+	if a.record.Removed.IsZero() {
 		a.act(TakeOut, h)
 	}
 	_, switched := a.record.Switched[h.Name] // of metal, that is all that says whether it is on
@@ -342,7 +342,7 @@ func (a *assessment) phase() {
 		s.Phase = PhaseUnknown
 	case on || up:
 		s.Phase = PhaseBootstrap
-		if !a.record.Left.IsZero() || failing && !up {
+		if !a.record.Removed.IsZero() || failing && !up {
 			s.Phase = PhaseNotServing
 		}
 		s.Waits = fmt.Sprintf("the control plane: %d of %s serve", s.Serving, lab.Plural(s.Members, "machine"))

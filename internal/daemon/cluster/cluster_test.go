@@ -112,13 +112,13 @@ func TestOrder(t *testing.T) {
 		{"the bootstrap stops to serve", observe(up, map[string]func(*cluster.Observed){"boot": starts, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
 			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: its power: it is being switched off"},
 		{"it is off", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = machine.PowerOff }, "cp0": serves, "cp1": serves, "cp2": serves}),
-			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
+			cluster.Record{Up: asked.Up, Removed: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
 		{"a bootstrap of metal that was switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
-			cluster.Record{Up: asked.Up, Left: now, Switched: map[string]time.Time{"boot": asked.Up}}, cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "switch off boot", "boot: its power: it is being switched off"},
+			cluster.Record{Up: asked.Up, Removed: now, Switched: map[string]time.Time{"boot": asked.Up}}, cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "switch off boot", "boot: its power: it is being switched off"},
 		{"a bootstrap of metal that is off, or that somebody else switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
-			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
+			cluster.Record{Up: asked.Up, Removed: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
 		{"the control plane is lost later", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = machine.PowerOff }, "cp0": starts, "cp1": starts, "cp2": serves}),
-			cluster.Record{Left: now}, cluster.PhaseNotServing, "boot gone, cp0 starting, cp1 starting, cp2 serving, w0 running", "", "1 of 3"},
+			cluster.Record{Removed: now}, cluster.PhaseNotServing, "boot gone, cp0 starting, cp1 starting, cp2 serving, w0 running", "", "1 of 3"},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			t.Parallel()
@@ -174,9 +174,9 @@ func TestBootstrapStays(t *testing.T) {
 	}{
 		{"a blip", map[string]func(*cluster.Observed){"boot": blip}, cluster.Record{}, ""},
 		{"it is down", map[string]func(*cluster.Observed){"boot": down}, cluster.Record{}, "take out boot"},
-		{"it was taken out", map[string]func(*cluster.Observed){"boot": down}, cluster.Record{Left: now}, ""},
+		{"it was taken out", map[string]func(*cluster.Observed){"boot": down}, cluster.Record{Removed: now}, ""},
 		{"it is armed", map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { down(o); armed(o) }}, cluster.Record{}, ""},
-		{"it was taken out, and is armed again", map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { down(o); armed(o) }}, cluster.Record{Left: now.Add(-time.Minute)}, "put back boot"},
+		{"it was taken out, and is armed again", map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { down(o); armed(o) }}, cluster.Record{Removed: now.Add(-time.Minute)}, "put back boot"},
 		{"the others are installed again", map[string]func(*cluster.Observed){"boot": down, "cp0": armed, "cp1": armed, "cp2": armed}, cluster.Record{}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -231,14 +231,14 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestDown: a cluster whose machines were shut down is down, though its bootstrap machine left long ago, and though the last checks passed.
+// TestDown: a cluster whose machines were shut down is down, though its bootstrap machine was removed long ago, and though the last checks passed.
 func TestDown(t *testing.T) {
 	t.Parallel()
 	off := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: install.Status{State: install.Installed}, Boot: installedBoot}, Control: true}
 	passed := off
 	passed.Check.Health, passed.Ingress.Health = machine.CheckPassing, machine.CheckPassing
 	for name, o := range map[string]cluster.Observed{"checks have failed": off, "the last checks passed": passed} {
-		s := cluster.Assess(prod(), observe(o, nil), cluster.Record{Left: now.Add(-time.Hour)}, now)
+		s := cluster.Assess(prod(), observe(o, nil), cluster.Record{Removed: now.Add(-time.Hour)}, now)
 		if want := "boot gone, cp0 off, cp1 off, cp2 off, w0 off"; s.Phase != cluster.PhaseDown || stages(s) != want || s.Serving != 0 || len(s.Actions) > 0 {
 			t.Errorf("%s: %s, %d serve: %s; %s", name, s.Phase, s.Serving, stages(s), actions(s))
 		}
@@ -312,7 +312,7 @@ func TestRouter(t *testing.T) {
 }
 
 // TestBootstrapReports: where the API server is asked, its ConfigMap decides. A bootstrap whose own check fails stays until that says
-// complete, and one whose check passes leaves then; a machine that was switched off leaves whatever it says.
+// complete, and one whose check passes is removed then; a machine that was switched off is removed whatever it says.
 func TestBootstrapReports(t *testing.T) {
 	t.Parallel()
 	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Check: machine.Check{Health: machine.CheckPassing, Since: now.Add(-time.Hour)}}}
@@ -378,21 +378,21 @@ func TestPhases(t *testing.T) {
 		want      cluster.Phase
 		waits     string
 	}{
-		{"just started, done before", pending, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "check"},
-		{"just started, hypervisor not asked", cluster.Observed{Observation: machine.Observation{Power: machine.PowerUnasked, Install: up.Install}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "hypervisor"},
-		{"hypervisor frozen", cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: up.Install, Check: machine.Check{Health: machine.CheckFailing}}}, up, cluster.Record{Left: now}, cluster.PhaseUnknown, "hypervisor"},
+		{"just started, done before", pending, up, cluster.Record{Removed: now}, cluster.PhaseUnknown, "check"},
+		{"just started, hypervisor not asked", cluster.Observed{Observation: machine.Observation{Power: machine.PowerUnasked, Install: up.Install}}, up, cluster.Record{Removed: now}, cluster.PhaseUnknown, "hypervisor"},
+		{"hypervisor frozen", cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: up.Install, Check: machine.Check{Health: machine.CheckFailing}}}, up, cluster.Record{Removed: now}, cluster.PhaseUnknown, "hypervisor"},
 		{"of metal, never seen, not checked yet", metal(machine.CheckPending, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseUnknown, "bootlab up prod"},
 		{"of metal, never seen, check fails", metal(machine.CheckFailing, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "bootlab up prod"},
 		{"held by a restore", cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed, Held: true, Why: "x"}, Check: machine.Check{Health: machine.CheckFailing}}}, metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "a restore holds it"},
-		{"it serves", serves, up, cluster.Record{Left: now}, cluster.PhaseReady, ""},
-		{"served", fails, up, cluster.Record{Left: now}, cluster.PhaseNotServing, "0 of 3"},
-		{"fails without a bootstrap that left", fails, up, cluster.Record{}, cluster.PhaseNotServing, "0 of 3"},
-		{"a worker is off", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "bootlab up prod"},
-		{"a worker is off, it comes up", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}, Control: true}, cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseWorkers, "switched on"},
-		{"another machine uses a worker's address", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09"}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "02:00:00:00:00:09"},
-		{"another machine uses the control plane's addresses", cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09", Check: serves.Check}}, up, cluster.Record{Left: now}, cluster.PhaseNotServing, "0 of 3"},
-		{"no router", serves, cluster.Observed{Observation: up.Observation, Ingress: machine.Check{Health: machine.CheckFailing}}, cluster.Record{Left: now}, cluster.PhaseDegraded, "a router"},
-		{"a worker is dead", serves, cluster.Observed{Observation: up.Observation, Ingress: unreachable}, cluster.Record{Left: now}, cluster.PhaseDegraded, "w0: its check: i/o timeout"},
+		{"it serves", serves, up, cluster.Record{Removed: now}, cluster.PhaseReady, ""},
+		{"served", fails, up, cluster.Record{Removed: now}, cluster.PhaseNotServing, "0 of 3"},
+		{"fails without a bootstrap that was removed", fails, up, cluster.Record{}, cluster.PhaseNotServing, "0 of 3"},
+		{"a worker is off", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}}, cluster.Record{Removed: now}, cluster.PhaseDegraded, "bootlab up prod"},
+		{"a worker is off, it comes up", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOff, Install: up.Install}, Control: true}, cluster.Record{Up: asked.Up, Removed: now}, cluster.PhaseWorkers, "switched on"},
+		{"another machine uses a worker's address", serves, cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09"}}, cluster.Record{Removed: now}, cluster.PhaseDegraded, "02:00:00:00:00:09"},
+		{"another machine uses the control plane's addresses", cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: up.Install, Boot: installedBoot, Conflict: "02:00:00:00:00:09", Check: serves.Check}}, up, cluster.Record{Removed: now}, cluster.PhaseNotServing, "0 of 3"},
+		{"no router", serves, cluster.Observed{Observation: up.Observation, Ingress: machine.Check{Health: machine.CheckFailing}}, cluster.Record{Removed: now}, cluster.PhaseDegraded, "a router"},
+		{"a worker is dead", serves, cluster.Observed{Observation: up.Observation, Ingress: unreachable}, cluster.Record{Removed: now}, cluster.PhaseDegraded, "w0: its check: i/o timeout"},
 	} {
 		all := observe(tt.other, nil)
 		for _, cp := range []string{"cp0", "cp1", "cp2"} {
@@ -409,7 +409,7 @@ func TestPhases(t *testing.T) {
 func TestBootstrapStaysOn(t *testing.T) {
 	t.Parallel()
 	up := cluster.Observed{Observation: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Installed}, Boot: installedBoot, Check: machine.Check{Health: machine.CheckPassing, Since: now}}}
-	s := cluster.Assess(prod(), observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { o.Failed = "the hypervisor refused" }}), cluster.Record{Up: asked.Up, Left: now}, now)
+	s := cluster.Assess(prod(), observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { o.Failed = "the hypervisor refused" }}), cluster.Record{Up: asked.Up, Removed: now}, now)
 	if m := s.Machines[0]; m.Stage != machine.Gone || !m.Stuck || m.Waits != "the hypervisor refused" || actions(s) != "switch off boot" || !strings.Contains(s.Waits, "refused") {
 		t.Errorf("%+v; %s; waits for %q", m, actions(s), s.Waits)
 	}

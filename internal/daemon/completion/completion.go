@@ -84,7 +84,7 @@ func (a *Asker) Ask(ctx context.Context, asking *sync.WaitGroup, cl *lab.Cluster
 		defer a.mu.Unlock()
 		text := errorText(err)
 		if text != "" && text != last.err {
-			a.log.Warn("bootstrap ConfigMap cannot be read: the bootstrap machine leaves once its own check fails", "cluster", cl.Name, "err", err)
+			a.log.Warn("bootstrap ConfigMap cannot be read: the bootstrap machine is removed from the balancers once its own check fails", "cluster", cl.Name, "err", err)
 		}
 		last.busy, last.asked, last.value, last.err = false, time.Now(), value, text
 	})

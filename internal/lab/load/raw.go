@@ -207,7 +207,7 @@ type rawCluster struct {
 	SNI     scalar[flag]            `yaml:"sni" def:"false" doc:"Share address and ingress with other clusters, distinguished by TLS server name and HTTP host. All of them must set it."`
 	Health  scalar[flag]            `yaml:"health" def:"false" doc:"For a cluster without address: api, api-int and *.apps have the addresses of its members whose health checks pass. No balancer listens."`
 
-	Kubeconfig scalar[text] `yaml:"kubeconfig" def:"none" doc:"Kubeconfig of an OpenShift cluster, with a client certificate or a token (auth/kubeconfig of openshift-install): the bootstrap machine leaves once the ConfigMap kube-system/bootstrap says complete. A file that changes is read again."`
+	Kubeconfig scalar[text] `yaml:"kubeconfig" def:"none" doc:"Kubeconfig of an OpenShift cluster, with a client certificate or a token (auth/kubeconfig of openshift-install): the bootstrap machine is removed from the balancers once the ConfigMap kube-system/bootstrap says complete. A file that changes is read again."`
 
 	Log scalar[lab.AccessLog] `yaml:"log" def:"none" doc:"Access log of the cluster's balancers, as log of balancers: none, errors or requests."`
 }

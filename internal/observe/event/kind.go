@@ -89,7 +89,7 @@ const (
 	ConsoleEmergency
 	ConsoleNoBootDevice
 
-	BootstrapLeft
+	BootstrapRemoved
 	ClusterReady
 
 	VIPUp
@@ -244,8 +244,8 @@ var table = [kinds]description{
 	ConsoleEmergency:    {"console_emergency", StageMachine, slog.LevelWarn, refusal, "the system of a virtual machine stopped in an emergency shell"},
 	ConsoleNoBootDevice: {"console_no_boot_device", StageMachine, slog.LevelWarn, refusal, "the firmware of a virtual machine found nothing to boot"},
 
-	BootstrapLeft: {"bootstrap_left", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was taken out of the balancers"},
-	ClusterReady:  {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},
+	BootstrapRemoved: {"bootstrap_removed", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was removed from the balancers"},
+	ClusterReady:     {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},
 
 	VIPUp:      {"vip_up", StageLab, slog.LevelInfo, claim, "an interface has the address of a cluster or balancer (VIP)"},
 	VIPInUse:   {"vip_in_use", StageLab, slog.LevelWarn, claim, "another machine uses a VIP"},
