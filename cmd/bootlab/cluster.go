@@ -17,7 +17,7 @@ import (
 
 const (
 	lookEvery = time.Second
-	upTimeout = 90 * time.Minute // an OpenShift cluster of metal needs an hour
+	upTimeout = 90 * time.Minute // a bare-metal OpenShift cluster needs an hour
 
 	installUnknown = "unknown" // api.Host.Install of a host whose state was lost
 )

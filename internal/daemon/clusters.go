@@ -39,7 +39,7 @@ type clusters struct {
 	stages  ages                 // of hosts
 	phases  ages                 // of clusters
 	actions map[string]*action   // the last of each host, by its name
-	on      map[string]time.Time // machines of metal that their controllers found on, and when
+	on      map[string]time.Time // bare-metal machines that their controllers found on, and when
 }
 
 // An action is under way, or failed.
@@ -111,7 +111,7 @@ func (c *clusters) askPower(ctx context.Context, doing *sync.WaitGroup, cl *lab.
 	}
 }
 
-// foundOn returns when a machine of metal was found on, while its cluster is brought up; zero: it was not.
+// foundOn returns when a bare-metal machine was found on, while its cluster is brought up; zero: it was not.
 func (c *clusters) foundOn(host string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,8 +276,8 @@ func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) er
 	return fmt.Errorf("%s is not known", a.Verb)
 }
 
-// switchOn starts a machine: a virtual one is made if it is not there, one of metal boots from the network. That it was switched on is stored
-// before: a daemon that is killed must not power-cycle an installer. One of metal is not power-cycled again either where the first try failed
+// switchOn starts a machine: a virtual one is made if it is not there, a bare-metal one boots from the network. That it was switched on is stored
+// before: a daemon that is killed must not power-cycle an installer. A bare-metal one is not power-cycled again either where the first try failed
 // after all that its controller had to do, and it is on.
 func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
 	if _, again := c.record(cl.Name).Switched[h.Name]; again && h.VM == nil {
@@ -295,7 +295,7 @@ func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) e
 	return err
 }
 
-// switchOnIfOff switches a machine of metal on, unless its controller says that it is on.
+// switchOnIfOff switches a bare-metal machine on, unless its controller says that it is on.
 func (c *clusters) switchOnIfOff(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
 	state, err := power.Do(ctx, h.BMC, power.Status)
 	if err != nil {

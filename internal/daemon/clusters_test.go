@@ -163,7 +163,7 @@ func TestSwitchOnInstalledMetal(t *testing.T) {
 	}
 }
 
-// TestSwitchOffMetal: a bootstrap of metal is switched off by its controller, and it is no longer recorded as switched on.
+// TestSwitchOffMetal: a bare-metal bootstrap is switched off by its controller, and it is no longer recorded as switched on.
 func TestSwitchOffMetal(t *testing.T) {
 	t.Parallel()
 	bmc, c := newController(t, "On"), newClusters(t)

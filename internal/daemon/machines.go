@@ -22,7 +22,7 @@ type seen struct {
 	vms       map[string]virt.Status             // by host, as last known
 	checks    map[string]map[string]backendCheck // by host and balancer
 	conflicts map[string]dhcpd.AddressConflict   // the reserved address that another machine uses, by host
-	off       *lab.Host                          // of metal, if its controller was asked and says so
+	off       *lab.Host                          // a bare-metal one, if its controller was asked and says so
 }
 
 // A backendCheck is the check of a host by a balancer.

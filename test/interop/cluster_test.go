@@ -66,7 +66,7 @@ func router(t *testing.T, addr string) {
 	t.Cleanup(s.Close)
 }
 
-// newCluster writes a lab with a cluster of metal: a bootstrap machine, three of the control plane, a worker. Their addresses are the tests',
+// newCluster writes a lab with a bare-metal cluster: a bootstrap machine, three of the control plane, a worker. Their addresses are the tests',
 // if they are to be here.
 func newCluster(t *testing.T, subnet string, here bool) *labFile {
 	t.Helper()
@@ -138,7 +138,7 @@ func (d *daemon) states(backend string) (states []api.BackendState) {
 	return states
 }
 
-// TestClusterUp follows a cluster of metal from nothing to ready, as its machines would bring it there: the bootstrap machine serves first,
+// TestClusterUp follows a bare-metal cluster from nothing to ready, as its machines would bring it there: the bootstrap machine serves first,
 // then the control plane, the bootstrap is removed and stays away over a restart, and comes back once it is armed.
 func TestClusterUp(t *testing.T) {
 	t.Parallel()

@@ -171,7 +171,7 @@ func (a *assessment) count() {
 	}
 }
 
-// observation returns what is known of a machine. A boot before it was switched on for this cluster to come up says nothing; of metal, nor one
+// observation returns what is known of a machine. A boot before it was switched on for this cluster to come up says nothing; of bare metal, nor one
 // before the cluster was asked to, unless it is installed and on.
 func (a *assessment) observation(h *lab.Host) machine.Observation {
 	o := a.observed[h.Name].Observation
@@ -264,7 +264,7 @@ func (a *assessment) removeBootstrap(h *lab.Host, o Observed) (waits string) {
 	if a.record.Removed.IsZero() {
 		a.act(TakeOut, h)
 	}
-	_, switched := a.record.Switched[h.Name] // of metal, that is all that says whether it is on
+	_, switched := a.record.Switched[h.Name] // of bare metal, that is all that says whether it is on
 	if !a.record.Up.IsZero() && (o.Power == machine.PowerOn || o.Power == "" && o.Control && switched) {
 		a.act(SwitchOff, h)
 		return "its power: it is being switched off"

@@ -113,9 +113,9 @@ func TestOrder(t *testing.T) {
 			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: its power: it is being switched off"},
 		{"it is off", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = machine.PowerOff }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Removed: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
-		{"a bootstrap of metal that was switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
+		{"a bare-metal bootstrap that was switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Removed: now, Switched: map[string]time.Time{"boot": asked.Up}}, cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "switch off boot", "boot: its power: it is being switched off"},
-		{"a bootstrap of metal that is off, or that somebody else switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
+		{"a bare-metal bootstrap that is off, or that somebody else switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Removed: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
 		{"the control plane is lost later", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = machine.PowerOff }, "cp0": starts, "cp1": starts, "cp2": serves}),
 			cluster.Record{Removed: now}, cluster.PhaseNotServing, "boot gone, cp0 starting, cp1 starting, cp2 serving, w0 running", "", "1 of 3"},
@@ -245,7 +245,7 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// TestDeadController: a machine of metal whose controller did not switch it on is not known to boot, and is tried again; once it was seen to
+// TestDeadController: a bare-metal machine whose controller did not switch it on is not known to boot, and is tried again; once it was seen to
 // boot, or its controller did, it is not.
 func TestDeadController(t *testing.T) {
 	t.Parallel()
@@ -271,7 +271,7 @@ func TestDeadController(t *testing.T) {
 	}
 }
 
-// TestAnswers: installed machines of metal whose servers were stopped are on, as they refuse connections: while their cluster is brought up they
+// TestAnswers: installed bare-metal machines whose servers were stopped are on, as they refuse connections: while their cluster is brought up they
 // are what they were before. The controller of one that does not answer is asked.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
@@ -381,8 +381,8 @@ func TestPhases(t *testing.T) {
 		{"just started, done before", pending, up, cluster.Record{Removed: now}, cluster.PhaseUnknown, "check"},
 		{"just started, hypervisor not asked", cluster.Observed{Observation: machine.Observation{Power: machine.PowerUnasked, Install: up.Install}}, up, cluster.Record{Removed: now}, cluster.PhaseUnknown, "hypervisor"},
 		{"hypervisor frozen", cluster.Observed{Observation: machine.Observation{Power: machine.PowerSilent, Install: up.Install, Check: machine.Check{Health: machine.CheckFailing}}}, up, cluster.Record{Removed: now}, cluster.PhaseUnknown, "hypervisor"},
-		{"of metal, never seen, not checked yet", metal(machine.CheckPending, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseUnknown, "bootlab up prod"},
-		{"of metal, never seen, check fails", metal(machine.CheckFailing, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "bootlab up prod"},
+		{"bare metal, never seen, not checked yet", metal(machine.CheckPending, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseUnknown, "bootlab up prod"},
+		{"bare metal, never seen, check fails", metal(machine.CheckFailing, install.Armed), metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "bootlab up prod"},
 		{"held by a restore", cluster.Observed{Observation: machine.Observation{Install: install.Status{State: install.Armed, Held: true, Why: "x"}, Check: machine.Check{Health: machine.CheckFailing}}}, metal(machine.NotChecked, install.Armed), cluster.Record{}, cluster.PhaseDown, "a restore holds it"},
 		{"it serves", serves, up, cluster.Record{Removed: now}, cluster.PhaseReady, ""},
 		{"served", fails, up, cluster.Record{Removed: now}, cluster.PhaseNotServing, "0 of 3"},
@@ -415,7 +415,7 @@ func TestBootstrapStaysOn(t *testing.T) {
 	}
 }
 
-// TestInstalledMetal: a machine of metal that is installed is not reset to bring its cluster up: its controller is asked whether it is on, and
+// TestInstalledMetal: a bare-metal machine that is installed is not reset to bring its cluster up: its controller is asked whether it is on, and
 // one that is on waits for its check. One that is armed is booted from the network.
 func TestInstalledMetal(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func (s Stage) Bad() bool { return s == Stopped || s == Failing }
 // A Power is what a hypervisor or a controller says of a machine.
 type Power string
 
-// The powers. A machine of metal has the zero Power while its controller is not asked.
+// The powers. A bare-metal machine has the zero Power while its controller is not asked.
 const (
 	PowerOn      Power = "running"
 	PowerOff     Power = "off"

@@ -198,7 +198,7 @@ func TestGrouping(t *testing.T) {
 		{"made again before it asked", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}, {0, event.VMDeleted, "kvm1"}},
 			{{time.Second, event.InstallArmed, ""}, {0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}}}, []string{"3 machine ended", "3 machine booting"}},
 		{"made again after virsh undefine", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}}, {{time.Second, event.VMCreated, "kvm1"}}}, []string{"2 machine booting", "1 machine none"}},
-		{"of metal, after its virtual machine was deleted", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMDeleted, "kvm1"}}, {{time.Second, event.DHCPDiscover, "pxe"}}}, []string{"2 machine none", "1 address booting"}},
+		{"bare metal, after its virtual machine was deleted", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMDeleted, "kvm1"}}, {{time.Second, event.DHCPDiscover, "pxe"}}}, []string{"2 machine none", "1 address booting"}},
 		{"virtual machine that is not made", [][]step{{{0, event.VMFailed, "apply on kvm1"}}}, []string{"1 machine none"}},
 		{"virtual machine that does not start", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMFailed, "start on kvm1"}}}, []string{"2 machine none"}},
 		{"virtual machine that starts in the end", [][]step{{{0, event.VMFailed, "apply on kvm1"}, {0, event.VMCreated, "kvm1"}, {0, event.VMFailed, "start on kvm1"}, {0, event.VMStarted, "kvm1"}}}, []string{"4 machine booting"}},
