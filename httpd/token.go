@@ -47,7 +47,10 @@ func CheckToken(path string) error {
 // A badToken is a file that holds no token.
 type badToken struct{ problem, fix string }
 
+// Error returns the problem and the fix.
 func (t *badToken) Error() string { return t.problem + ": " + t.fix }
+
+// Unwrap returns the problem alone.
 func (t *badToken) Unwrap() error { return errors.New(t.problem) }
 
 // Fix returns what to do.

@@ -436,7 +436,10 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, co
 // A closedSocket is the error that this user may not open the socket of the daemon.
 type closedSocket struct{ err error }
 
+// Error returns the error and the fix.
 func (e *closedSocket) Error() string { return e.err.Error() + ": " + e.Fix() }
+
+// Unwrap returns the error of the connection, without the fix.
 func (e *closedSocket) Unwrap() error { return e.err }
 
 // Fix returns what to do.

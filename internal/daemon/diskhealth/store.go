@@ -54,6 +54,7 @@ type Misplaced struct {
 	Text  string // for people: what happened, where, what to do
 }
 
+// Error returns the text.
 func (m *Misplaced) Error() string { return m.Text }
 
 // A Watch observes the store and the file system of its folder.

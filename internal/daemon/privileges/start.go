@@ -72,9 +72,14 @@ type startError struct {
 	fix string
 }
 
+// Error returns why the start would be refused, and the fix.
 func (r *startError) Error() string { return r.err.Error() + ": " + r.fix }
+
+// Unwrap returns why the start would be refused.
 func (r *startError) Unwrap() error { return r.err }
-func (r *startError) Fix() string   { return r.fix }
+
+// Fix returns what to do.
+func (r *startError) Fix() string { return r.fix }
 
 // TryStart returns why a start as root would be refused once it is user u; nil: it stays root. A refused start makes nothing. documents are
 // the files that the boot service of l reads.

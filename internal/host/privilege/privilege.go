@@ -44,7 +44,10 @@ type User struct {
 // A missingUser is the error that there is no user of that name.
 type missingUser string
 
+// Error returns the name of the user, and the fix.
 func (u missingUser) Error() string { return u.Unwrap().Error() + ": " + u.Fix() }
+
+// Unwrap returns the error without the fix.
 func (u missingUser) Unwrap() error { return fmt.Errorf("no user %q", string(u)) }
 
 // Fix returns what to do.
