@@ -86,8 +86,8 @@ type Backend interface {
 
 	// Machines that are not in the lab file.
 
-	// Discovered returns machines that are not in the lab, the one seen last first.
-	Discovered(ctx context.Context) []api.DiscoveredMachine
+	// Unknown returns machines that are not in the lab, the one seen last first.
+	Unknown(ctx context.Context) []api.UnknownMachine
 	// Adoption says how one of them could become a host.
 	Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error)
 

@@ -265,7 +265,7 @@ func (a *Admin) getUnknown(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(a.building.run(func() []byte {
 		var b bytes.Buffer
-		_ = json.NewEncoder(&b).Encode(list(a.deps.Backend.Discovered(r.Context()))) // its texts are valid
+		_ = json.NewEncoder(&b).Encode(list(a.deps.Backend.Unknown(r.Context()))) // its texts are valid
 		return b.Bytes()
 	}))
 }

@@ -38,7 +38,7 @@ type fakeDaemon struct {
 	leases     []api.Lease
 	pools      []api.Pool
 	boots      []api.Boot
-	discovered []api.DiscoveredMachine
+	discovered []api.UnknownMachine
 	balancers  []api.Balancer
 	clusters   []api.Cluster
 	reloadErr  error
@@ -163,13 +163,13 @@ func (h *fakeDaemon) MarkInstalled(_ context.Context, host string) (api.Arming, 
 	return api.Arming{Host: host, State: "installed"}, nil
 }
 
-func (h *fakeDaemon) Discovered(context.Context) []api.DiscoveredMachine { return h.discovered }
+func (h *fakeDaemon) Unknown(context.Context) []api.UnknownMachine { return h.discovered }
 
 func (h *fakeDaemon) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, error) {
 	if mac != h.discovered[0].MAC {
 		return api.Adoption{}, unknown(mac.String())
 	}
-	return api.Adoption{DiscoveredMachine: h.discovered[0], Names: []string{"j8k2p53"}}, nil
+	return api.Adoption{UnknownMachine: h.discovered[0], Names: []string{"j8k2p53"}}, nil
 }
 
 func (h *fakeDaemon) VM(_ context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error) {
@@ -290,7 +290,7 @@ func newFakeDaemon() *fakeDaemon {
 		}},
 	}
 	h.status.Balancers = []api.BalancerHealth{{Name: "mycluster-api", Up: 1, Down: 1, Drained: 1}, {Name: "mycluster-ingress-http", New: 1}}
-	h.discovered = []api.DiscoveredMachine{
+	h.discovered = []api.UnknownMachine{
 		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 2}, IP: netip.MustParseAddr("192.168.131.204"), Network: "cluster", Pool: "guests", Last: at(-time.Minute), Stage: event.StageScript,
 			Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "<b>R640</b>", UUID: "4c4c4544-004a-3810-804b-b8c04f503533"},
 		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 3}, Last: at(-time.Hour), Stage: event.StageAddress, Reason: "no pool takes this machine"},

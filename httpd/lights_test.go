@@ -99,7 +99,7 @@ func TestMenu(t *testing.T) {
 		return w.Body.String()
 	}
 	h.clusters = []api.Cluster{{Name: "prod", Kind: "openshift", Phase: "down"}}
-	h.discovered = []api.DiscoveredMachine{{}}
+	h.discovered = []api.UnknownMachine{{}}
 	for _, path := range []string{"/", "/hosts/loadbalancer"} {
 		menu, _, _ := strings.Cut(page(path), "</nav>")
 		for _, id := range []string{"clusters", "hosts", "unknown", "balancers", "leases"} {

@@ -136,12 +136,12 @@ type page struct {
 	Live   bool // refreshes itself
 
 	Clusters   []api.Cluster
-	Discovered []api.DiscoveredMachine // the unknown machines
+	AllUnknown []api.UnknownMachine
 }
 
 func (a *Admin) page(ctx context.Context, title string) page {
 	return page{Title: title, Status: a.deps.Backend.Status(ctx), Live: true,
-		Clusters: a.deps.Backend.Clusters(ctx), Discovered: a.deps.Backend.Discovered(ctx)}
+		Clusters: a.deps.Backend.Clusters(ctx), AllUnknown: a.deps.Backend.Unknown(ctx)}
 }
 
 // A section is one of the first page that the menu leads to.
@@ -150,7 +150,7 @@ type section struct{ ID, Title string }
 // Menu returns the sections of the first page, which has some only if there is something to show.
 func (p page) Menu() []section {
 	menu := []section{{"hosts", "Hosts"}, {"balancers", "Balancers"}, {"leases", "Leases"}}
-	if len(p.Discovered) > 0 {
+	if len(p.AllUnknown) > 0 {
 		menu = slices.Insert(menu, 1, section{"unknown", "Unknown machines"})
 	}
 	if len(p.Clusters) > 0 {
@@ -196,18 +196,18 @@ func (a *Admin) errorPage(w http.ResponseWriter, e *api.Error) {
 // An overviewPage is the dashboard's first page.
 type overviewPage struct {
 	page
-	Query              string
-	Hosts              []api.Host
-	Matching           int // hosts that match Query; possibly more than are shown
-	Total              int
-	Counts             []count
-	Leases             []api.Lease // those that hold an address
-	Held               int         // leases that match Query; possibly more than are shown
-	AllLeases          int
-	Full               []api.Pool              // pools without a free address
-	Unknown            []api.DiscoveredMachine // those that match Query
-	DiscoveredMatching int                     // the same; possibly more than are shown
-	Balancers          []api.Balancer
+	Query           string
+	Hosts           []api.Host
+	Matching        int // hosts that match Query; possibly more than are shown
+	Total           int
+	Counts          []count
+	Leases          []api.Lease // those that hold an address
+	Held            int         // leases that match Query; possibly more than are shown
+	AllLeases       int
+	Full            []api.Pool           // pools without a free address
+	Unknown         []api.UnknownMachine // those that match Query
+	UnknownMatching int                  // the same; possibly more than are shown
+	Balancers       []api.Balancer
 }
 
 // A count is how many hosts are in an install state.
@@ -234,10 +234,10 @@ func (a *Admin) overviewOf(ctx context.Context, query string) overviewPage {
 	p.Full = filter(a.deps.Backend.Pools(ctx), api.Pool.Full)
 	p.Total, p.Counts = len(hosts), countStates(hosts)
 	hosts = filter(hosts, func(h api.Host) bool { return m.words(hostWords(h)...) })
-	unknown := filter(p.page.Discovered, func(u api.DiscoveredMachine) bool {
+	unknown := filter(p.AllUnknown, func(u api.UnknownMachine) bool {
 		return m.words(u.MAC.String(), u.IP.String(), u.Network, u.Pool, u.Name, u.Serial, u.UUID, u.Model())
 	})
-	p.DiscoveredMatching, p.Unknown = len(unknown), unknown[:min(maxRows, len(unknown))]
+	p.UnknownMatching, p.Unknown = len(unknown), unknown[:min(maxRows, len(unknown))]
 	p.Matching, p.Hosts = len(hosts), hosts[:min(maxRows, len(hosts))]
 	return p
 }

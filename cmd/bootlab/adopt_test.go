@@ -29,15 +29,15 @@ hosts:
 
 // discovered returns the machines that a daemon of that lab has discovered.
 func discovered() map[string]api.Adoption {
-	dell := api.DiscoveredMachine{
+	dell := api.UnknownMachine{
 		MAC: lab.MAC{2, 0, 0, 0, 0, 1}, MACs: []lab.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}, IP: netip.MustParseAddr("10.0.0.11"), Network: "lan", Pool: "guests",
 		Last: time.Now().Add(-time.Hour), Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "PowerEdge R640", UUID: "4c4c4544-004a", Platform: "efi", MemoryMiB: 8192,
 		Event: "script_served",
 	}
-	mute := api.DiscoveredMachine{MAC: lab.MAC{2, 0, 0, 0, 0, 3}, Last: time.Now().Add(-time.Hour), Event: "dhcp_refused", Reason: "no pool takes this machine"}
+	mute := api.UnknownMachine{MAC: lab.MAC{2, 0, 0, 0, 0, 3}, Last: time.Now().Add(-time.Hour), Event: "dhcp_refused", Reason: "no pool takes this machine"}
 	return map[string]api.Adoption{
-		dell.MAC.Hyphens(): {DiscoveredMachine: dell, Names: []string{"j8k2p53", "node-004a", "02-00-00-00-00-01"}, Wanted: dell.IP, From: "its lease"},
-		mute.MAC.Hyphens(): {DiscoveredMachine: mute, Names: []string{"02-00-00-00-00-03"}},
+		dell.MAC.Hyphens(): {UnknownMachine: dell, Names: []string{"j8k2p53", "node-004a", "02-00-00-00-00-01"}, Wanted: dell.IP, From: "its lease"},
+		mute.MAC.Hyphens(): {UnknownMachine: mute, Names: []string{"02-00-00-00-00-03"}},
 	}
 }
 
@@ -47,7 +47,7 @@ func adoptingDaemon(t *testing.T) string {
 	answer := func(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
 	mux.HandleFunc("GET "+api.Prefix+"hosts", func(w http.ResponseWriter, _ *http.Request) { answer(w, []api.Host{{Name: "web"}}) })
 	mux.HandleFunc("GET "+api.Prefix+"unknown", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, []api.DiscoveredMachine{discovered()["02-00-00-00-00-01"].DiscoveredMachine, discovered()["02-00-00-00-00-03"].DiscoveredMachine})
+		answer(w, []api.UnknownMachine{discovered()["02-00-00-00-00-01"].UnknownMachine, discovered()["02-00-00-00-00-03"].UnknownMachine})
 	})
 	mux.HandleFunc("GET "+api.Prefix+"unknown/{mac}", func(w http.ResponseWriter, r *http.Request) {
 		a, ok := discovered()[r.PathValue("mac")]

@@ -115,8 +115,8 @@ func hostsCommand(o *options) *cobra.Command {
 		}
 		return hostsNamed(hosts, args)
 	}, hostsText)
-	discovered := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.DiscoveredMachine, error) {
-		return c.Discovered(cmd.Context())
+	listUnknown := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.UnknownMachine, error) {
+		return c.Unknown(cmd.Context())
 	}, unknownText)
 	cmd := &cobra.Command{
 		Use:   "hosts [HOST|CLUSTER...]",
@@ -127,7 +127,7 @@ func hostsCommand(o *options) *cobra.Command {
 				return errors.New("--unknown takes no host: bootlab timeline MAC shows one unknown machine")
 			}
 			if unknown {
-				return discovered(cmd, args)
+				return listUnknown(cmd, args)
 			}
 			return known(cmd, args)
 		},
@@ -170,7 +170,7 @@ func isNamed(h *api.Host, name string) bool {
 	return err == nil && (h.IP == ip || slices.ContainsFunc(h.NICs, func(n api.NIC) bool { return n.IP == ip }))
 }
 
-func unknownText(cmd *cobra.Command, ms []api.DiscoveredMachine) error {
+func unknownText(cmd *cobra.Command, ms []api.UnknownMachine) error {
 	var rows [][]string
 	for _, m := range ms {
 		last := time.Since(m.Last).Round(time.Second).String() + " ago"

@@ -136,7 +136,7 @@ func (c *Client) Pools(ctx context.Context) (pools []Pool, err error) {
 	return pools, c.get(ctx, "pools", &pools)
 }
 
-// Boots returns the recorded boots of a host (its name, or the MAC of a discovered machine), the oldest first.
+// Boots returns the recorded boots of a host (its name, or the MAC of an unknown machine), the oldest first.
 func (c *Client) Boots(ctx context.Context, host string) (boots []Boot, err error) {
 	return boots, c.get(ctx, "timeline/"+url.PathEscape(host), &boots)
 }
@@ -191,8 +191,8 @@ func (c *Client) MarkInstalled(ctx context.Context, host string) (a Arming, err 
 	return a, c.post(ctx, "install/"+url.PathEscape(host), url.Values{"done": {"1"}}, &a)
 }
 
-// Discovered returns the machines that sent requests and are not in the lab, the one seen last first.
-func (c *Client) Discovered(ctx context.Context) (ms []DiscoveredMachine, err error) {
+// Unknown returns the machines that sent requests and are not in the lab, the one seen last first.
+func (c *Client) Unknown(ctx context.Context) (ms []UnknownMachine, err error) {
 	return ms, c.get(ctx, "unknown", &ms)
 }
 

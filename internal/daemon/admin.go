@@ -317,8 +317,8 @@ func (d *Daemon) unknown() adoption.Machines {
 	}
 }
 
-// Discovered implements httpd.Backend.
-func (c *adminBackend) Discovered(context.Context) []api.DiscoveredMachine {
+// Unknown implements httpd.Backend.
+func (c *adminBackend) Unknown(context.Context) []api.UnknownMachine {
 	return c.unknown().Unknown()
 }
 

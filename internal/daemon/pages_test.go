@@ -74,7 +74,7 @@ func TestPageMemory(t *testing.T) {
 		"filtered": func(b *adminBackend) {
 			b.Leases(t.Context(), api.LeaseQuery{Limit: 200, Keep: func(l *api.Lease) bool { return strings.HasSuffix(l.Name, "7") }})
 		},
-		"unknown":       func(b *adminBackend) { b.Discovered(t.Context()) },
+		"unknown":       func(b *adminBackend) { b.Unknown(t.Context()) },
 		"adopt address": func(b *adminBackend) { l := b.current.Load().Lab; b.unknown().NextFree(l, l.Networks[0]) },
 	} {
 		was, is := allocated(func() { ask(small) }), allocated(func() { ask(large) })
@@ -121,7 +121,7 @@ func TestLeasePages(t *testing.T) {
 			t.Errorf("pages of %d leases: %d leases, or another order", limit, len(got))
 		}
 	}
-	if u := b.Discovered(t.Context()); len(u) != adoption.MaxUnknown || u[0].Name != "machine-999" || u[adoption.MaxUnknown-1].Name != "machine-500" {
+	if u := b.Unknown(t.Context()); len(u) != adoption.MaxUnknown || u[0].Name != "machine-999" || u[adoption.MaxUnknown-1].Name != "machine-500" {
 		t.Errorf("%d unknown machines, from %s to %s", len(u), u[0].Name, u[len(u)-1].Name)
 	}
 }

@@ -26,7 +26,7 @@ type persistentState struct {
 	updates    *serverstate.Updates
 }
 
-// openPersistentState reads leases, install states and discovered machines from the store. The lease book serves the pools.
+// openPersistentState reads leases, install states and unknown machines from the store. The lease book serves the pools.
 func (d *Daemon) openPersistentState(ctx context.Context, s store.Store, pools ...*leases.Pool) (*persistentState, error) {
 	clock, err := leases.OpenClock(ctx, s, leases.SystemHost())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
-// key returns the name under which the timeline keeps a machine: a host of the lab, or the MAC of a discovered machine. It may be asked for
+// key returns the name under which the timeline keeps a machine: a host of the lab, or the MAC of an unknown machine. It may be asked for
 // by whatever a host is known by, or the address that it leases.
 func (c *adminBackend) key(l *lab.Lab, machine string) (string, error) {
 	if h := l.Find(machine); h != nil {

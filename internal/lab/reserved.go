@@ -6,7 +6,7 @@ import "strings"
 const ApplianceLabel = "bootlab"
 
 // ReservedName reports whether nobody may have a name unless the lab file says so: no DHCP client by its host name, no dynamic update, and
-// no discovered machine that is adopted. The name is in lower case and relative to its zone, or to the lab's domain.
+// no unknown machine that is adopted. The name is in lower case and relative to its zone, or to the lab's domain.
 func ReservedName(relative string) bool {
 	switch label, _, _ := strings.Cut(relative, "."); label {
 	case "autoconfig", "autodiscover", "isatap", "wpad": // programs look them up in whatever domain they are in, and trust the answer

@@ -35,10 +35,10 @@ func TestDiscover(t *testing.T) {
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: unknownMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30), Args: []string{
 		"-smbios", "type=1,manufacturer=Dell Inc.,product=PowerEdge R640,serial=J8K2P53,uuid=" + uuid,
 	}})
-	var found api.DiscoveredMachine
+	var found api.UnknownMachine
 	eventually(t, patience, func() error {
-		all := ask[[]api.DiscoveredMachine](t, r, "hosts", "--unknown")
-		i := slices.IndexFunc(all, func(u api.DiscoveredMachine) bool { return u.MAC.String() == unknownMAC })
+		all := ask[[]api.UnknownMachine](t, r, "hosts", "--unknown")
+		i := slices.IndexFunc(all, func(u api.UnknownMachine) bool { return u.MAC.String() == unknownMAC })
 		if i < 0 || all[i].First.IsZero() {
 			return fmt.Errorf("no report yet: %+v", all)
 		}
@@ -54,7 +54,7 @@ func TestDiscover(t *testing.T) {
 	// The report survives a kill.
 	r.kill(t)
 	r.start(t)
-	if all := ask[[]api.DiscoveredMachine](t, r, "hosts", "--unknown"); len(all) != 1 || all[0].Serial != "J8K2P53" {
+	if all := ask[[]api.UnknownMachine](t, r, "hosts", "--unknown"); len(all) != 1 || all[0].Serial != "J8K2P53" {
 		t.Errorf("after a kill: %+v", all)
 	}
 
@@ -78,7 +78,7 @@ func TestDiscover(t *testing.T) {
 	if h := r.host(t, "j8k2p53"); h.Install != "installed" {
 		t.Errorf("install state %q", h.Install)
 	}
-	if all := ask[[]api.DiscoveredMachine](t, r, "hosts", "--unknown"); len(all) != 0 {
+	if all := ask[[]api.UnknownMachine](t, r, "hosts", "--unknown"); len(all) != 0 {
 		t.Errorf("still unknown: %+v", all)
 	}
 	r.wantKinds(t, "j8k2p53", event.ScriptServed, event.FileServed, event.InstallStarted, event.InstallDone)

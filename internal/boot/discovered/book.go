@@ -32,7 +32,7 @@ type Deps struct {
 	Now   func() time.Time
 }
 
-// A Machine is a discovered machine.
+// A Machine is an unknown machine.
 type Machine struct {
 	MAC   lab.MAC    `json:"mac"`
 	Addr  netip.Addr `json:"addr,omitzero"` // of its last report
@@ -41,7 +41,7 @@ type Machine struct {
 	Facts Facts      `json:"facts"`
 }
 
-// A Book keeps discovered machines. It is safe for concurrent use. It owns the keys below "discovered/".
+// A Book keeps unknown machines. It is safe for concurrent use. It owns the keys below "discovered/".
 type Book struct {
 	cfg  Config
 	deps Deps
@@ -65,14 +65,14 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Book, error) {
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		var m Machine
 		if err := json.Unmarshal(value, &m); err != nil || keyPrefix+m.MAC.String() != key {
-			deps.Log.Warn("report of a discovered machine not readable", "key", key, "err", err)
+			deps.Log.Warn("report of an unknown machine not readable", "key", key, "err", err)
 			return nil
 		}
 		b.machines[m.MAC] = &entry{m, m.Last}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read discovered machines: %w", err)
+		return nil, fmt.Errorf("read unknown machines: %w", err)
 	}
 	return b, nil
 }
@@ -109,14 +109,14 @@ func (b *Book) Report(ctx context.Context, mac lab.MAC, addr netip.Addr, f Facts
 func (b *Book) save(ctx context.Context, e, oldest *entry) error {
 	value, err := json.Marshal(e.Machine)
 	if err != nil {
-		return fmt.Errorf("encode discovered machine %s: %w", e.MAC, err)
+		return fmt.Errorf("encode unknown machine %s: %w", e.MAC, err)
 	}
 	txn := store.Put(keyPrefix+e.MAC.String(), value)
 	if oldest != nil {
 		txn.Then = append(txn.Then, store.Op{Key: keyPrefix + oldest.MAC.String(), Delete: true})
 	}
 	if err := b.deps.Store.Commit(ctx, txn); err != nil {
-		return fmt.Errorf("keep discovered machine %s: %w", e.MAC, err)
+		return fmt.Errorf("keep unknown machine %s: %w", e.MAC, err)
 	}
 	e.saved = e.Last
 	return nil

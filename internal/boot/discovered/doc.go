@@ -1,4 +1,4 @@
-// Package discovered keeps the reports of machines that the lab file does not list.
+// Package discovered keeps what unknown machines reported: those that the lab file does not list.
 //
 // A machine that boots a pool's discovery script sends a report: UUID, serial number, maker, architecture, NICs. The book keeps the last
 // report of each, for a bounded number of machines, in the store, so that an admin can adopt them. It decides nothing: a report is not

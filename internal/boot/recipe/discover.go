@@ -7,7 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// After its report a discovered machine requests its script again, often enough that an admin who adopts it need not wait, but not
+// After its report an unknown machine requests its script again, often enough that an admin who adopts it need not wait, but not
 // forever, since it may have an operating system on its disk.
 const (
 	discoverPause  = 20 // seconds between two requests

@@ -31,15 +31,15 @@ type Machines struct {
 
 // Unknown returns the machines whose MAC no host of the lab has, and that sent a report, hold a lease, or have a timeline. All three are
 // bounded, and survive a restart.
-func (m Machines) Unknown() []api.DiscoveredMachine {
-	found := map[lab.MAC]*api.DiscoveredMachine{}
+func (m Machines) Unknown() []api.UnknownMachine {
+	found := map[lab.MAC]*api.UnknownMachine{}
 	l := m.Lab()
-	of := func(mac lab.MAC) *api.DiscoveredMachine {
+	of := func(mac lab.MAC) *api.UnknownMachine {
 		if mac.IsZero() || l.HostByMAC(mac) != nil {
 			return nil
 		}
 		if found[mac] == nil {
-			found[mac] = &api.DiscoveredMachine{MAC: mac}
+			found[mac] = &api.UnknownMachine{MAC: mac}
 		}
 		return found[mac]
 	}
@@ -52,18 +52,18 @@ func (m Machines) Unknown() []api.DiscoveredMachine {
 		addReport(of(r.MAC), r)
 	}
 	m.addLeases(l, found)
-	all := make([]api.DiscoveredMachine, 0, len(found))
+	all := make([]api.UnknownMachine, 0, len(found))
 	for _, u := range found {
 		if p := located(l, *u); m.seen(l, p) {
 			all = append(all, p)
 		}
 	}
-	slices.SortFunc(all, func(a, b api.DiscoveredMachine) int { return cmp.Or(b.Last.Compare(a.Last), a.MAC.Compare(b.MAC)) })
+	slices.SortFunc(all, func(a, b api.UnknownMachine) int { return cmp.Or(b.Last.Compare(a.Last), a.MAC.Compare(b.MAC)) })
 	return all[:min(len(all), MaxUnknown)]
 }
 
 // addTimeline adds the last event. A machine may have two timelines: one is of the time before it had an address of a pool.
-func addTimeline(u *api.DiscoveredMachine, s timeline.Summary) {
+func addTimeline(u *api.UnknownMachine, s timeline.Summary) {
 	if u == nil || s.Last.At.Before(u.Last) {
 		return
 	}
@@ -76,13 +76,13 @@ func addTimeline(u *api.DiscoveredMachine, s timeline.Summary) {
 
 // seen reports whether a machine exists, and is not only a MAC in the URL of a request: it has asked for an address here, unless another
 // server leases them.
-func (m Machines) seen(l *lab.Lab, u api.DiscoveredMachine) bool {
+func (m Machines) seen(l *lab.Lab, u api.UnknownMachine) bool {
 	_, leased := m.Book.ByMAC(u.MAC)
 	n := l.NetworkOf(u.IP)
 	return leased || !u.First.IsZero() || u.Stage == event.StageAddress || n != nil && n.DHCP != lab.DHCPServer
 }
 
-func addReport(u *api.DiscoveredMachine, m discovered.Machine) {
+func addReport(u *api.UnknownMachine, m discovered.Machine) {
 	if u == nil {
 		return
 	}
@@ -97,7 +97,7 @@ func addReport(u *api.DiscoveredMachine, m discovered.Machine) {
 
 // addLeases adds the latest lease of each machine that was found, and the machines that only have a lease: as many as can be
 // listed, those whose lease began last.
-func (m Machines) addLeases(l *lab.Lab, found map[lab.MAC]*api.DiscoveredMachine) {
+func (m Machines) addLeases(l *lab.Lab, found map[lab.MAC]*api.UnknownMachine) {
 	latest, others := make(map[lab.MAC]leases.Lease, len(found)), latestLeases{listed: make(map[lab.MAC]bool, MaxUnknown)}
 	m.Book.Walk(func(lease *leases.Lease) {
 		m.Clock.OnWall(lease)
@@ -114,7 +114,7 @@ func (m Machines) addLeases(l *lab.Lab, found map[lab.MAC]*api.DiscoveredMachine
 	}
 	others.cut()
 	for _, lease := range others.all {
-		found[lease.MAC] = &api.DiscoveredMachine{MAC: lease.MAC}
+		found[lease.MAC] = &api.UnknownMachine{MAC: lease.MAC}
 		addLease(found[lease.MAC], lease)
 	}
 }
@@ -148,7 +148,7 @@ func latestFirst(x, y leases.Lease) int {
 	return cmp.Or(y.Start.Compare(x.Start), x.MAC.Compare(y.MAC), y.Addr.Compare(x.Addr))
 }
 
-func addLease(u *api.DiscoveredMachine, lease leases.Lease) {
+func addLease(u *api.UnknownMachine, lease leases.Lease) {
 	u.IP, u.Name = lease.Addr, lab.Tidy(lease.Hostname, 253)
 	if lease.Start.After(u.Last) {
 		u.Last = lease.Start
@@ -156,7 +156,7 @@ func addLease(u *api.DiscoveredMachine, lease leases.Lease) {
 }
 
 // located adds the network and the pool of a machine.
-func located(l *lab.Lab, u api.DiscoveredMachine) api.DiscoveredMachine {
+func located(l *lab.Lab, u api.UnknownMachine) api.UnknownMachine {
 	if n := l.NetworkOf(u.IP); n != nil {
 		u.Network = n.Name
 		if p := n.PoolHolding(u.IP); p != nil {
@@ -174,11 +174,11 @@ func (m Machines) Adoption(mac lab.MAC) (api.Adoption, error) {
 		return api.Adoption{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%s is in the lab: it is host %s", mac, h.Name), Hint: "bootlab hosts lists them"}
 	}
 	all := m.Unknown()
-	i := slices.IndexFunc(all, func(u api.DiscoveredMachine) bool { return u.MAC == mac || slices.Contains(u.MACs, mac) })
+	i := slices.IndexFunc(all, func(u api.UnknownMachine) bool { return u.MAC == mac || slices.Contains(u.MACs, mac) })
 	if i < 0 {
 		return api.Adoption{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s was not seen", mac), Hint: "bootlab hosts --unknown lists unknown machines"}
 	}
-	a := api.Adoption{DiscoveredMachine: all[i], Names: names(l, all[i])}
+	a := api.Adoption{UnknownMachine: all[i], Names: names(l, all[i])}
 	a.MACs = slices.DeleteFunc(slices.Clone(a.MACs), func(m lab.MAC) bool { return l.HostByMAC(m) != nil })
 	a.Wanted, a.From = m.wanted(l, all[i])
 	return a, nil
@@ -186,7 +186,7 @@ func (m Machines) Adoption(mac lab.MAC) (api.Adoption, error) {
 
 // names returns free names for a machine: its serial number, its host name, its UUID (the last part, which differs between machines; all
 // of Dell's begin alike), its MAC.
-func names(l *lab.Lab, u api.DiscoveredMachine) (free []string) {
+func names(l *lab.Lab, u api.UnknownMachine) (free []string) {
 	uuid := u.UUID[strings.LastIndexByte(u.UUID, '-')+1:]
 	if uuid != "" {
 		uuid = "node-" + uuid
@@ -230,7 +230,7 @@ func label(s string) string {
 }
 
 // wanted returns an address to reserve for a machine: that of its lease, or a free one of its network.
-func (m Machines) wanted(l *lab.Lab, u api.DiscoveredMachine) (netip.Addr, string) {
+func (m Machines) wanted(l *lab.Lab, u api.UnknownMachine) (netip.Addr, string) {
 	if lease, ok := m.Book.ByMAC(u.MAC); ok && l.NetworkOf(lease.Addr) != nil && l.HostByIP(lease.Addr) == nil {
 		return lease.Addr, "its lease"
 	}

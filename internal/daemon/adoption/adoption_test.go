@@ -22,21 +22,21 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		u    api.DiscoveredMachine
+		u    api.UnknownMachine
 		want string
 	}{
-		{api.DiscoveredMachine{Serial: "J8K2P53", UUID: "4c4c4544-004a-3810-804b-b8c04f503533"}, "j8k2p53 node-b8c04f503533 02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "To Be Filled By O.E.M.", Name: "Printer.lan"}, "printer-lan 02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "Not Specified"}, "02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "System Serial Number"}, "02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "0123456789"}, "02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "00000000"}, "02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "Default string"}, "02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "taken"}, "02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "WPAD", Name: "localhost"}, "02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "VMware-56 4d 8e 1c"}, "vmware-56-4d-8e-1c 02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: "ünïcode\x1b[31m"}, "ncode31m 02-00-00-00-00-01"},
-		{api.DiscoveredMachine{Serial: strings.Repeat("a-", 60)}, strings.Repeat("a-", 31) + "a 02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "J8K2P53", UUID: "4c4c4544-004a-3810-804b-b8c04f503533"}, "j8k2p53 node-b8c04f503533 02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "To Be Filled By O.E.M.", Name: "Printer.lan"}, "printer-lan 02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "Not Specified"}, "02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "System Serial Number"}, "02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "0123456789"}, "02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "00000000"}, "02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "Default string"}, "02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "taken"}, "02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "WPAD", Name: "localhost"}, "02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "VMware-56 4d 8e 1c"}, "vmware-56-4d-8e-1c 02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: "ünïcode\x1b[31m"}, "ncode31m 02-00-00-00-00-01"},
+		{api.UnknownMachine{Serial: strings.Repeat("a-", 60)}, strings.Repeat("a-", 31) + "a 02-00-00-00-00-01"},
 	} {
 		tt.u.MAC = lab.MAC{2, 0, 0, 0, 0, 1}
 		if diff := cmp.Diff(tt.want, strings.Join(names(l, tt.u), " ")); diff != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A DiscoveredMachine is a machine that sent requests and is not in the lab. Its own report is made printable, but is not verified.
-type DiscoveredMachine struct {
+// An UnknownMachine is a machine that sent requests and is not in the lab. Its own report is made printable, but is not verified.
+type UnknownMachine struct {
 	MAC     lab.MAC     `json:"mac"`
 	MACs    []lab.MAC   `json:"macs,omitempty"` // of all its NICs, as far as reported
 	IP      netip.Addr  `json:"ip,omitzero"`    // its last known address
@@ -36,7 +36,7 @@ type DiscoveredMachine struct {
 }
 
 // Model returns manufacturer and product.
-func (m DiscoveredMachine) Model() string {
+func (m UnknownMachine) Model() string {
 	switch {
 	case m.Manufacturer == "" || m.Product == "":
 		return m.Manufacturer + m.Product
@@ -47,7 +47,7 @@ func (m DiscoveredMachine) Model() string {
 
 // An Adoption is how a machine could become a host of the lab.
 type Adoption struct {
-	DiscoveredMachine
+	UnknownMachine
 	Names  []string   `json:"names"`           // free host names, the best first
 	Wanted netip.Addr `json:"wanted,omitzero"` // an address to reserve; zero: none is free, or the network is unknown
 	From   string     `json:"from,omitempty"`  // why that address, for people
