@@ -19,7 +19,7 @@ const (
 	derivedTTL  = 60  // a change of the lab shows within a minute
 	authoredTTL = 300 // of authored lines that carry none
 	leaseTTL    = 30
-	healthTTL   = 5 // of names that follow the members of a balancer
+	healthTTL   = 5 // of names that follow the backends of a balancer
 
 	soaRefresh = 3600
 	soaRetry   = 600

@@ -11,30 +11,30 @@ import (
 )
 
 // A Learned is what zones have beside what the lab file says, as far as it changes with time and is in their serials. The zero
-// Learned is: all members are healthy, and there are no leases.
+// Learned is: all backends are healthy, and there are no leases.
 type Learned struct {
-	// Usable reports whether a member of a balancer takes connections. nil: all do.
-	Usable func(balancer string, member netip.Addr) bool
+	// Usable reports whether a backend of a balancer takes connections. nil: all do.
+	Usable func(balancer string, backend netip.Addr) bool
 	// Leases are the DHCP clients for zones whose transfers have them, and Leased the addresses that they hold. nil: those that the
 	// table has are kept.
 	Leases Leases
 	Leased iter.Seq[netip.Addr]
 }
 
-// A followedSet is an RRset of addresses that follows the members of a balancer.
+// A followedSet is an RRset of addresses that follows the backends of a balancer.
 type followedSet struct {
 	set      uint32 // in zone.sets
 	balancer string
-	members  []followedMember
-	answered []followedMember // of them
+	backends []followedBackend
+	answered []followedBackend // of them
 }
 
-type followedMember struct {
+type followedBackend struct {
 	addr   netip.Addr
 	backup bool
 }
 
-// Follows reports whether names of the table follow the members of balancers.
+// Follows reports whether names of the table follow the backends of balancers.
 func (t *Table) Follows() bool {
 	return slices.ContainsFunc(t.zones, func(z *zone) bool { return len(z.followed) > 0 })
 }
@@ -53,7 +53,7 @@ func (t *Table) TransfersLeasesOf(origin string) bool {
 // Learns reports whether WithLearned may return another table.
 func (t *Table) Learns() bool { return t.Follows() || t.TransfersLeases() }
 
-// addFollowed notes which RRsets follow the members of balancers.
+// addFollowed notes which RRsets follow the backends of balancers.
 func (z *zoneBuilder) addFollowed() {
 	records := z.source.Records
 	for first := 0; first < len(records); {
@@ -81,24 +81,24 @@ func (z *zoneBuilder) addFollowedSet(records []lab.Record) {
 	}
 	f := followedSet{balancer: records[0].Follows.Name}
 	if then := records[0].Then; then.IsValid() {
-		f.members = []followedMember{{addr: records[0].Addr, backup: true}, {addr: then}}
-		z.addFollowedTo(nd, records[0].Addr, f, f.members[:1])
+		f.backends = []followedBackend{{addr: records[0].Addr, backup: true}, {addr: then}}
+		z.addFollowedTo(nd, records[0].Addr, f, f.backends[:1])
 		return
 	}
 	for _, r := range records {
-		m := followedMember{addr: r.Addr, backup: true}
+		m := followedBackend{addr: r.Addr, backup: true}
 		for _, backend := range r.Follows.Backends {
 			if backend.Addr.Addr() == r.Addr {
 				m.backup = m.backup && backend.Backup
 			}
 		}
-		f.members = append(f.members, m)
+		f.backends = append(f.backends, m)
 	}
-	z.addFollowedTo(nd, records[0].Addr, f, f.members)
+	z.addFollowedTo(nd, records[0].Addr, f, f.backends)
 }
 
 // addFollowedTo notes the RRset of addresses of a node, as those of addr. answered is what the RRset has now.
-func (z *zoneBuilder) addFollowedTo(nd int, addr netip.Addr, f followedSet, answered []followedMember) {
+func (z *zoneBuilder) addFollowedTo(nd int, addr netip.Addr, f followedSet, answered []followedBackend) {
 	f.answered = answered
 	n := &z.nodes[nd]
 	for j := range uint32(n.sets) {
@@ -109,10 +109,10 @@ func (z *zoneBuilder) addFollowedTo(nd int, addr netip.Addr, f followedSet, answ
 	}
 }
 
-// chosen returns the members whose addresses are answered: the healthy ones; backups if no other is healthy; all if none is.
-func (f *followedSet) chosen(usable func(balancer string, member netip.Addr) bool) []followedMember {
-	var healthy, backups []followedMember
-	for _, m := range f.members {
+// chosen returns the backends whose addresses are answered: the healthy ones; backups if no other is healthy; all if none is.
+func (f *followedSet) chosen(usable func(balancer string, backend netip.Addr) bool) []followedBackend {
+	var healthy, backups []followedBackend
+	for _, m := range f.backends {
 		switch {
 		case usable != nil && !usable(f.balancer, m.addr):
 		case m.backup:
@@ -127,7 +127,7 @@ func (f *followedSet) chosen(usable func(balancer string, member netip.Addr) boo
 	case len(backups) > 0:
 		return backups
 	}
-	return f.members
+	return f.backends
 }
 
 // WithLearned returns a table with what was learned. Zones that it changes have the serials of the lab file: see WithSerials.
@@ -148,7 +148,7 @@ func (t *Table) WithLearned(l Learned) *Table {
 }
 
 // withLearned returns a zone with what was learned, which is the same one if that is what it has.
-func (z *zone) withLearned(usable func(balancer string, member netip.Addr) bool, leases []string) *zone {
+func (z *zone) withLearned(usable func(balancer string, backend netip.Addr) bool, leases []string) *zone {
 	if slices.Equal(z.leases, leases) && !z.healthChanged(usable) {
 		return z
 	}
@@ -162,12 +162,12 @@ func (z *zone) withLearned(usable func(balancer string, member netip.Addr) bool,
 	return &c
 }
 
-// HealthChanged reports whether WithLearned would answer with other members.
-func (t *Table) HealthChanged(usable func(balancer string, member netip.Addr) bool) bool {
+// HealthChanged reports whether WithLearned would answer with other backends.
+func (t *Table) HealthChanged(usable func(balancer string, backend netip.Addr) bool) bool {
 	return slices.ContainsFunc(t.zones, func(z *zone) bool { return z.healthChanged(usable) })
 }
 
-func (z *zone) healthChanged(usable func(balancer string, member netip.Addr) bool) bool {
+func (z *zone) healthChanged(usable func(balancer string, backend netip.Addr) bool) bool {
 	return slices.ContainsFunc(z.followed, func(f followedSet) bool { return !slices.Equal(f.chosen(usable), f.answered) })
 }
 
@@ -176,8 +176,8 @@ func (t *Table) SameLeases(o *Table) bool {
 	return slices.EqualFunc(t.zones, o.zones, func(x, y *zone) bool { return slices.Equal(x.leases, y.leases) })
 }
 
-// choose gives a followed RRset the addresses of the members that are answered.
-func (z *zone) choose(f *followedSet, usable func(balancer string, member netip.Addr) bool) {
+// choose gives a followed RRset the addresses of the backends that are answered.
+func (z *zone) choose(f *followedSet, usable func(balancer string, backend netip.Addr) bool) {
 	f.answered = f.chosen(usable)
 	set := &z.sets[f.set]
 	set.data, set.n = uint32(len(z.blob)), uint16(len(f.answered))
@@ -186,11 +186,11 @@ func (z *zone) choose(f *followedSet, usable func(balancer string, member netip.
 	}
 }
 
-// followedText says how an RRset follows the members of a balancer; empty: it does not.
+// followedText says how an RRset follows the backends of a balancer; empty: it does not.
 func (z *zone) followedText(set *rrset) string {
 	for i := range z.followed {
 		if f := &z.followed[i]; &z.sets[f.set] == set {
-			return fmt.Sprintf("%d of %d members of balancer %s", len(f.answered), len(f.members), f.balancer)
+			return fmt.Sprintf("%d of %d backends of balancer %s", len(f.answered), len(f.backends), f.balancer)
 		}
 	}
 	return ""

@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// followingLab is a lab whose names web (two members and a backup, one of them by IPv6 too) follow a balancer.
+// followingLab is a lab whose names web (two backends and a backup, one of them by IPv6 too) follow a balancer.
 func followingLab(t *testing.T) *Table {
 	t.Helper()
 	b := &lab.Balancer{Name: "web", Backends: []lab.Backend{
@@ -34,9 +34,9 @@ func followingLab(t *testing.T) *Table {
 	return compile(t, &lab.Lab{Zones: []*lab.Zone{z}})
 }
 
-// TestNamesFollowMembers: the healthy members are answered, then healthy backups, then all; nothing else of the zone changes, and the
+// TestNamesFollowBackends: the healthy backends are answered, then healthy backups, then all; nothing else of the zone changes, and the
 // serial moves with the answer alone.
-func TestNamesFollowMembers(t *testing.T) {
+func TestNamesFollowBackends(t *testing.T) {
 	t.Parallel()
 	base := followingLab(t).WithSerials(map[string]uint32{"z.test.": 5})
 	table := base
@@ -52,8 +52,8 @@ func TestNamesFollowMembers(t *testing.T) {
 		{"every", "10.0.0.10 10.0.0.11 10.0.0.19 fd00::11", []string{"10.0.0.10", "10.0.0.11", "10.0.0.19", "fd00::11"}},
 		{"none any more", "", []string{"10.0.0.10", "10.0.0.11", "fd00::11"}},
 	} {
-		usable := func(balancer string, member netip.Addr) bool {
-			return balancer == "web" && !slices.Contains(strings.Fields(tt.down), member.String())
+		usable := func(balancer string, backend netip.Addr) bool {
+			return balancer == "web" && !slices.Contains(strings.Fields(tt.down), backend.String())
 		}
 		before := table.Contents()[0].Hash
 		table = table.WithLearned(Learned{Usable: usable}).WithSerials(map[string]uint32{"z.test.": 5})
@@ -74,7 +74,7 @@ func TestNamesFollowMembers(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 		e, err := s.Explain(t.Context(), Question{Name: "web.z.test", From: netip.MustParseAddr("127.0.0.1")})
-		if want := fmt.Sprintf(", from %d of 3 members of balancer web", len(e.Records)); err != nil || !strings.HasSuffix(e.Steps[0].Text, want) {
+		if want := fmt.Sprintf(", from %d of 3 backends of balancer web", len(e.Records)); err != nil || !strings.HasSuffix(e.Steps[0].Text, want) {
 			t.Errorf("%s: %v: %+v, want %q", tt.name, err, e.Steps, want)
 		}
 		wantAnswers(t, s, "127.0.0.1", []dialogue{{"host.z.test. A", "NOERROR aa\nan host.z.test. A 10.0.0.1"}})

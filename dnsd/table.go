@@ -10,7 +10,7 @@ import (
 )
 
 // A Table is everything that dnsd answers from: the zones, and who may use the forwarder and transfer zones. It is
-// immutable and safe for concurrent use. What changes between two loads of the lab file (dynamic updates, members of balancers, leases,
+// immutable and safe for concurrent use. What changes between two loads of the lab file (dynamic updates, backends of balancers, leases,
 // serials) makes a new table that shares all zones that it does not concern.
 type Table struct {
 	zones   []*zone

@@ -235,7 +235,7 @@ func (u *zoneUpdater) replaceSets(nd int, sets []rrset) {
 	old := &u.nodes[nd]
 	first := uint32(len(u.sets))
 	slices.SortFunc(sets, func(x, y rrset) int { return cmp.Compare(x.rtype, y.rtype) })
-	for i := range u.followed { // at the apex: other names that follow members are the lab's alone
+	for i := range u.followed { // at the apex: other names that follow backends are the lab's alone
 		f := &u.followed[i]
 		if f.set < old.first || f.set >= old.first+uint32(old.sets) {
 			continue

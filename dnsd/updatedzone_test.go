@@ -72,7 +72,7 @@ func TestUpdateOfOneZone(t *testing.T) {
 	}
 }
 
-// TestUpdateKeepsWhatWasLearned: an update of a zone whose names follow members, and whose transfers have leases, keeps both.
+// TestUpdateKeepsWhatWasLearned: an update of a zone whose names follow backends, and whose transfers have leases, keeps both.
 func TestUpdateKeepsWhatWasLearned(t *testing.T) {
 	t.Parallel()
 	z := derived("z.test.", "api.z.test. A 192.0.2.1", "api.z.test. A 192.0.2.2")

@@ -36,7 +36,7 @@ type zone struct {
 	updated  map[setKey]*RRSet // what dynamic updates have made of it, as far as it is served
 	kept     updateSize        // of all that they have made
 	constant *zone             // the zone without what was learned; nil: nothing was
-	followed []followedSet     // RRsets whose records follow the members of a balancer
+	followed []followedSet     // RRsets whose records follow the backends of a balancer
 	leases   []string          // records of DHCP clients, in wire form: only transfers have them
 }
 

@@ -126,11 +126,11 @@ type Backend interface {
 	// ConsoleLog returns the output of the boot that started at a time, as the machine wrote it.
 	ConsoleLog(ctx context.Context, host string, started time.Time) ([]byte, error)
 
-	// Balancers, by name, and their members.
+	// Balancers, by name, and their backends.
 
-	// Balancers returns all of them, each with its members and what is believed of their health.
+	// Balancers returns all of them, each with its backends and what is believed of their health.
 	Balancers(ctx context.Context) []api.Balancer
-	// Backend does action to a member, given by name or address, and returns how it is afterwards.
+	// Backend does action to a backend, given by name or address, and returns how it is afterwards.
 	Backend(ctx context.Context, balancer, backend string, change api.BackendChange) (api.Backend, error)
 
 	// Clusters of the lab.

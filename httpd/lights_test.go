@@ -187,7 +187,7 @@ func TestClustersOnTheDashboard(t *testing.T) {
 		t.Error("a lab without a cluster has a section for them")
 	}
 	h.clusters = []api.Cluster{{
-		Name: "prod", Kind: "openshift", Phase: "bootstrapping", Waits: "master-0: script", Serving: 1, Members: 3,
+		Name: "prod", Kind: "openshift", Phase: "bootstrapping", Waits: "master-0: script", Serving: 1, ControlPlane: 3,
 		Machines: []api.ClusterMachine{{Host: "master-0"}, {Host: "master-1", Stuck: true, Cause: "no lease"}},
 	}}
 	text := page()

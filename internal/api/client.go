@@ -251,12 +251,12 @@ func (c *Client) VM(ctx context.Context, host string, action VMAction, opts VMOp
 	return vm, c.post(ctx, "vms/"+url.PathEscape(host), q, &vm)
 }
 
-// Balancers returns the balancers, by name, and the health of their members.
+// Balancers returns the balancers, by name, and the health of their backends.
 func (c *Client) Balancers(ctx context.Context) (bs []Balancer, err error) {
 	return bs, c.get(ctx, "balancers", &bs)
 }
 
-// Backend changes a member of a balancer and returns its state afterwards. backend is a name, an address or addr:port; to add one
+// Backend changes a backend of a balancer and returns its state afterwards. backend is a name, an address or addr:port; to add one
 // needs a port.
 func (c *Client) Backend(ctx context.Context, balancer, backend string, change BackendChange) (b Backend, err error) {
 	path := "backends/" + url.PathEscape(balancer) + "/" + url.PathEscape(backend)

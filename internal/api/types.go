@@ -344,7 +344,7 @@ type Cluster struct {
 	Up               time.Time        `json:"up,omitzero"`                // an admin asked for it to be brought up; zero: it is ready, or none did
 	BootstrapRemoved time.Time        `json:"bootstrap_removed,omitzero"` // the bootstrap machine was removed from the balancers; zero: it was not
 	Serving          int              `json:"serving"`                    // control-plane machines that serve
-	Members          int              `json:"members"`                    // control-plane machines
+	ControlPlane     int              `json:"control_plane"`              // how many machines it has
 	Note             string           `json:"note,omitempty"`             // of an answer to down: what is still on
 	Machines         []ClusterMachine `json:"machines"`
 }

@@ -40,7 +40,7 @@ func (c *clusters) describe(cl *lab.Cluster, s cluster.State) api.Cluster {
 	defer c.mu.Unlock()
 	out := api.Cluster{
 		Name: cl.Name, Kind: string(cl.Kind), Domain: cl.Domain, Address: cl.Address, Phase: string(s.Phase), Since: c.phases.current[cl.Name].At,
-		Waits: s.Waits, NeedsUp: s.NeedsUp, Serving: s.Serving, Members: s.Members, Up: c.records[cl.Name].Up, BootstrapRemoved: c.records[cl.Name].Removed, Machines: []api.ClusterMachine{},
+		Waits: s.Waits, NeedsUp: s.NeedsUp, Serving: s.Serving, ControlPlane: s.ControlPlane, Up: c.records[cl.Name].Up, BootstrapRemoved: c.records[cl.Name].Removed, Machines: []api.ClusterMachine{},
 	}
 	for _, m := range s.Machines {
 		out.Machines = append(out.Machines, api.ClusterMachine{

@@ -75,9 +75,9 @@ func lines(text string) string {
 	return strings.Join(all, " ")
 }
 
-// TestNamesFollowMembers: a name with health: true has the addresses of the members whose checks pass, here and at a secondary; nothing
+// TestNamesFollowBackends: a name with health: true has the addresses of the backends whose checks pass, here and at a secondary; nothing
 // listens for it. A drained member leaves; if all fail, all are answered. The names of DHCP clients reach the secondary.
-func TestNamesFollowMembers(t *testing.T) {
+func TestNamesFollowBackends(t *testing.T) {
 	netns.Need(t, "dig", "udhcpc")
 	t.Parallel()
 	l := newLab(t, "10.124.1")
@@ -114,7 +114,7 @@ func TestNamesFollowMembers(t *testing.T) {
 	if got := d.dig("lab.test", "SOA"); got != serial {
 		t.Errorf("SOA %s after a reload, want %s", got, serial)
 	}
-	if out, err := d.bootlab("resolve", "web.lab.test"); err != nil || !strings.Contains(out, "2 of 3 members of balancer web") {
+	if out, err := d.bootlab("resolve", "web.lab.test"); err != nil || !strings.Contains(out, "2 of 3 backends of balancer web") {
 		t.Errorf("resolve: %v\n%s", err, out)
 	}
 	if out, err := d.bootlab("backend", "drain", "web", "127.0.124.2"); err != nil {

@@ -116,13 +116,13 @@ func (m Machine) done() bool {
 
 // A State is that of a cluster.
 type State struct {
-	Phase    Phase
-	Waits    string // what the cluster waits for; empty when it is ready
-	NeedsUp  bool   // that is an admin who brings it up
-	Machines []Machine
-	Serving  int // control-plane machines that pass the check of the API
-	Members  int // control-plane machines
-	Actions  []Action
+	Phase        Phase
+	Waits        string // what the cluster waits for; empty when it is ready
+	NeedsUp      bool   // that is an admin who brings it up
+	Machines     []Machine
+	Serving      int // control-plane machines that pass the check of the API
+	ControlPlane int // control-plane machines
+	Actions      []Action
 }
 
 // settle is how long the check of the bootstrap machine must have failed: a blip does not take it out.
@@ -161,7 +161,7 @@ func (a *assessment) count() {
 		}
 		a.router[o.Ingress.Health]++
 		if h.Role == lab.RoleControlPlane {
-			a.state.Members++
+			a.state.ControlPlane++
 			a.checked = a.checked || o.Check.Health != machine.NotChecked
 			stages[machine.Of(a.observation(h), a.now).Stage]++
 		}
@@ -187,7 +187,9 @@ func (a *assessment) observation(h *lab.Host) machine.Observation {
 }
 
 // serves reports whether the control plane serves: more than half of its machines do.
-func (a *assessment) serves() bool { return a.state.Members > 0 && 2*a.state.Serving > a.state.Members }
+func (a *assessment) serves() bool {
+	return a.state.ControlPlane > 0 && 2*a.state.Serving > a.state.ControlPlane
+}
 
 func (a *assessment) machine(h *lab.Host) Machine {
 	o, seen := a.observed[h.Name], a.observation(h)
@@ -312,7 +314,7 @@ func (a *assessment) phase() {
 	var first Machine // that Waits is about
 	for _, m := range s.Machines {
 		on = on || m.on
-		measured = measured || m.measured && (m.Host.Role == lab.RoleControlPlane || s.Members == 0)
+		measured = measured || m.measured && (m.Host.Role == lab.RoleControlPlane || s.ControlPlane == 0)
 		pending = pending || m.pending && m.Host.Role == lab.RoleControlPlane
 		failing = failing || m.Stage == machine.Failing && m.Host.Role == lab.RoleControlPlane
 		if m.done() {
@@ -332,7 +334,7 @@ func (a *assessment) phase() {
 	switch {
 	case len(s.Machines) == 0:
 		s.Phase, s.Waits = PhaseDown, "it has no hosts"
-	case all && !lacksRouter && (a.serves() || s.Members == 0):
+	case all && !lacksRouter && (a.serves() || s.ControlPlane == 0):
 		s.Phase, s.Waits = PhaseReady, ""
 	case (a.serves() || all) && !up && (wrong || lacksRouter):
 		s.Phase = PhaseDegraded
@@ -345,8 +347,8 @@ func (a *assessment) phase() {
 		if !a.record.Removed.IsZero() || failing && !up {
 			s.Phase = PhaseNotServing
 		}
-		s.Waits = fmt.Sprintf("the control plane: %d of %s serve", s.Serving, lab.Plural(s.Members, "machine"))
-		if s.Members == 1 {
+		s.Waits = fmt.Sprintf("the control plane: %d of %s serve", s.Serving, lab.Plural(s.ControlPlane, "machine"))
+		if s.ControlPlane == 1 {
 			s.Waits += "s"
 		}
 		return

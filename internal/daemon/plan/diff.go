@@ -106,7 +106,7 @@ func lines(text string) (ls []line) {
 		case s == "":
 		case !strings.HasPrefix(s, " "):
 			section = s
-		case section == "BALANCERS" && strings.HasPrefix(s, "    "): // a member, which many balancers have
+		case section == "BALANCERS" && strings.HasPrefix(s, "    "): // a backend, which many balancers have
 			ls = append(ls, line{section, balancer + ": " + strings.Join(strings.Fields(s), " ")})
 		case section == "BALANCERS":
 			balancer = strings.Fields(s)[0]

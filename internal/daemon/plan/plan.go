@@ -66,20 +66,20 @@ type Record struct {
 	Source string `json:"source"` // what it is derived from
 }
 
-// A Balancer is one frontend with its members.
+// A Balancer is one frontend with its backends.
 type Balancer struct {
-	Name    string          `json:"name"`
-	Listen  string          `json:"listen"` // empty: nowhere, names follow its members
-	Names   []string        `json:"names,omitempty"`
-	Mode    lab.BalanceMode `json:"mode"`
-	Balance lab.Algorithm   `json:"balance"`
-	Check   string          `json:"check"`
-	Match   []string        `json:"match,omitempty"`
-	Members []Member        `json:"members"`
+	Name     string          `json:"name"`
+	Listen   string          `json:"listen"` // empty: nowhere, names follow its backends
+	Names    []string        `json:"names,omitempty"`
+	Mode     lab.BalanceMode `json:"mode"`
+	Balance  lab.Algorithm   `json:"balance"`
+	Check    string          `json:"check"`
+	Match    []string        `json:"match,omitempty"`
+	Backends []Backend       `json:"backends"`
 }
 
-// A Member is one backend of a balancer.
-type Member struct {
+// A Backend is one backend of a balancer.
+type Backend struct {
 	Name   string `json:"name"`
 	Addr   string `json:"addr"` // without a port: that to which the client has connected
 	Backup bool   `json:"backup,omitempty"`
@@ -282,17 +282,17 @@ func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
 		}
 		out := Balancer{
 			Name: b.Name, Listen: b.Listen.String(), Names: b.Names, Mode: b.Mode, Balance: b.Balance, Check: check(b.Check),
-			Match: slices.Concat(b.Match.SNI, b.Match.Host, b.Match.Path), Members: []Member{},
+			Match: slices.Concat(b.Match.SNI, b.Match.Host, b.Match.Path), Backends: []Backend{},
 		}
 		for _, m := range b.Backends {
-			out.Members = append(out.Members, member(m))
+			out.Backends = append(out.Backends, backend(m))
 		}
 		p.Balancers = append(p.Balancers, out)
 	}
 }
 
-func member(m lab.Backend) Member {
-	out := Member{Name: m.Name, Addr: m.AddrText(), Backup: m.Backup, Limit: m.MaxConnections}
+func backend(m lab.Backend) Backend {
+	out := Backend{Name: m.Name, Addr: m.AddrText(), Backup: m.Backup, Limit: m.MaxConnections}
 	if m.Weight > 1 {
 		out.Weight = m.Weight
 	}

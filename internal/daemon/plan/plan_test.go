@@ -218,7 +218,7 @@ func TestDiff(t *testing.T) {
 			{Section: "SETTINGS", Op: "-", Line: "pool metal/rack7 per_port 2"},
 			{Section: "SETTINGS", Op: "+", Line: "pool metal/rack7 per_port 3"},
 		}},
-		{"member", []string{"[worker-0:80, 10.0.0.7:80]", "[worker-0:80]"}, []plan.Change{{Section: "BALANCERS", Op: "-", Line: "web: 10.0.0.7:80 10.0.0.7"}}},
+		{"backend", []string{"[worker-0:80, 10.0.0.7:80]", "[worker-0:80]"}, []plan.Change{{Section: "BALANCERS", Op: "-", Line: "web: 10.0.0.7:80 10.0.0.7"}}},
 		{"longer name", []string{"printer", "a-printer-with-a-long-name"}, []plan.Change{
 			{Section: "RESERVATIONS", Op: "-", Line: "52:54:00:00:02:04 from a pool printer printer.lab.example metal - -"},
 			{Section: "RESERVATIONS", Op: "+", Line: "52:54:00:00:02:04 from a pool a-printer-with-a-long-name a-printer-with-a-long-name.lab.example metal - -"},

@@ -115,7 +115,7 @@ func (w *printer) balancers(bs []Balancer) {
 		if len(b.Match) > 0 {
 			w.printf("    for %s\n", strings.Join(b.Match, ", "))
 		}
-		for _, m := range b.Members {
+		for _, m := range b.Backends {
 			more := ""
 			if m.Weight > 0 {
 				more += fmt.Sprintf("  weight %d", m.Weight)

@@ -134,7 +134,7 @@ func (r *resolver) backendPort(m *lab.Backend, b *lab.Balancer, s spot, at strin
 }
 
 // backendItem returns a backend of the list; false: it has an error.
-func (r *resolver) backendItem(m *either[member, rawBackend], at string) (lab.Backend, bool) {
+func (r *resolver) backendItem(m *either[backendAddr, rawBackend], at string) (lab.Backend, bool) {
 	if m.Long == nil {
 		if !m.Short.ok() {
 			return lab.Backend{}, false
@@ -153,7 +153,7 @@ func (r *resolver) backendItem(m *either[member, rawBackend], at string) (lab.Ba
 	return b, ok
 }
 
-// inDNS reports whether a name of a member is looked up in DNS: it has a dot and is in no domain of the lab, or it is absolute. That a
+// inDNS reports whether a name of a backend is looked up in DNS: it has a dot and is in no domain of the lab, or it is absolute. That a
 // name in the lab's domains is none of a host is probably a mistake.
 func (r *resolver) inDNS(name string) bool {
 	plain, absolute := strings.CutSuffix(strings.ToLower(name), ".")
@@ -164,9 +164,9 @@ func (r *resolver) inDNS(name string) bool {
 	return absolute || !in(r.lab.Domain) && !slices.ContainsFunc(r.lab.Clusters, func(c *lab.Cluster) bool { return in(c.Domain) })
 }
 
-// backend finds the host or address of a member.
-func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
-	number, _ := strconv.ParseUint(m.V.port, 10, 16) // member.parse checks it; 0: none
+// backend finds the host or address of a backend.
+func (r *resolver) backend(m *scalar[backendAddr], key string) (lab.Backend, bool) {
+	number, _ := strconv.ParseUint(m.V.port, 10, 16) // backendAddr.parse checks it; 0: none
 	if a, err := netip.ParseAddr(m.V.host); err == nil {
 		b := lab.Backend{Name: m.V.host, Addr: netip.AddrPortFrom(a.Unmap(), uint16(number)), Host: r.hostByIP[a.Unmap()]}
 		if b.Host != nil {
@@ -186,7 +186,7 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 		h = r.names[name+"."+r.lab.Domain]
 	}
 	if h == nil && !r.inDNS(m.V.host) {
-		r.unknownMember(m, key)
+		r.unknownBackend(m, key)
 		return lab.Backend{}, false
 	}
 	var named4, named6 netip.Addr
@@ -209,9 +209,9 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 	return lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, uint16(number))}, true
 }
 
-// unknownMember reports a member that is no host: by the name of the host that was probably meant, unless its domain is wrong because its cluster
+// unknownBackend reports a backend that is no host: by the name of the host that was probably meant, unless its domain is wrong because its cluster
 // is.
-func (r *resolver) unknownMember(m *scalar[member], key string) {
+func (r *resolver) unknownBackend(m *scalar[backendAddr], key string) {
 	known, label := r.raw.Hosts.names(), m.V.host
 	if label == "localhost" {
 		r.failOnce(m.spot, key, "host %[2]q%[1]s is not in the lab: did you mean 127.0.0.1?", label)

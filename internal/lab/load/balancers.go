@@ -90,7 +90,7 @@ func (r *resolver) binds(raw *oneOrMore[bind], key string) lab.Binds {
 	return all
 }
 
-// balancerNames resolves the names of a balancer, and whether they follow its members.
+// balancerNames resolves the names of a balancer, and whether they follow its backends.
 func (r *resolver) balancerNames(e *entry[rawBalancer], b *lab.Balancer, key string) {
 	raw := &e.V
 	for i := range raw.Names.Items {

@@ -57,8 +57,8 @@ func (r *resolver) memberAddr(c *lab.Cluster, h *lab.Host) netip.Addr {
 	return h.AddrIn(subnet)
 }
 
-// members returns the backends of c with a role. Bootstrap machines are used only while no other is up.
-func (r *resolver) members(c *lab.Cluster, role string, port uint16) []lab.Backend {
+// backendsOf returns the backends of c with a role. Bootstrap machines are used only while no other is up.
+func (r *resolver) backendsOf(c *lab.Cluster, role string, port uint16) []lab.Backend {
 	n := 0
 	for _, h := range c.Hosts {
 		if h.Role == role {
@@ -77,7 +77,7 @@ func (r *resolver) members(c *lab.Cluster, role string, port uint16) []lab.Backe
 	return out
 }
 
-// derive adds one balancer of c if it has members. Where the appliance does not have the cluster's address, those of the API and of ingress
+// derive adds one balancer of c if it has backends. Where the appliance does not have the cluster's address, those of the API and of ingress
 // listen nowhere: their checks say whether the cluster serves.
 func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, port uint16, b lab.Balancer) {
 	listens := !c.Health && !c.Names && r.ours(listen)
@@ -110,7 +110,7 @@ func (r *resolver) deriveAPI(c *lab.Cluster) {
 	r.derive(c, lab.ServiceAPI, c.API, portAPI, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: expect},
-		Backends: append(r.members(c, lab.RoleControlPlane, portAPI), r.members(c, lab.RoleBootstrap, portAPI)...),
+		Backends: append(r.backendsOf(c, lab.RoleControlPlane, portAPI), r.backendsOf(c, lab.RoleBootstrap, portAPI)...),
 	})
 }
 
@@ -118,21 +118,21 @@ func (r *resolver) deriveAPI(c *lab.Cluster) {
 func (r *resolver) deriveTalos(c *lab.Cluster) {
 	r.derive(c, "talos", c.API, portTalos, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api"), Check: lab.Check{Kind: lab.CheckTCP},
-		Backends: r.members(c, lab.RoleControlPlane, portTalos),
+		Backends: r.backendsOf(c, lab.RoleControlPlane, portTalos),
 	})
 }
 
 // deriveMachineConfig keeps workers from the bootstrap: its machine-config server has no configuration for them, and they are to wait until the
 // control plane's has.
 func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
-	bootstraps := r.members(c, lab.RoleBootstrap, portMachineConfig)
+	bootstraps := r.backendsOf(c, lab.RoleBootstrap, portMachineConfig)
 	for i := range bootstraps {
 		bootstraps[i].NotFor = r.workers(c)
 	}
 	r.derive(c, "machine-config", c.API, portMachineConfig, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api-int", "api"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/healthz", Expect: "200"},
-		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig), bootstraps...),
+		Backends: append(r.backendsOf(c, lab.RoleControlPlane, portMachineConfig), bootstraps...),
 	})
 }
 
@@ -156,9 +156,9 @@ func (r *resolver) deriveIngress(c *lab.Cluster) {
 	}
 	check := lab.Check{Kind: lab.CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: "200"}
 	r.derive(c, lab.ServiceIngress, c.Ingress, portHTTPS, lab.Balancer{
-		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.members(c, role, portHTTPS),
+		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.backendsOf(c, role, portHTTPS),
 	})
-	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: r.members(c, role, portHTTP)}
+	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: r.backendsOf(c, role, portHTTP)}
 	if c.SNI {
 		plain.Mode, plain.Match.Host = lab.ModeHTTP, []string{"*.apps." + c.Domain}
 	}

@@ -34,23 +34,23 @@ balancers:
 		}
 	}
 	want := []string{
-		"*.apps.c.lab.example. 10.1.2.30 from cluster c, member w0 follows c-ingress-https",
-		"api-int.c.lab.example. 10.1.2.20 from cluster c, member m0 follows c-api",
-		"api-int.c.lab.example. 10.1.2.29 from cluster c, member boot follows c-api",
-		"api.c.lab.example. 10.1.2.20 from cluster c, member m0 follows c-api",
-		"api.c.lab.example. 10.1.2.29 from cluster c, member boot follows c-api",
+		"*.apps.c.lab.example. 10.1.2.30 from cluster c, backend w0 follows c-ingress-https",
+		"api-int.c.lab.example. 10.1.2.20 from cluster c, backend m0 follows c-api",
+		"api-int.c.lab.example. 10.1.2.29 from cluster c, backend boot follows c-api",
+		"api.c.lab.example. 10.1.2.20 from cluster c, backend m0 follows c-api",
+		"api.c.lab.example. 10.1.2.29 from cluster c, backend boot follows c-api",
 		"boot.c.lab.example. 10.1.2.29 from host boot",
 		"m0.c.lab.example. 10.1.2.20 from host m0",
 		"w0.c.lab.example. 10.1.2.30 from host w0",
-		"api.k.lab.example. 10.1.2.40 from cluster k, member k0 follows k-api",
+		"api.k.lab.example. 10.1.2.40 from cluster k, backend k0 follows k-api",
 		"k0.k.lab.example. 10.1.2.40 from host k0",
-		"registry.lab.example. 10.1.2.9 from balancer r, member 10.1.2.9 follows r",
-		"registry.lab.example. 10.1.2.30 from balancer r, member w0 follows r",
-		"registry.lab.example. fd00::9 from balancer r, member fd00::9 follows r",
+		"registry.lab.example. 10.1.2.9 from balancer r, backend 10.1.2.9 follows r",
+		"registry.lab.example. 10.1.2.30 from balancer r, backend w0 follows r",
+		"registry.lab.example. fd00::9 from balancer r, backend fd00::9 follows r",
 		"s.lab.example. 10.1.2.1 from balancer s",
-		"r.other.example. 10.1.2.9 from balancer r, member 10.1.2.9 follows r",
-		"r.other.example. 10.1.2.30 from balancer r, member w0 follows r",
-		"r.other.example. fd00::9 from balancer r, member fd00::9 follows r",
+		"r.other.example. 10.1.2.9 from balancer r, backend 10.1.2.9 follows r",
+		"r.other.example. 10.1.2.30 from balancer r, backend w0 follows r",
+		"r.other.example. fd00::9 from balancer r, backend fd00::9 follows r",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -205,7 +205,7 @@ type rawCluster struct {
 	EtcdSRV scalar[flag]            `yaml:"etcd_srv" def:"false" doc:"_etcd-server-ssl._tcp SRV records for the control plane, for OpenShift before 4.4."`
 	Balance scalar[flag]            `yaml:"balancer" def:"true" doc:"off: names only. The cluster's own keepalived or another load balancer owns address and ingress, as in an installation that provisions its machines itself (IPI)."`
 	SNI     scalar[flag]            `yaml:"sni" def:"false" doc:"Share address and ingress with other clusters, distinguished by TLS server name and HTTP host. All of them must set it."`
-	Health  scalar[flag]            `yaml:"health" def:"false" doc:"For a cluster without address: api, api-int and *.apps have the addresses of its members whose health checks pass. No balancer listens."`
+	Health  scalar[flag]            `yaml:"health" def:"false" doc:"For a cluster without address: api, api-int and *.apps have the addresses of its machines whose health checks pass. No balancer listens."`
 
 	Kubeconfig scalar[text] `yaml:"kubeconfig" def:"none" doc:"Kubeconfig of an OpenShift cluster, with a client certificate or a token (auth/kubeconfig of openshift-install): the bootstrap machine is removed from the balancers once the ConfigMap kube-system/bootstrap says complete. A file that changes is read again."`
 
@@ -250,35 +250,35 @@ type rawZone struct {
 }
 
 type rawBalancer struct {
-	Listen         oneOrMore[bind]                  `yaml:"listen" def:"none; required without health" doc:"Address and port to listen on, or a list of them; a port may be a range, as in 192.168.16.10:30000-32767. Several balancers may share one if match distinguishes them."`
-	Mode           scalar[lab.BalanceMode]          `yaml:"mode" def:"tcp" doc:"tcp: connections; http: requests; udp: datagrams, in sessions by client address and port."`
-	Balance        scalar[lab.Algorithm]            `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
-	Check          rawCheck                         `yaml:"check" doc:"Health check."`
-	Backends       list[either[member, rawBackend]] `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias), an address or a name in DNS, and a port; or these as address, with further keys. Without a port it is the one that the client connected to; then checks need check.port if listen has several."`
-	Match          rawMatch                         `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
-	SendProxy      scalar[proxyVersion]             `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
-	AcceptProxy    scalars[source]                  `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
-	MaxConnections scalar[count]                    `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
-	Queue          scalar[count]                    `yaml:"queue" def:"1024" doc:"Clients that may wait while every backend has its max_connections. Others are reset; in mode http they get 503."`
-	Timeouts       rawTimeouts                      `yaml:"timeouts" doc:"Timeouts."`
-	Log            scalar[lab.AccessLog]            `yaml:"log" def:"none" doc:"Requests that are logged (mode http), or connections (mode tcp): none; errors: what ended early, and 5xx; requests: all."`
-	TLS            opt[rawBalancerTLS]              `yaml:"tls" def:"none" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
-	Protocol       scalar[lab.BackendProtocol]      `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1; h2c, HTTP/2 without TLS, as gRPC servers do; h2, HTTP/2 with TLS."`
-	BackendTLS     opt[rawBackendTLS]               `yaml:"backend_tls" def:"none" doc:"TLS to backends (mode http); {} verifies them by the system's authorities. Health checks make the same handshake, unless they have a port, ca_file or sni of their own."`
-	Redirect       scalar[lab.Redirect]             `yaml:"redirect" def:"off" doc:"https: requests without TLS get a redirect to the same URL with https (mode http); backends may be missing."`
-	TrustedProxies scalars[source]                  `yaml:"trusted_proxies" def:"none" doc:"Peers whose Forwarded and X-Forwarded fields are kept and extended (mode http); those of others are replaced."`
-	Sticky         scalar[ident]                    `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
-	Names          scalars[domain]                  `yaml:"names" def:"none" doc:"Names in DNS, in the lab's domain; a name with a dot at the end is absolute. They have the address of listen."`
-	Health         scalar[flag]                     `yaml:"health" def:"false" doc:"The names have the addresses of the backends whose health checks pass; those of all if no check passes. listen may be missing: then backends are checked, and nothing is balanced."`
-	Responses      scalar[count]                    `yaml:"responses" def:"any number, until timeouts.idle" doc:"Datagrams that a backend answers to each of a client's (mode udp). 1, as in DNS: a session ends with its answer, and a client that gets none in a second is sent to another backend. 0, as in syslog: none; each datagram goes to the next backend."`
-	OnDown         scalar[lab.OnDown]               `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
+	Listen         oneOrMore[bind]                       `yaml:"listen" def:"none; required without health" doc:"Address and port to listen on, or a list of them; a port may be a range, as in 192.168.16.10:30000-32767. Several balancers may share one if match distinguishes them."`
+	Mode           scalar[lab.BalanceMode]               `yaml:"mode" def:"tcp" doc:"tcp: connections; http: requests; udp: datagrams, in sessions by client address and port."`
+	Balance        scalar[lab.Algorithm]                 `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
+	Check          rawCheck                              `yaml:"check" doc:"Health check."`
+	Backends       list[either[backendAddr, rawBackend]] `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias), an address or a name in DNS, and a port; or these as address, with further keys. Without a port it is the one that the client connected to; then checks need check.port if listen has several."`
+	Match          rawMatch                              `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
+	SendProxy      scalar[proxyVersion]                  `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
+	AcceptProxy    scalars[source]                       `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
+	MaxConnections scalar[count]                         `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
+	Queue          scalar[count]                         `yaml:"queue" def:"1024" doc:"Clients that may wait while every backend has its max_connections. Others are reset; in mode http they get 503."`
+	Timeouts       rawTimeouts                           `yaml:"timeouts" doc:"Timeouts."`
+	Log            scalar[lab.AccessLog]                 `yaml:"log" def:"none" doc:"Requests that are logged (mode http), or connections (mode tcp): none; errors: what ended early, and 5xx; requests: all."`
+	TLS            opt[rawBalancerTLS]                   `yaml:"tls" def:"none" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
+	Protocol       scalar[lab.BackendProtocol]           `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1; h2c, HTTP/2 without TLS, as gRPC servers do; h2, HTTP/2 with TLS."`
+	BackendTLS     opt[rawBackendTLS]                    `yaml:"backend_tls" def:"none" doc:"TLS to backends (mode http); {} verifies them by the system's authorities. Health checks make the same handshake, unless they have a port, ca_file or sni of their own."`
+	Redirect       scalar[lab.Redirect]                  `yaml:"redirect" def:"off" doc:"https: requests without TLS get a redirect to the same URL with https (mode http); backends may be missing."`
+	TrustedProxies scalars[source]                       `yaml:"trusted_proxies" def:"none" doc:"Peers whose Forwarded and X-Forwarded fields are kept and extended (mode http); those of others are replaced."`
+	Sticky         scalar[ident]                         `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
+	Names          scalars[domain]                       `yaml:"names" def:"none" doc:"Names in DNS, in the lab's domain; a name with a dot at the end is absolute. They have the address of listen."`
+	Health         scalar[flag]                          `yaml:"health" def:"false" doc:"The names have the addresses of the backends whose health checks pass; those of all if no check passes. listen may be missing: then backends are checked, and nothing is balanced."`
+	Responses      scalar[count]                         `yaml:"responses" def:"any number, until timeouts.idle" doc:"Datagrams that a backend answers to each of a client's (mode udp). 1, as in DNS: a session ends with its answer, and a client that gets none in a second is sent to another backend. 0, as in syslog: none; each datagram goes to the next backend."`
+	OnDown         scalar[lab.OnDown]                    `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
 }
 
 type rawBackend struct {
-	Address        scalar[member] `yaml:"address" req:"yes" doc:"A host (name, FQDN or alias), an address or a name in DNS, and a port, as in the short form."`
-	Weight         scalar[count]  `yaml:"weight" def:"1" doc:"Share of new connections, relative to the other backends: 1 to 256."`
-	Backup         scalar[flag]   `yaml:"backup" def:"false" doc:"Use it only while no other backend is up."`
-	MaxConnections scalar[count]  `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections, in mode http of requests. Further clients wait."`
+	Address        scalar[backendAddr] `yaml:"address" req:"yes" doc:"A host (name, FQDN or alias), an address or a name in DNS, and a port, as in the short form."`
+	Weight         scalar[count]       `yaml:"weight" def:"1" doc:"Share of new connections, relative to the other backends: 1 to 256."`
+	Backup         scalar[flag]        `yaml:"backup" def:"false" doc:"Use it only while no other backend is up."`
+	MaxConnections scalar[count]       `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections, in mode http of requests. Further clients wait."`
 }
 
 type rawBalancerTLS struct {

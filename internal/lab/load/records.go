@@ -199,7 +199,7 @@ func (r *resolver) clusterRecords(c *lab.Cluster) {
 	}
 	source := "cluster " + c.Name
 	if c.Health {
-		r.clusterMemberNames(c, source)
+		r.clusterBackendNames(c, source)
 	}
 	if c.Address.IsValid() {
 		r.clusterName(c, "api", c.API, source)
@@ -251,8 +251,8 @@ func (r *resolver) clusterName(c *lab.Cluster, label string, a netip.Addr, sourc
 	}
 }
 
-// clusterMemberNames adds the names of a cluster without an address: they follow its members.
-func (r *resolver) clusterMemberNames(c *lab.Cluster, source string) {
+// clusterBackendNames adds the names of a cluster without an address: they follow its backends.
+func (r *resolver) clusterBackendNames(c *lab.Cluster, source string) {
 	labels := map[string][]string{lab.ServiceAPI: {"api"}}
 	if c.Kind == lab.OpenShift {
 		labels = map[string][]string{lab.ServiceAPI: {"api", "api-int"}, lab.ServiceIngress: {"*.apps"}}
@@ -265,7 +265,7 @@ func (r *resolver) clusterMemberNames(c *lab.Cluster, source string) {
 		for _, label := range names {
 			name := label + "." + c.Domain
 			if r.claimService(name, c.Pos, "clusters."+c.Name+".health") {
-				r.memberRecords(c.Pos, name+".", source, r.lab.Balancers[at])
+				r.backendRecords(c.Pos, name+".", source, r.lab.Balancers[at])
 			}
 		}
 	}
@@ -278,7 +278,7 @@ func (r *resolver) balancerRecords(b *lab.Balancer) {
 			continue
 		}
 		if b.Health {
-			r.memberRecords(b.Pos, name+".", "balancer "+b.Name, b)
+			r.backendRecords(b.Pos, name+".", "balancer "+b.Name, b)
 		} else {
 			r.addressRecords(b.Pos, name+".", "balancer "+b.Name, b.Listen.Addrs()...)
 		}
@@ -303,8 +303,8 @@ func (r *resolver) claimService(name string, pos lab.Pos, key string) bool {
 	return true
 }
 
-// memberRecords adds the addresses of a balancer's members to a name, each once.
-func (r *resolver) memberRecords(pos lab.Pos, name, source string, b *lab.Balancer) {
+// backendRecords adds the addresses of a balancer's backends to a name, each once.
+func (r *resolver) backendRecords(pos lab.Pos, name, source string, b *lab.Balancer) {
 	seen := map[netip.Addr]bool{}
 	for _, m := range b.Backends {
 		a := m.Addr.Addr()
@@ -312,7 +312,7 @@ func (r *resolver) memberRecords(pos lab.Pos, name, source string, b *lab.Balanc
 			continue
 		}
 		seen[a] = true
-		rec := lab.Record{Name: name, Type: "A", Addr: a, Source: source + ", member " + m.Name, Follows: b}
+		rec := lab.Record{Name: name, Type: "A", Addr: a, Source: source + ", backend " + m.Name, Follows: b}
 		if a.Is6() {
 			rec.Type = "AAAA"
 		}

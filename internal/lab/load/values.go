@@ -338,10 +338,10 @@ func (v *controller) parse(s string) error {
 
 func (controller) spec() spec { return what("address, or host:port", `^[0-9A-Za-z._:\[\]-]+$`) }
 
-// A member is host:port of a backend; port is empty where it has none.
-type member struct{ host, port string }
+// A backendAddr is host:port of a backend; port is empty where it has none.
+type backendAddr struct{ host, port string }
 
-func (v *member) parse(s string) error {
+func (v *backendAddr) parse(s string) error {
 	inner, bracketed := strings.CutPrefix(s, "[")
 	if inner, ok := strings.CutSuffix(inner, "]"); ok && bracketed {
 		a, err := netip.ParseAddr(inner)
@@ -362,7 +362,7 @@ func (v *member) parse(s string) error {
 	return nil
 }
 
-func (member) spec() spec { return what("backend, host:port or host", `^.+$`) }
+func (backendAddr) spec() spec { return what("backend, host:port or host", `^.+$`) }
 
 // A statuses is an HTTP status or a range of them.
 type statuses string
