@@ -1,4 +1,4 @@
-# "make" prints what there is. Everything works as root on a fresh Debian 12 with Go, git and make.
+# "make" lists the targets. Everything works as root on a fresh Debian 12 with Go, git and make.
 
 # With the same flags everywhere a package is compiled once for what is installed, for the tests that start it, and for vet.
 export GOFLAGS += -tags=libvirt_dlopen -buildvcs=false -trimpath

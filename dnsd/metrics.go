@@ -88,7 +88,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: metricStale, Help: "Expired answers that were given again because no server answered (RFC 8767)."})
 	limits := vec(metricRateLimited, "Replies beyond dns.rate_limit to clients outside of the lab, by what became of them.", "result")
 	m.rateLimited[truncateReply-1], m.rateLimited[dropReply-1] = limits.WithLabelValues("truncated"), limits.WithLabelValues("dropped")
-	m.prefetched = prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefetched, Help: "Cached answers that were asked for again before they expired."})
+	m.prefetched = prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefetched, Help: "Cached answers that were prefetched: asked for again before they expired."})
 	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
 		Help: "Duration of forwarded queries that the cache could not answer.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
 	m.limited = prometheus.NewCounter(prometheus.CounterOpts{Name: metricLimited,

@@ -98,7 +98,7 @@ type Backend interface {
 	VMs(ctx context.Context) ([]api.VM, error)
 	// VMPlan compares the machines of hosts with the lab file; nil: all. It asks the hypervisors.
 	VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error)
-	// Hypervisors returns those of the lab, and what of them is taken. It asks them.
+	// Hypervisors returns those of the lab, and how much of them is allocated. It asks them.
 	Hypervisors(ctx context.Context) ([]api.Hypervisor, error)
 	// Network does action to a libvirt network that bootlab creates, and returns how it is afterwards.
 	Network(ctx context.Context, hypervisor, network string, action api.NetworkAction) (api.VMPlan, error)

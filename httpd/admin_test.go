@@ -54,7 +54,7 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/api/v1/lab?host=a&secrets=1", false, "200", "plan of a, secrets and all\n", false},
 		{"GET", "/?q=control-plane+held", false, "200", "No host matches", true},
 		{"GET", "/hosts/master-1", false, "200", "file missing", true},
-		{"GET", "/hosts/master-1", false, "200", "a file that it loads cannot be had: &lt;k&gt;", true},
+		{"GET", "/hosts/master-1", false, "200", "a file that it loads is not served: &lt;k&gt;", true},
 		{"GET", "/api/v1/hosts/nobody/why", false, "404", "no host nobody", false},
 		{"GET", "/hosts/52-54-00-00-02-03", false, "200", "<h1>master-1</h1>", true},
 		{"GET", "/hosts/DE:AD:BE:EF:00:01", false, "200", "<h1>de:ad:be:ef:00:01</h1>", true},

@@ -138,7 +138,7 @@ func (h *fakeDaemon) Why(_ context.Context, host string) (api.Diagnosis, error) 
 	if host == "nobody" {
 		return api.Diagnosis{}, unknown(host)
 	}
-	return api.Diagnosis{Host: host, State: "stopped", Stage: event.StageFiles, Since: noon(), Cause: "a file that it loads cannot be had: <k>", Do: []string{"bootlab images pull"}}, nil
+	return api.Diagnosis{Host: host, State: "stopped", Stage: event.StageFiles, Since: noon(), Cause: "a file that it loads is not served: <k>", Do: []string{"bootlab images pull"}}, nil
 }
 
 func (h *fakeDaemon) Follow(ctx context.Context, host string) (<-chan event.Event, error) {

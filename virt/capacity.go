@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// A Capacity is what a hypervisor of the lab has, and what of it is taken.
+// A Capacity is what a hypervisor of the lab has, and how much of it is allocated.
 type Capacity struct {
 	Hypervisor string
 	Node       Node

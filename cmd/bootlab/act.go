@@ -77,7 +77,7 @@ func tokenCommand(o *options) *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "rotate",
-		Short: "Replace the token by a new one, and print it; the old one and all sessions end at once",
+		Short: "Replace the token with a new one, and print it; the old one and all sessions end at once",
 		Args:  cobra.NoArgs,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Token, error) {
 			return c.RotateToken(cmd.Context())

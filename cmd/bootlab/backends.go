@@ -37,7 +37,7 @@ func liveCommand(o *options) *cobra.Command {
 			"CONN/S counts connections, in mode http requests; ERR/S failed connects, in mode http also responses that are 5xx, missing or cut.",
 		Args: cobra.NoArgs,
 	}
-	watch := cmd.Flags().Bool("watch", false, "show every second, on no terminal too; with --json a line of JSON each time")
+	watch := cmd.Flags().Bool("watch", false, "show every second, also without a terminal; with --json a line of JSON each time")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return watchBackends(cmd, o, *watch) }
 	return cmd
 }

@@ -12,7 +12,7 @@ import (
 func vmCapacity(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "capacity",
-		Short: "Show what the hypervisors have, and what of it is taken",
+		Short: "Show CPUs, memory and storage pools of the hypervisors, and how much is allocated",
 		Args:  cobra.NoArgs,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Hypervisor, error) {
 			return c.Hypervisors(cmd.Context())

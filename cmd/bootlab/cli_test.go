@@ -37,7 +37,7 @@ func TestUsage(t *testing.T) {
 		{args: "backend", out: []string{"drain", "ready", "list"}},
 		{args: "backend dran a b", err: "did you mean drain?"},
 		{args: "backend drain a", err: "BACKEND is missing; usage: bootlab backend drain BALANCER BACKEND"},
-		{args: "backend weight a b -1", err: "-1 is taken for a flag: no argument may be negative; usage: bootlab backend weight BALANCER BACKEND WEIGHT|default"},
+		{args: "backend weight a b -1", err: "-1 is parsed as a flag: no argument may be negative; usage: bootlab backend weight BALANCER BACKEND WEIGHT|default"},
 		{args: "backend weight a b 0", err: `"0" is not a weight: want 1 to 256, or default`},
 		{args: "backend list -x", err: "unknown shorthand flag: 'x' in -x; see bootlab backend list --help"},
 		{args: "vm list a", err: "1 argument is too many; usage: bootlab vm list"},

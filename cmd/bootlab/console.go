@@ -207,7 +207,7 @@ func vmLog(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "list the boots whose output is kept")
 	cmd.Flags().BoolVar(&raw, "raw", false, "print control sequences too, which may do anything to the terminal")
-	cmd.Flags().IntVar(&back, "back", 0, "print the boot so many before the last")
+	cmd.Flags().IntVar(&back, "back", 0, "print an earlier boot: 1 is the one before the last")
 	return cmd
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestImages lists, pulls and lists again: what is there, what is missing, what cannot be had.
+// TestImages lists, pulls and lists again: what is there, what is missing, what cannot be fetched.
 func TestImages(t *testing.T) {
 	const hello, sum = "hello", "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -53,7 +53,7 @@ func importFormat(o *options, format importer.Format, about string) *cobra.Comma
 			return o.printImport(cmd, r)
 		},
 	}
-	cmd.Flags().StringVar(&root, "root", "", "`folder` that absolute paths inside of the files begin at, for files of another machine")
+	cmd.Flags().StringVar(&root, "root", "", "`folder` below which absolute paths in the files are read, for files of another machine")
 	return cmd
 }
 

@@ -153,7 +153,7 @@ func importCommand(o *options) *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(&choice{&format, leaseFormats()}, "format", either(leaseFormats())+" (default: detected)")
-	cmd.Flags().BoolVar(&replace, "replace", false, "end leases that are in the way (default: they stay, and the lease of the file is skipped)")
+	cmd.Flags().BoolVar(&replace, "replace", false, "end leases that conflict with those of the file (default: they stay, and the lease of the file is skipped)")
 	cmd.Flags().BoolVar(&check, "check", false, "only show what an import would do")
 	return cmd
 }

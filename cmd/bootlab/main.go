@@ -178,7 +178,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return subcommand(cmd, given)
 	}
 	if ok && strings.Trim(unknown.GetSpecifiedShortnames(), "0123456789") == "" && unknown.GetSpecifiedShortnames() != "" {
-		return fmt.Errorf("-%s is taken for a flag: no argument may be negative; usage: %s", unknown.GetSpecifiedShortnames(), cmd.UseLine())
+		return fmt.Errorf("-%s is parsed as a flag: no argument may be negative; usage: %s", unknown.GetSpecifiedShortnames(), cmd.UseLine())
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		f := invalid.GetFlag()

@@ -232,7 +232,7 @@ func TestPreparePulls(t *testing.T) {
 	}
 	step{args: "check --strict", out: []string{"is valid"}}.check(t, run(t.Context(), "check", "--strict", "--lab", path))
 
-	// What is next after images that cannot be had is to pull them, and nothing else.
+	// What is next after images that cannot be fetched is to pull them, and nothing else.
 	gone.Store(true) // and not closed: refused connections are tried again for half a minute
 	missing := filepath.Join(filepath.Dir(path), "files", "images", "rhcos", "rootfs")
 	if err := os.Remove(missing); err != nil {

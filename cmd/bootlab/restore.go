@@ -32,7 +32,7 @@ func restoreCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "restore FILE",
 		Annotations: map[string]string{onInterrupt: interruptWaits},
-		Short:       "Replace the state of a stopped daemon by a backup; shows what changes and asks first",
+		Short:       "Replace the state of a stopped daemon with a backup; shows what changes and asks first",
 		Args:        cobra.ExactArgs(1),
 		RunE:        func(cmd *cobra.Command, args []string) error { return r.run(cmd, o, args[0]) },
 	}

@@ -18,7 +18,7 @@ func vmSnapshot(o *options) *cobra.Command {
 			}, snapshotsText),
 		},
 		snapshotAction(o, api.SnapshotCreate, "Create a snapshot of the disks, and of the memory if the machine runs", ""),
-		snapshotAction(o, api.SnapshotRevert, "Make a virtual machine what it was when a snapshot was created; what it has become since is lost",
+		snapshotAction(o, api.SnapshotRevert, "Revert a virtual machine to a snapshot; its changes since then are lost",
 			"Revert to the snapshot, and lose what the machine has become since?"),
 		snapshotAction(o, api.SnapshotDelete, "Delete a snapshot", "Delete the snapshot?"),
 	)

@@ -463,7 +463,7 @@ func vmNetwork(o *options) *cobra.Command {
 	var yes bool
 	remove := &cobra.Command{
 		Use:   "delete HYPERVISOR NETWORK",
-		Short: "Stop and delete a libvirt network, unless running machines use it; the next vm apply or create makes it again if the lab file has it",
+		Short: "Stop and delete a libvirt network, unless running machines use it; the next vm apply or create creates it again if the lab file has it",
 		Args:  cobra.ExactArgs(2),
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.VMPlan, error) {
 			if err := networkExists(cmd.Context(), c, args[0], args[1]); err != nil {

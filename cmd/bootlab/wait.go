@@ -32,7 +32,7 @@ const waitEvery = time.Second
 
 // flags adds --wait and --wait-timeout.
 func (w *waiter) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.step, "wait", "", "return when the boots have got there: "+strings.Join(waitSteps, ", ")+" (its own system runs)")
+	cmd.Flags().StringVar(&w.step, "wait", "", "return when all boots have reached this step: "+strings.Join(waitSteps, ", ")+" (its own system runs)")
 	cmd.Flags().DurationVar(&w.timeout, "wait-timeout", time.Hour, "how long --wait waits")
 }
 

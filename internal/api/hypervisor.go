@@ -5,7 +5,7 @@ import (
 	"net/url"
 )
 
-// A Hypervisor is one hypervisor of the lab, and what of it is taken. Sizes are in bytes.
+// A Hypervisor is one hypervisor of the lab, and how much of it is allocated. Sizes are in bytes.
 type Hypervisor struct {
 	Name      string        `json:"name"`
 	Err       string        `json:"err,omitempty"` // why it does not answer; what was known before is shown then

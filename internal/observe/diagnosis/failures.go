@@ -32,7 +32,7 @@ var failings = map[event.Kind]failing{
 	event.TFTPRefused:           {"it asked for a file by TFTP that it cannot get, and for nothing since", []string{"bootlab plan HOST shows the boot file that it should ask for"}, fileAdvice},
 	event.ScriptRefused:         {"its request for a boot script was refused", []string{"bootlab plan HOST renders the script and shows an error in it"}, documentAdvice},
 	event.ScriptLoop:            {"it fetches its boot script again and again and no system starts", []string{"check kernel, initrd and their order, then: bootlab install HOST"}, nil},
-	event.FileMissing:           {"a file that it loads cannot be had", []string{"bootlab images pull, if an image is not pulled yet; bootlab check lists files that do not exist"}, fileAdvice},
+	event.FileMissing:           {"a file that it loads is not served", []string{"bootlab images pull, if an image is not pulled yet; bootlab check lists files that do not exist"}, fileAdvice},
 	event.FileAborted:           {"the transfer of a file", []string{"check its memory (kernel and initrd must fit) and the link; compare the MTU on the way"}, transferAdvice},
 	event.ConfigRefused:         {"its request for a config document was refused", []string{"bootlab plan HOST renders the document and shows an error in it; bootlab install HOST begins a new boot with a new token"}, documentAdvice},
 	event.AddressConflict:       {"another machine uses its address", []string{"the event has the MAC: switch that machine off, or add the MAC to the host's line if it is a NIC of it"}, nil},
