@@ -235,7 +235,7 @@ image-test: ## the container image, built by buildah without an engine, serves a
 	test/image.sh
 
 .PHONY: lab-up
-lab-up: ## a bridge lab0 with 10.77.0.1/24 in the network namespace bootlab, to try things in by hand
+lab-up: ## a bridge lab0 with 10.77.0.1/24 in the network namespace bootlab, for experiments
 	ip netns add bootlab
 	ip -n bootlab link set lo up
 	ip -n bootlab link add lab0 type bridge stp_state 0 forward_delay 0
@@ -244,11 +244,11 @@ lab-up: ## a bridge lab0 with 10.77.0.1/24 in the network namespace bootlab, to 
 	@echo "ip netns exec bootlab bin/bootlab serve --lab FILE"
 
 .PHONY: lab-down
-lab-down: ## take it away
+lab-down: ## remove that bridge and its namespace
 	-ip netns del bootlab
 
 .PHONY: clean
-clean: ## all that was built or fetched
+clean: ## remove all that was built or fetched
 	rm -rf bin .cache
 	find internal/firmware/assets -type f ! -name README.md ! -name COPYING.GPLv2 -delete
 	go clean -testcache
