@@ -2,7 +2,7 @@
 //
 // It decides which machine gets an address, from which pool or reservation, and what it boots in each stage (firmware, iPXE,
 // operating system). Its packages do the rest: wire parses and writes packets, leases keeps the leases, segment has the
-// sockets, probes addresses and watches for other servers. It never reads the lab file, never renders a script, and never
+// sockets, probes addresses and watches for rogue servers. It never reads the lab file, never renders a script, and never
 // sends a lease that is not durable.
 //
 //	book, err := leases.Open(ctx, store, time.Now)

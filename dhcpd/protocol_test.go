@@ -170,7 +170,7 @@ func TestSilence(t *testing.T) {
 		{name: "an unknown relay", iface: "lab0", kinds: []event.Kind{event.DHCPRefused}, data: func(t *testing.T) []byte {
 			return message(t, disc, mac(t, master0), ovmf, withGiaddr("172.16.0.1"))
 		}},
-		{name: "another server's offer taken", iface: "lab0", kinds: []event.Kind{event.DHCPRogueServerChosen}, data: func(t *testing.T) []byte {
+		{name: "the offer of a rogue server selected", iface: "lab0", kinds: []event.Kind{event.DHCPRogueServerChosen}, data: func(t *testing.T) []byte {
 			return message(t, req, mac(t, master0), ovmf, withRequested("10.77.0.50"), withServer("10.77.0.66"))
 		}},
 		{name: "no message type", iface: "lab0", data: func(t *testing.T) []byte {
@@ -449,7 +449,7 @@ func TestOffersAreKept(t *testing.T) {
 	if len(seen) != 3 || seen[""] != 0 {
 		t.Errorf("offers %v: want three addresses", seen)
 	}
-	b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, lab.MAC{2, 0, 0, 0, 1, 0}, udhcpc, // takes another server's
+	b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, lab.MAC{2, 0, 0, 0, 1, 0}, udhcpc, // selects another server's
 		withRequested("10.77.0.5"), withServer("10.77.0.66")))
 	b.clock.Advance(2 * time.Second)
 	if offer(9) == "" {

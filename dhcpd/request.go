@@ -38,7 +38,7 @@ func (s *Server) request(x *exchange) dropReason {
 // isOurs reports whether a server identifier is this server's.
 func (x *exchange) isOurs(id netip.Addr) bool { return id == x.serverID || x.t.ownAddress(id) }
 
-// rogueChosen handles a client that takes another server's offer. Ours is free again, and an admin should know that
+// rogueChosen handles a client that selects the offer of a rogue server. Ours is free again, and an admin should know that
 // there are two servers.
 func (s *Server) rogueChosen(x *exchange) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)

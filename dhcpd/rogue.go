@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// rogueFor is how long another server is reported after its last reply: it answers when a machine asks, and a lab may be quiet.
+	// rogueFor is how long a rogue server is reported after its last reply: it answers when a machine asks, and a lab may be quiet.
 	rogueFor  = time.Hour
 	maxRogues = 64 // anybody can send replies with made-up addresses
 )

@@ -7,6 +7,6 @@
 //
 //	h, err := vip.Open(ctx, vip.Config{Hold: true}, vip.Deps{Records: records, Log: log})
 //	h.Want([]vip.Wanted{{Addr: netip.MustParseAddr("192.168.16.10"), Interface: "br0"}})
-//	go h.Run(ctx)                  // needs CAP_NET_RAW to look, CAP_NET_ADMIN to add
+//	go h.Run(ctx)                  // needs CAP_NET_RAW to probe, CAP_NET_ADMIN to add
 //	for _, s := range h.States() { … }
 package vip

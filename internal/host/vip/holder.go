@@ -54,7 +54,7 @@ type Address struct {
 	Down  bool      // Missing: On is down, or Interface where none has it
 	MAC   lab.MAC   // of the other machine; zero: none, or not known
 	Since time.Time // of the phase
-	Err   string    // why it is Missing, or why it was not looked whether another machine uses it
+	Err   string    // why it is Missing, or why it was not probed
 }
 
 // OK reports whether clients reach this machine at the address.
@@ -92,7 +92,7 @@ type Records interface {
 
 // Config says how addresses are held. Zero durations are those of RFC 5227 section 1.1, or of this package.
 type Config struct {
-	Hold     bool          // else an admin adds them, and they are only looked at
+	Hold     bool          // else an admin adds them, and they are only observed
 	Interval time.Duration // between probes: 1 s
 	Retry    time.Duration // until an address that was not added is tried again: 20 s
 	Check    time.Duration // between probes for an address that this machine has: 30 s
@@ -148,7 +148,7 @@ type machine struct {
 type tracked struct {
 	Address
 	added     bool      // by this process or its predecessor
-	probed    int       // probes sent since it was looked for
+	probed    int       // probes sent since probing began
 	announced int       // announcements that are due
 	next      time.Time // of the next probe
 	announce  time.Time // of the next announcement

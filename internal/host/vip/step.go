@@ -14,7 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// restart looks for an address from the beginning.
+// restart probes an address from the beginning.
 func (a *tracked) restart(now time.Time) { a.probed, a.next = 0, now }
 
 // enter sets the phase.

@@ -388,7 +388,7 @@ func TestOnLoopback(t *testing.T) {
 	}
 }
 
-// TestOff looks, says what is missing, and changes nothing.
+// TestOff probes, says what is missing, and changes nothing.
 func TestOff(t *testing.T) {
 	r := newRig(t, 9)
 	r.cfg.Hold = false
@@ -507,7 +507,7 @@ func TestKilledAndOff(t *testing.T) {
 func TestTwoHolders(t *testing.T) {
 	r := newRig(t, 12)
 	r.start(r.addr)
-	// The other machine looks for it, too.
+	// The other machine probes it, too.
 	netns.Need(t, "arping")
 	_ = exec.Command("ip", "netns", "exec", r.spy.Name, "arping", "-D", "-c1", "-w1", "-I", "eth0", r.addr.String()).Run()
 	r.until(r.addr, vip.Held)
