@@ -20,7 +20,7 @@ type AddressConflict struct {
 	Addr        netip.Addr
 	Owner       Owner
 	MAC         lab.MAC   // of the other machine
-	Since, Last time.Time // when it was heard first, and last
+	Since, Last time.Time // when its ARP was received first, and last
 }
 
 // An Owner of an address is the machine that it is reserved for or leased to.
@@ -47,7 +47,7 @@ type otherUser struct {
 	mac   lab.MAC
 }
 
-// AddressConflicts returns those whose other machine was heard within the last ten minutes, sorted by address. It is what ARP shows that
+// AddressConflicts returns those whose other machine sent ARP within the last ten minutes, sorted by address. It is what ARP shows that
 // reaches the appliance: announcements, and requests and replies of that machine. One that is silent is asked every few seconds, and no
 // longer among them if it does not answer; but for networks with probe: false.
 func (s *Server) AddressConflicts() (all []AddressConflict) {
@@ -58,8 +58,8 @@ func (s *Server) AddressConflicts() (all []AddressConflict) {
 	return all
 }
 
-// heard takes the sender of an ARP packet. own says that its frame came from that machine.
-func (s *Server) heard(addr netip.Addr, mac lab.MAC, own bool) {
+// arpReceived takes the sender of an ARP packet. own says that its frame came from that machine.
+func (s *Server) arpReceived(addr netip.Addr, mac lab.MAC, own bool) {
 	t := s.deps.Table()
 	if own && t.isPooled(addr) && s.deps.Book.SeenAt(mac, addr) {
 		return
@@ -69,7 +69,7 @@ func (s *Server) heard(addr netip.Addr, mac lab.MAC, own bool) {
 	}
 }
 
-// recheckAddressConflicts asks the other machines that were not heard for a while.
+// recheckAddressConflicts asks the other machines that sent no ARP for a while.
 func (s *Server) recheckAddressConflicts(t *Table) {
 	now := s.deps.Now()
 	for addr, x := range s.addressConflicts.fresh(now) {

@@ -172,9 +172,9 @@ func TestFloodBeforeARestart(t *testing.T) {
 		before.deps.Book.Decide(madeUp(n), nil, ip(fmt.Sprint("10.77.0.", 201+n)), leases.Selecting)
 	}
 	for addr, m := range quiet {
-		before.heard(ip(addr), m, true)
+		before.arpReceived(ip(addr), m, true)
 	}
-	before.heard(ip("10.77.0.202"), madeUp(1), false) // another machine says so
+	before.arpReceived(ip("10.77.0.202"), madeUp(1), false) // another machine says so
 	stop()
 	if err := <-done; err != nil {
 		t.Fatal(err)

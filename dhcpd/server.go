@@ -103,7 +103,7 @@ func New(deps Deps) (*Server, error) {
 		outside: rate.Sometimes{First: 1, Interval: noNetworkEvery}, interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberDeps{
-		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) }, Heard: s.heard, Ignored: s.claimsIgnored,
+		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) }, Received: s.arpReceived, Ignored: s.claimsIgnored,
 	})
 	var err error
 	s.m, err = newMetrics(deps.Registerer, s)

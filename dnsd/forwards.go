@@ -9,9 +9,9 @@ import (
 
 // When servers are asked whether they answer, beside the questions of clients.
 const (
-	heardWithin = time.Minute     // a server that nobody has heard of for so long
-	silentAgain = 5 * time.Second // one that did not answer
-	fewMisses   = 2               // in a row are a server that does not answer; one is a lost packet
+	repliedWithin = time.Minute     // a server that has not replied for so long
+	silentAgain   = 5 * time.Second // one that did not answer
+	fewMisses     = 2               // in a row are a server that does not answer; one is a lost packet
 )
 
 var errNoServer = errors.New("names no server")
@@ -52,7 +52,7 @@ func (t *serverTable) rule(f forwardZone) ForwardRule {
 		return r
 	}
 	now, silent := t.now(), 0
-	var heard, lost time.Time
+	var replied, lost time.Time
 	var why error
 	for _, addr := range f.servers {
 		switch s := t.stateLocked(addr); {
@@ -61,12 +61,12 @@ func (t *serverTable) rule(f forwardZone) ForwardRule {
 		case s.misses >= fewMisses:
 			silent, why = silent+1, fmt.Errorf("ask %s: %w", addr, s.missed)
 			lost = latest(lost, s.lost)
-		case !s.heard.IsZero():
+		case !s.replied.IsZero():
 			r.Answering++
-			heard = latest(heard, s.heard)
+			replied = latest(replied, s.replied)
 		}
 	}
-	if r.Since = heard; silent == r.Servers {
+	if r.Since = replied; silent == r.Servers {
 		r.Since, r.Err = lost, why
 	}
 	return r
@@ -79,10 +79,10 @@ func latest(x, y time.Time) time.Time {
 	return y
 }
 
-// hear notes whether a server has replied, whatever it was.
-func (s *serverState) hear(err error, now time.Time) {
+// noteReply notes whether a server has replied, whatever it was.
+func (s *serverState) noteReply(err error, now time.Time) {
 	if !isSilence(err) {
-		s.heard, s.misses, s.missed = now, 0, nil
+		s.replied, s.misses, s.missed = now, 0, nil
 		return
 	}
 	if s.misses == 0 {
@@ -102,8 +102,8 @@ func (s *serverState) loopTestDue(now time.Time) time.Duration {
 	switch {
 	case s.misses > 0:
 		return silentAgain
-	case !s.heard.IsZero() && now.Sub(s.heard) > heardWithin:
-		return heardWithin
+	case !s.replied.IsZero() && now.Sub(s.replied) > repliedWithin:
+		return repliedWithin
 	}
 	return loopTestAgain
 }

@@ -76,7 +76,7 @@ func TestSilentForwarders(t *testing.T) {
 	}
 	netns.WaitFor(t, "both to be measured", func() bool { drain(); r := rule(); return r.Answering == 2 && r.Err == nil && !r.Since.IsZero() })
 	silent.Store(true)
-	s.forward.servers.update(upstream{addr: one.addr}, func(s *serverState, now time.Time) { s.heard = now.Add(-2 * heardWithin) })
+	s.forward.servers.update(upstream{addr: one.addr}, func(s *serverState, now time.Time) { s.replied = now.Add(-2 * repliedWithin) })
 	s.forward.loopTests.mu.Lock()
 	clear(s.forward.loopTests.asked) // ten minutes later
 	s.forward.loopTests.mu.Unlock()

@@ -87,7 +87,7 @@ func (f *forwarder) findLoops(ctx context.Context, t *Table) {
 					return err
 				})
 				if ctx.Err() == nil { // whatever the reply is: what counts is our own query, and that there is a reply
-					f.servers.update(server, func(s *serverState, now time.Time) { s.hear(err, now) })
+					f.servers.update(server, func(s *serverState, now time.Time) { s.noteReply(err, now) })
 				}
 			})
 		}

@@ -35,10 +35,10 @@ type serverState struct {
 	plain       time.Time // until when it is asked without EDNS, because it does not know it
 	sameCase    time.Time // until when it is asked in lower case, because it does not keep the case of letters
 
-	heard  time.Time // the last reply, whatever it was
-	misses int       // questions without a reply since
-	lost   time.Time // when the first of them got none
-	missed error     // why the last got none
+	replied time.Time // the last reply, whatever it was
+	misses  int       // questions without a reply since
+	lost    time.Time // when the first of them got none
+	missed  error     // why the last got none
 }
 
 // usualLimit is how long an answer of the server usually takes at most.
@@ -86,7 +86,7 @@ func (t *serverTable) update(addr upstream, change func(*serverState, time.Time)
 // answered notes that a server answered after so long.
 func (t *serverTable) answered(addr upstream, took time.Duration) {
 	t.update(addr, func(s *serverState, now time.Time) {
-		s.hear(nil, now)
+		s.noteReply(nil, now)
 		s.measured, s.failures = now, 0
 		if s.rtt == 0 {
 			s.rtt, s.spread = max(took, 1), took/2
@@ -107,7 +107,7 @@ func (t *serverTable) overtaken(addr upstream, waited time.Duration) {
 
 func (t *serverTable) failed(addr upstream, err error) {
 	t.update(addr, func(s *serverState, now time.Time) {
-		s.hear(err, now)
+		s.noteReply(err, now)
 		s.failures++
 		s.retry = now.Add(min(maxRetry, firstRetry<<min(s.failures-1, 10)))
 	})

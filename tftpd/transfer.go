@@ -15,18 +15,18 @@ import (
 
 // A transfer sends one file to one client.
 type transfer struct {
-	request   string // the packet that asked for it, to recognize a duplicate
-	client    netip.AddrPort
-	origin    origin
-	started   time.Time
-	cancel    context.CancelCauseFunc
-	slot      *connlimit.Conn // in use once the client has answered
-	taken     atomic.Int64    // bytes that the client has acknowledged, for slot
-	heard     atomic.Int64    // when the client answered last, in nanoseconds since started; 0: never
-	repeated  atomic.Bool     // the same request came again meanwhile
-	lastSent  atomic.Bool     // the last block was sent
-	transport transport
-	shared    *sharedPort // the transport, if the port is shared
+	request    string // the packet that asked for it, to recognize a duplicate
+	client     netip.AddrPort
+	origin     origin
+	started    time.Time
+	cancel     context.CancelCauseFunc
+	slot       *connlimit.Conn // in use once the client has answered
+	taken      atomic.Int64    // bytes that the client has acknowledged, for slot
+	answeredAt atomic.Int64    // when the client answered last, in nanoseconds since started; 0: never
+	repeated   atomic.Bool     // the same request came again meanwhile
+	lastSent   atomic.Bool     // the last block was sent
+	transport  transport
+	shared     *sharedPort // the transport, if the port is shared
 
 	script     bool // a script was asked for
 	disowned   bool // another machine may have asked for it, and acknowledged it
@@ -75,7 +75,7 @@ func (t *transfer) acked() int64 {
 // noteAnswer notes that the client has answered what was sent at that time.
 func (t *transfer) noteAnswer(sent time.Time) {
 	t.taken.Store(t.acked())
-	if t.heard.Swap(max(1, int64(sent.Sub(t.started)))) == 0 {
+	if t.answeredAt.Swap(max(1, int64(sent.Sub(t.started)))) == 0 {
 		t.slot.Begin()
 	}
 }
@@ -90,11 +90,11 @@ func (t *transfer) evict() {
 }
 
 // answered reports whether the client ever answered.
-func (t *transfer) answered() bool { return t.heard.Load() > 0 }
+func (t *transfer) answered() bool { return t.answeredAt.Load() > 0 }
 
 // silence returns for how long the client has not answered.
 func (t *transfer) silence() time.Duration {
-	return time.Since(t.started) - time.Duration(t.heard.Load())
+	return time.Since(t.started) - time.Duration(t.answeredAt.Load())
 }
 
 // run sends the file. It returns nil once the last block is acknowledged, or when only that acknowledgement is missing and the

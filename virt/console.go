@@ -65,15 +65,15 @@ type hypervisorConsoles struct {
 
 // A machineConsole is the console of one running machine.
 type machineConsole struct {
-	host  string
-	run   int
-	open  bool          // or an attempt to open it is in progress
-	tries bool          // an attempt is in progress
-	take  bool          // from another program, at the next attempt
-	state string        // why it is not open
-	pause time.Duration // before the next attempt
-	next  time.Time
-	heard time.Time // when it wrote last, or was opened
+	host       string
+	run        int
+	open       bool          // or an attempt to open it is in progress
+	tries      bool          // an attempt is in progress
+	take       bool          // from another program, at the next attempt
+	state      string        // why it is not open
+	pause      time.Duration // before the next attempt
+	next       time.Time
+	lastOutput time.Time // when it wrote last, or was opened
 }
 
 // start lets consoles be opened until ctx ends.
@@ -248,7 +248,7 @@ func (h *hypervisorConsoles) attend(ctx context.Context) time.Duration {
 	for _, mc := range h.want {
 		due := mc.next
 		if mc.open {
-			due = mc.heard.Add(consoleQuiet)
+			due = mc.lastOutput.Add(consoleQuiet)
 		}
 		wait = min(wait, max(time.Until(due), 10*time.Millisecond))
 	}
@@ -261,7 +261,7 @@ func (h *hypervisorConsoles) due(now time.Time) map[string]machineConsole {
 	defer h.mu.Unlock()
 	due := map[string]machineConsole{}
 	for uuid, mc := range h.want {
-		if mc.open && now.Sub(mc.heard) > consoleQuiet || !mc.open && !now.Before(mc.next) {
+		if mc.open && now.Sub(mc.lastOutput) > consoleQuiet || !mc.open && !now.Before(mc.next) {
 			due[uuid] = *mc
 			mc.take, mc.tries = false, true
 		}
@@ -341,7 +341,7 @@ func (h *hypervisorConsoles) opened(uuid string, run int, err error) {
 	if mc == nil || mc.run != run {
 		return
 	}
-	mc.open, mc.state, mc.heard = err == nil, "", time.Now()
+	mc.open, mc.state, mc.lastOutput = err == nil, "", time.Now()
 	if err != nil {
 		mc.state = err.Error()
 		mc.pause = min(max(2*mc.pause, consolePauseFirst), consolePauseMost)
@@ -354,7 +354,7 @@ func (h *hypervisorConsoles) Output(uuid string, output []byte) {
 	h.mu.Lock()
 	mc := h.want[uuid]
 	if mc != nil {
-		mc.pause, mc.heard = 0, time.Now()
+		mc.pause, mc.lastOutput = 0, time.Now()
 	}
 	h.mu.Unlock()
 	if mc != nil {

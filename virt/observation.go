@@ -292,7 +292,7 @@ func (s *Server) Answered(name string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("hypervisor %s is not in the lab", name)
 }
 
-// Unreachable returns the names of the hypervisors that gave no answer when they were last asked, or were not heard of since the start. It
+// Unreachable returns the names of the hypervisors that gave no answer when they were last asked, or have not answered since the start. It
 // does not wait.
 func (s *Server) Unreachable() (names []string) {
 	for _, hv := range s.deps.Table().hypervisors {

@@ -6,6 +6,6 @@
 //	sudo bootlab serve               # serves it
 //	bootlab timeline worker-0 -f     # asks the daemon what a machine does
 //
-// Each command is a function that asks the lab or the daemon and prints what it hears, as text or with --json; nothing is
+// Each command is a function that asks the lab or the daemon and prints the answer, as text or with --json; nothing is
 // decided here.
 package main

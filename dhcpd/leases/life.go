@@ -232,7 +232,7 @@ func (b *Book) offersLocked(m lab.MAC, a uint32, now int64) bool {
 }
 
 // renewalShare: a renewal that comes before this part of the lease has passed is answered with the time that is left,
-// without a commit. What the client has heard is what is stored, so nothing can be lost; firmware, iPXE and system of one
+// without a commit. What the client was sent is what is stored, so nothing can be lost; firmware, iPXE and system of one
 // boot ask within a minute, and two of the three need no sync.
 const renewalShare = 4
 

@@ -16,8 +16,8 @@ func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 		if !ok || mac == s.MAC() {
 			return
 		}
-		if p.deps.Heard != nil {
-			p.deps.Heard(addr, mac, arp.Source(buf[:n]) == mac)
+		if p.deps.Received != nil {
+			p.deps.Received(addr, mac, arp.Source(buf[:n]) == mac)
 		}
 		if op == arp.OpReply && arp.IsTo(buf[:n], s.MAC()) {
 			p.observe(addr, mac)

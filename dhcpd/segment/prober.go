@@ -35,15 +35,15 @@ type Result struct {
 // the address that it requests (RFC 2131 section 3.2). Past a relay the sender of a reply is unknown.
 func (r Result) Blocks(client lab.MAC) bool { return r.Use == InUse && r.MAC != client }
 
-// ProberDeps are what a prober works with. All but Heard and Ignored are required.
+// ProberDeps are what a prober works with. All but Received and Ignored are required.
 type ProberDeps struct {
 	Now func() time.Time
 	// Relevant reports whether an address is to be observed: one that a pool may give. It is called for each ARP packet that
 	// is received, by several goroutines.
 	Relevant func(netip.Addr) bool
-	// Heard is called with the sender of each ARP packet that is received, and whether its frame came from that machine, by several
+	// Received is called with the sender of each ARP packet that is received, and whether its frame came from that machine, by several
 	// goroutines; nil: nobody asks.
-	Heard func(addr netip.Addr, mac lab.MAC, own bool)
+	Received func(addr netip.Addr, mac lab.MAC, own bool)
 	// Ignored is called with a machine whose claims are ignored from now on, since it answered no probe of many addresses; nil: nobody asks.
 	Ignored func(lab.MAC)
 }
@@ -134,7 +134,7 @@ const (
 
 // NewProber returns a prober without observations; see Serve and Run.
 func NewProber(deps ProberDeps) *Prober {
-	required.Fields(deps, "Heard", "Ignored")
+	required.Fields(deps, "Received", "Ignored")
 	return &Prober{
 		deps: deps, wait: probeWait, limit: MaxProbes, wake: make(chan struct{}, 1), observed: newObservations(maxKnown),
 		probes: map[uint32]*probe{}, senders: map[Path]probeSender{}, ahead: map[Path]*aheadList{}, droppedAt: map[Path]time.Time{},

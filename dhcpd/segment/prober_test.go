@@ -415,7 +415,7 @@ func TestObservationsAreBounded(t *testing.T) {
 		}
 	}
 	if s, ok := tb.get(kept); !ok || s.mac != alice {
-		t.Errorf("an address that is heard all the time is forgotten: %+v", s)
+		t.Errorf("an address whose ARP is received all the time is forgotten: %+v", s)
 	}
 	if _, ok := tb.get(ip("0.0.0.1")); ok {
 		t.Error("an old address is still there")

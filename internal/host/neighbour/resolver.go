@@ -80,7 +80,7 @@ func Open() (*Resolver, error) {
 		r.wg.Go(func() { r.nd.Receive(nd.Size, r.heardND) })
 	}
 	if r.tftp, errTFTP = packet.Open(unix.ETH_P_IP, rrqFilter()); errTFTP == nil {
-		r.wg.Go(func() { r.tftp.Receive(rrqSize, r.requests.heard) })
+		r.wg.Go(func() { r.tftp.Receive(rrqSize, r.requests.received) })
 	}
 	if err := errors.Join(errARP, errND, errTFTP); err != nil {
 		return r, fmt.Errorf("open packet sockets for ARP, neighbour discovery and TFTP: %w", err)
@@ -121,10 +121,10 @@ func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (found Found, err error)
 			return err
 		}
 		before := k.neighbour(way.link, addr)
-		heard := r.request(ask{way.link, addr}, sender{ours, way.source}, before, own)
+		answered := r.request(ask{way.link, addr}, sender{ours, way.source}, before, own)
 		after := k.neighbour(way.link, addr)
-		found = userOf(own, heard, before, heard, after)
-		found.Silent = found.User == Own && heard.IsZero() && r.socket(addr) != nil
+		found = userOf(own, answered, before, answered, after)
+		found.Silent = found.User == Own && answered.IsZero() && r.socket(addr) != nil
 		return nil
 	})
 	return found, err
@@ -175,13 +175,13 @@ func (r *Resolver) idle(conn *rtnetlink.Conn) {
 
 // userOf returns which machine uses an address by the MAC that answered and all that were seen: in the kernel's entry before, in the
 // answer, and in the entry after; zero: none.
-func userOf(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
+func userOf(own []lab.MAC, answered lab.MAC, seen ...lab.MAC) Found {
 	found := Found{User: None}
 	for _, mac := range seen {
 		switch {
 		case mac.IsZero():
 		case !slices.Contains(own, mac):
-			return Found{User: Foreign, MAC: mac, Both: slices.Contains(own, heard)}
+			return Found{User: Foreign, MAC: mac, Both: slices.Contains(own, answered)}
 		default:
 			found = Found{User: Own, MAC: mac}
 		}
@@ -290,20 +290,20 @@ func (r *Resolver) foreign(w *answer) bool {
 // heardARP is called for each ARP packet, and takes replies.
 func (r *Resolver) heardARP(f packet.Frame) {
 	if addr, mac, op, ok := arp.Parse(f.Bytes); ok && op == arp.OpReply {
-		r.heard(f, addr, mac)
+		r.received(f, addr, mac)
 	}
 }
 
 // heardND is called for each neighbour advertisement.
 func (r *Resolver) heardND(f packet.Frame) {
 	if addr, mac, ok := nd.ParseAdvertisement(f.Bytes); ok {
-		r.heard(f, addr, mac)
+		r.received(f, addr, mac)
 	}
 }
 
-// heard takes an answer that names the MAC of an address. It counts if it was for this machine alone, as the answer to a question is, and if
+// received takes an answer that names the MAC of an address. It counts if it was for this machine alone, as the answer to a question is, and if
 // the MAC that it names is the one that sent it: else any machine could answer in the name of one that is off.
-func (r *Resolver) heard(f packet.Frame, addr netip.Addr, mac lab.MAC) {
+func (r *Resolver) received(f packet.Frame, addr netip.Addr, mac lab.MAC) {
 	if !f.Host || f.Source() != mac {
 		return
 	}

@@ -129,8 +129,8 @@ func (q *requests) wait(from netip.AddrPort, since time.Time) lab.MAC {
 	}
 }
 
-// heard is called for each frame with a read request.
-func (q *requests) heard(f packet.Frame) {
+// received is called for each frame with a read request.
+func (q *requests) received(f packet.Frame) {
 	if len(f.Bytes) < ethernet+20 {
 		return
 	}

@@ -78,9 +78,9 @@ func attach(fd int, filter []bpf.RawInstruction) error {
 	return os.NewSyscallError("setsockopt", err)
 }
 
-// Receive calls heard for each frame that another machine sent, until the socket is closed. Of a frame, size bytes are read at most. Other
+// Receive calls received for each frame that another machine sent, until the socket is closed. Of a frame, size bytes are read at most. Other
 // errors, such as that of an interface that goes down, are of one frame.
-func (s *Socket) Receive(size int, heard func(Frame)) {
+func (s *Socket) Receive(size int, received func(Frame)) {
 	b := make([]byte, size)
 	for {
 		var n int
@@ -95,7 +95,7 @@ func (s *Socket) Receive(size int, heard func(Frame)) {
 		}
 		at, ok := from.(*unix.SockaddrLinklayer)
 		if err == nil && ok && at.Pkttype != unix.PACKET_OUTGOING {
-			heard(Frame{Link: at.Ifindex, Host: at.Pkttype == unix.PACKET_HOST, Bytes: b[:n]})
+			received(Frame{Link: at.Ifindex, Host: at.Pkttype == unix.PACKET_HOST, Bytes: b[:n]})
 		}
 	}
 }

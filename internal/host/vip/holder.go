@@ -247,7 +247,7 @@ func (h *Holder) Run(ctx context.Context) error {
 	for s, parse := range map[*packet.Socket]func([]byte) (claim, bool){h.arp: parseARP, h.nd: parseND} {
 		if s != nil {
 			wg.Go(func() {
-				s.Receive(nd.Size, func(f packet.Frame) { h.heard(f, parse) })
+				s.Receive(nd.Size, func(f packet.Frame) { h.received(f, parse) })
 			})
 		}
 	}
@@ -293,8 +293,8 @@ func (h *Holder) close() {
 	}
 }
 
-// heard is called for each frame on any segment.
-func (h *Holder) heard(f packet.Frame, parse func([]byte) (claim, bool)) {
+// received is called for each frame on any segment.
+func (h *Holder) received(f packet.Frame, parse func([]byte) (claim, bool)) {
 	c, ok := parse(f.Bytes)
 	if !ok {
 		return

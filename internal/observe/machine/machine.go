@@ -150,7 +150,7 @@ func installing(s install.Status) bool {
 	return s.State == install.Installing || s.State == install.Booting
 }
 
-// system reports whether the machine's own system was the last that was heard of it, and it has loaded nothing.
+// system reports whether the last request came from the machine's own system, and it has loaded nothing.
 func (o Observation) system() bool {
 	return o.Boot.At == event.StageSystem && !o.Boot.Fetched && o.Boot.Outcome != timeline.Ended
 }
