@@ -244,7 +244,7 @@ func TestClusterAsHosts(t *testing.T) {
 		step{args: "power status b", err: "b is no virtual machine and has no bmc"},
 		step{args: "install", err: "HOST or CLUSTER is missing; usage: bootlab install HOST|CLUSTER..."},
 		step{args: "power status", err: "HOST or CLUSTER is missing; usage: bootlab power status HOST|CLUSTER..."},
-		step{args: "down --yes prod", out: []string{"bootlab up prod brings it up", "d1 worker unknown 0s -", "no virtual machines, and left as they are: d1, m1, m2"}, not: []string{"0s bootlab up"}},
+		step{args: "down --yes prod", out: []string{"bootlab up prod brings it up", "d1 worker unknown", "no virtual machines, and left as they are: d1, m1, m2"}, not: []string{"0s bootlab up"}},
 	)
 }
 
