@@ -77,7 +77,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{
 		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: logins.NewSessions[login](deps.Now, sessionIdle, maxSessions),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricRequests, Help: "Requests to the Redfish service, by method and class of the status."}, []string{"method", "status"}),
-		results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricLogins, Help: "Logins to the Redfish service: accepted, rejected, or limited: not looked at."}, []string{"result"}),
+		results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricLogins, Help: "Logins to the Redfish service: accepted, rejected, or limited: rejected unread."}, []string{"result"}),
 	}
 	for _, r := range []logins.Result{logins.Accepted, logins.Rejected, logins.Limited} {
 		s.results.WithLabelValues(string(r))
