@@ -303,14 +303,21 @@ func TestReloadArms(t *testing.T) {
 	h.steps( // a watcher may have reloaded meanwhile
 		step{args: "reload", out: []string{"warning: " + arms}},
 		step{args: "status", out: []string{"warning: " + arms}, not: []string{"first start"}},
-		step{args: "install c --done"},
+	)
+	h.edit(`"a:80"`, `"first:80"`)
+	h.edit("  a: {", "  first: {") // armed, and accepted
+	h.steps(step{args: "reload", out: []string{"warning: " + arms}})
+	h.edit("  c: {", "  third: {")
+	h.steps(
+		step{args: "reload", out: []string{strings.Replace(arms, ": c;", ": third;", 1)}},
+		step{args: "install third --done"},
 		step{args: "status", not: []string{"armed by"}},
 		step{args: "reload", not: []string{"armed by"}},
 	)
 	h.edit("install_to: /dev/vda}", "install_to: /dev/vda, install: always}")
 	h.steps(
-		step{args: "reload", out: []string{"armed by a reload: one machine installs itself at its next network boot: c (install: always);"}},
-		step{args: "status", out: []string{"c (install: always)"}},
+		step{args: "reload", out: []string{"armed by a reload: one machine installs itself at its next network boot: third (install: always);"}},
+		step{args: "status", out: []string{"third (install: always)"}},
 		step{args: "state accept-new"},
 		step{args: "status", not: []string{"armed by"}},
 	)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate, a forwarder,
@@ -16,6 +18,9 @@ type Condition struct {
 	Since   time.Time `json:"since,omitzero"`    // of the state, or of the measurement; zero: measured now
 	Detail  string    `json:"detail,omitempty"`  // what was measured
 	Problem string    `json:"problem,omitempty"` // what is wrong, and what to do; empty: nothing
+
+	// Cause is the error in the lab file, a document or a file that it names, of a machine, zone or certificate that is not OK.
+	Cause *lab.Problem `json:"cause,omitempty"`
 }
 
 // The kinds of a Condition.
@@ -42,8 +47,11 @@ func ConditionKinds() []string {
 }
 
 // SameProblem reports whether two machines are refused for one error, which names them: texts show it once.
-func (c Condition) SameProblem(o Condition) bool {
-	return c.Kind == ConditionMachine && o.Kind == ConditionMachine && c.Problem == o.Problem
+func (c Condition) SameProblem(o Condition) bool { return o.Cause != nil && c.Kind == o.Kind && c.Has(o.Cause) }
+
+// Has reports whether p is the error for which the condition is not OK. That of a certificate is the same at each key that names its file.
+func (c Condition) Has(p *lab.Problem) bool {
+	return c.Cause != nil && c.Cause.Message == p.Message && (c.Kind == ConditionCertificate || c.Cause.Pos == p.Pos && c.Cause.Key == p.Key)
 }
 
 // ConditionsOf returns the conditions of a kind, and which of them are not OK.

@@ -274,7 +274,7 @@ func (d *Daemon) Reload(force api.Force) error {
 	hosts, pools := d.mayInstall(before.Lab)
 	change.commit()
 	d.reloaded(change.snap.Lab)
-	d.noteArmed(change.snap.Lab, hosts, pools)
+	d.noteArmed(before.Lab, change.snap.Lab, hosts, pools)
 	d.applied(change.snap, time.Since(start))
 	return nil
 }

@@ -32,22 +32,39 @@ func armedText(by string, hosts, pools []string) string {
 	return fmt.Sprintf("%s: %s: %s; %s", by, how, lab.Named(slices.Concat(hosts, inPools(pools)), fewNames), adviceFirst)
 }
 
-// noteArmed logs and keeps which hosts and pools a reload has armed, where hosts and pools are those that were armed before it.
-func (d *Daemon) noteArmed(l *lab.Lab, hosts, pools []string) {
+// noteArmed logs and keeps which hosts and pools a reload of lab before has armed, where hosts and pools are those that were armed until then.
+// Hosts are compared by machine, as install.Follow does: one that has another name is still armed by what armed it.
+func (d *Daemon) noteArmed(before, l *lab.Lab, hosts, pools []string) {
+	was := map[lab.MAC]string{}
+	for _, name := range hosts {
+		for _, mac := range before.Host(name).AllMACs() {
+			was[mac] = name
+		}
+	}
 	nowHosts, nowPools := d.mayInstall(l)
 	nowHosts, nowPools = without(nowHosts, hosts), without(nowPools, pools)
-	if len(nowHosts)+len(nowPools) == 0 {
-		return
-	}
-	d.warnArmed(byReload, withMode(l, nowHosts), nowPools)
 	d.state.mu.Lock()
 	defer d.state.mu.Unlock()
 	if d.state.armed == nil {
 		d.state.armed = map[string]time.Time{}
 	}
 	known := d.installs.All()
+	nowHosts = slices.DeleteFunc(nowHosts, func(name string) bool {
+		macs := l.Host(name).AllMACs()
+		i := slices.IndexFunc(macs, func(m lab.MAC) bool { return was[m] != "" })
+		if i < 0 {
+			return false
+		}
+		if _, ok := d.state.armed[was[macs[i]]]; ok {
+			d.state.armed[name] = known[name].Since
+		}
+		return true
+	})
 	for _, name := range slices.Concat(nowHosts, nowPools) {
 		d.state.armed[name] = known[name].Since
+	}
+	if len(nowHosts)+len(nowPools) > 0 {
+		d.warnArmed(byReload, withMode(l, nowHosts), nowPools)
 	}
 }
 

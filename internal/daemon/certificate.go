@@ -57,23 +57,28 @@ func certificateProblems(l *lab.Lab, read func(path string) (*tls.Certificate, e
 		case errors.Is(err, fs.ErrPermission): // perhaps of the user who checks
 			warnings.Addf(c.Pos, c.Key, "%s", err)
 		case err != nil:
-			faults.Addf(c.Pos, c.Key, "%s", err)
+			faults = append(faults, certificateProblem(c, err))
 		default:
-			if err := outOfTime(cert, now); err != nil {
-				warnings.Addf(c.Pos, c.Key, "certificate %s %s", c.Path, err)
+			if err := outOfTime(c.Path, cert, now); err != nil {
+				warnings = append(warnings, certificateProblem(c, err))
 			}
 		}
 	}
 	return faults, warnings
 }
 
-// outOfTime returns an error if clients refuse a certificate at that time.
-func outOfTime(cert *tls.Certificate, now time.Time) error {
+// certificateProblem is what is wrong with a certificate, for whoever reports it.
+func certificateProblem(c lab.FileAt, err error) *lab.Problem {
+	return &lab.Problem{Pos: c.Pos, Key: c.Key, Message: err.Error()}
+}
+
+// outOfTime returns an error if clients refuse the certificate of path at that time.
+func outOfTime(path string, cert *tls.Certificate, now time.Time) error {
 	switch {
 	case now.After(cert.Leaf.NotAfter):
-		return fmt.Errorf("expired on %s: clients refuse it", cert.Leaf.NotAfter.Format(time.DateTime))
+		return fmt.Errorf("certificate %s expired on %s: clients refuse it", path, cert.Leaf.NotAfter.Format(time.DateTime))
 	case now.Before(cert.Leaf.NotBefore):
-		return fmt.Errorf("is not valid before %s: clients refuse it", cert.Leaf.NotBefore.Format(time.DateTime))
+		return fmt.Errorf("certificate %s is not valid before %s: clients refuse it", path, cert.Leaf.NotBefore.Format(time.DateTime))
 	}
 	return nil
 }
@@ -91,13 +96,14 @@ func (d *Daemon) certificateConditions(l *lab.Lab) (all []api.Condition) {
 			a.Name = name
 		}
 		cert, err := d.certificates.Now(c.Path)
+		used := ""
 		if err == nil {
-			a.Detail, err = "valid until "+cert.Leaf.NotAfter.Format(time.DateOnly), outOfTime(cert, time.Now())
+			a.Detail, err = "valid until "+cert.Leaf.NotAfter.Format(time.DateOnly), outOfTime(c.Path, cert, time.Now())
 		} else if cert != nil {
-			err = fmt.Errorf("%w; what was read before is used", err)
+			used = "; what was read before is used"
 		}
 		if a.OK = err == nil; err != nil {
-			a.Problem = err.Error()
+			a.Problem, a.Cause = err.Error()+used, certificateProblem(c, err)
 		}
 		all = append(all, a)
 	}

@@ -169,11 +169,11 @@ func tftpConditions(f tftpd.Full, full bool) []api.Condition {
 func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
 	for _, r := range s.Boot.Refused() {
 		for _, h := range r.Hosts {
-			all = append(all, api.Condition{Kind: api.ConditionMachine, Name: h.Name, Since: cmp.Or(r.Since, s.At), Problem: "refused: " + r.Error()})
+			all = append(all, api.Condition{Kind: api.ConditionMachine, Name: h.Name, Since: cmp.Or(r.Since, s.At), Problem: "refused: " + r.Error(), Cause: r.Problem})
 		}
 	}
 	for _, p := range slices.Concat(s.DNS.BadFiles(), s.DNS.NoFiles()) {
-		all = append(all, api.Condition{Kind: api.ConditionZone, Name: p.Of, Since: s.At, Problem: "not served: " + p.Error()})
+		all = append(all, api.Condition{Kind: api.ConditionZone, Name: p.Of, Since: s.At, Problem: "not served: " + p.Error(), Cause: p})
 	}
 	return all
 }

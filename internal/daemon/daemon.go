@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -106,23 +105,9 @@ type Daemon struct {
 	state         *state
 	confined      *confine.Confinement
 	memory        *memory.Follower
+	pacer         *memory.Pacer
 	garbage       *memory.Releaser
 	shares        descriptors.Shares
-	collectAgain  func()
-}
-
-// startGCPercent is that of the garbage collector during the start. Nearly all that is read then stays in memory, so to collect it as
-// often as later takes time and frees little. The memory limit holds all the same.
-const startGCPercent = 800
-
-// collectLess makes the garbage collector wait for more garbage until collectAgain is called, unless GOGC says what the operator wants.
-func (d *Daemon) collectLess() {
-	d.collectAgain = func() {}
-	if os.Getenv("GOGC") != "" {
-		return
-	}
-	before := debug.SetGCPercent(startGCPercent)
-	d.collectAgain = sync.OnceFunc(func() { debug.SetGCPercent(before) })
 }
 
 // followMemory keeps the heap within the memory limit of the control group.
@@ -166,13 +151,12 @@ func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
 		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: install.NewWatch(), installed: make(installed, 1), health: health.New(),
 		handover: handover.New(cfg.Log),
-		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")), garbage: memory.NewReleaser(),
+		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")), pacer: memory.NewPacer(), garbage: memory.NewReleaser(),
 	}
 	d.serverLog = slog.New(d.summaries)
 	d.labFile, _ = filepath.Abs(cfg.Lab)
 	d.certificates = freshfile.NewCertificates(slog.New(slog.DiscardHandler)) // what is wrong with them is a warning
 	d.followMemory()
-	d.collectLess()
 	var err error
 	if d.panics, err = panics.New(d.registry, d.log); err != nil {
 		return nil, err
@@ -191,7 +175,6 @@ func newDaemon(cfg Config) (*Daemon, error) {
 
 // close closes what was opened, after all that uses it has ended.
 func (d *Daemon) close() (err error) {
-	d.collectAgain()
 	if d.neighbours != nil {
 		d.neighbours.Close()
 	}
@@ -348,7 +331,6 @@ func (d *Daemon) ready() {
 	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: s.Lab.Summary(), Dur: time.Since(d.started)})
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // an error means no systemd
 	debug.FreeOSMemory()                                // garbage of the load
-	d.collectAgain()
 }
 
 // logListening logs where each server listens, and where people find the daemon.

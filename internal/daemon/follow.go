@@ -41,6 +41,7 @@ func (d *Daemon) look() bool {
 	d.watchMarkers()
 	d.health.Look() // since when something is gone
 	d.followMemory()
+	d.pacer.Look()
 	d.garbage.Look(time.Now())
 	d.followAddresses()
 	d.addresses.Follow()

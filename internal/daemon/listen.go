@@ -20,7 +20,7 @@ import (
 func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
 	s, err := segment.Listen(iface)
 	if err != nil {
-		return nil, portowner.Explain(err, "udp", ":67", doctor.DHCPKey)
+		return nil, portowner.Explain(err, "udp", "", doctor.DHCPKey)
 	}
 	return s, nil
 }

@@ -165,25 +165,25 @@ func TestPorts(t *testing.T) {
 	found(t, m, "ports", "all", doctor.OK, "the daemon has them")
 }
 
-// TestDHCPPort: a program that has port 67 of every interface is in the way, and one that has it of another interface is not.
+// TestDHCPPort: a program that has port 67 or 4011 of the interface is in the way, and one that has it of another interface is not.
 func TestDHCPPort(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	seg := netns.NewSegment(t, "10.132.1.1/24")
 	m := machine(t, seg.Bridge, "", "")
 	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.OK, "free (DHCP)")
 	relayed := machine(t, seg.Bridge, "}\n  far: {subnet: 10.9.0.0/24", "")
-	hold := func(iface string) func() {
+	hold := func(iface string, port int) func() {
 		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 			_ = c.Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, iface) })
 			return err
 		}}
-		c, err := config.ListenPacket(t.Context(), "udp4", "0.0.0.0:67")
+		c, err := config.ListenPacket(t.Context(), "udp4", fmt.Sprintf("0.0.0.0:%d", port))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return func() { _ = c.Close() }
 	}
-	release := hold("lo")
+	release := hold("lo", 67)
 	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.OK, "free (DHCP)")
 	for _, finding := range doctor.Run(t.Context(), relayed) {
 		if finding.Check == "ports" && finding.Level != doctor.OK {
@@ -191,8 +191,11 @@ func TestDHCPPort(t *testing.T) {
 		}
 	}
 	release()
-	defer hold(seg.Bridge)()
-	found(t, m, "ports", "udp 0.0.0.0%"+seg.Bridge+":67", doctor.Fail, fmt.Sprintf("(pid %d) stop that program, or change the network to dhcp: off", os.Getpid()))
+	for _, port := range []int{67, 4011} {
+		release := hold(seg.Bridge, port)
+		found(t, m, "ports", fmt.Sprintf("udp 0.0.0.0%%%s:%d", seg.Bridge, port), doctor.Fail, fmt.Sprintf("(pid %d) stop that program, or change the network to dhcp: off", os.Getpid()))
+		release()
+	}
 }
 
 // TestState: a disk that can be written, one with few inodes, and a read-only file system.

@@ -52,7 +52,8 @@ func ports(ctx context.Context, m *Machine) (all []Finding) {
 			_ = s.Close()
 		}
 		if !errors.Is(err, syscall.ENODEV) { // else interfaces reports it
-			all = append(all, portFinding(dhcpSubject(iface), portowner.Explain(err, "udp", ":67", DHCPKey), "free (DHCP)"))
+			err = portowner.Explain(err, "udp", "", DHCPKey)
+			all = append(all, portFinding(dhcpSubject(iface, err), err, "free (DHCP)"))
 		}
 	}
 	return all
@@ -71,12 +72,16 @@ func (m *Machine) lacks(e Endpoint) bool {
 // DHCPKey is what to change where another program has the port of DHCP.
 const DHCPKey = "the network to dhcp: off"
 
-// dhcpSubject names the port of DHCP on an interface; "": that for packets of relays, on any.
-func dhcpSubject(iface string) string {
-	if iface == "" {
-		return "udp 0.0.0.0:67"
+// dhcpSubject names the port of DHCP on an interface, or the one of the two that is in use; "": that for packets of relays, on any.
+func dhcpSubject(iface string, err error) string {
+	port := strconv.Itoa(segment.PortServer)
+	if used, ok := errors.AsType[*portowner.InUse](err); ok {
+		_, port, _ = net.SplitHostPort(used.Address) // it was listened on
 	}
-	return "udp 0.0.0.0%" + iface + ":67"
+	if iface == "" {
+		return "udp 0.0.0.0:" + port
+	}
+	return "udp 0.0.0.0%" + iface + ":" + port
 }
 
 // port says whether a server could listen on its port, or on all ports of a range, else on which not.

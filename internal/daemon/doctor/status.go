@@ -57,7 +57,7 @@ func statusServers(s api.Status) (all []Finding) {
 func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionForwarder: "dns", api.ConditionDHCPServer: "dhcp", api.ConditionMarker: "state"}
 	for i, c := range s.Conditions {
-		if i > 0 && c.SameProblem(s.Conditions[i-1]) || slices.ContainsFunc(faults, func(p *lab.Problem) bool { return about(c, p) }) {
+		if i > 0 && c.SameProblem(s.Conditions[i-1]) || slices.ContainsFunc(faults, c.Has) {
 			continue
 		}
 		if c.Kind == api.ConditionDisk && c.Name == s.Store.Folder && !c.OK && len(s.Store.Problems) > 0 {
@@ -89,7 +89,7 @@ func statusWarnings(s api.Status, l *lab.Lab) (all []Finding) {
 	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
 	for _, w := range s.Warnings {
 		switch {
-		case slices.ContainsFunc(s.Conditions, func(c api.Condition) bool { return about(c, w) }):
+		case slices.ContainsFunc(s.Conditions, func(c api.Condition) bool { return c.Has(w) }):
 		case slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return p.Key == w.Key && p.Message == w.Message }):
 		case w.Path != "":
 			all = append(all, reported(Warn, "files", w.Path, w.Error()))
@@ -98,11 +98,6 @@ func statusWarnings(s api.Status, l *lab.Lab) (all []Finding) {
 		}
 	}
 	return all
-}
-
-// about reports whether a condition failed for a problem of the lab: of a machine or zone, with its place, or of a certificate.
-func about(c api.Condition, p *lab.Problem) bool {
-	return p.Pos.File != "" && strings.Contains(c.Problem, p.Pos.String()+": "+p.Key) || c.Kind == api.ConditionCertificate && c.Problem != "" && strings.HasSuffix(p.Message, c.Problem)
 }
 
 // Join returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces, files and other DHCP

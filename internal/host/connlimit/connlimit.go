@@ -1,6 +1,7 @@
 package connlimit
 
 import (
+	"cmp"
 	"container/heap"
 	"container/list"
 	"context"
@@ -20,7 +21,8 @@ type Config struct {
 	KeepInUse bool          // connections in use are never evicted
 
 	// Where all clients have equally many connections in use, a new client may evict one that has taken less than MinRate bytes a second
-	// for Patience; see Measure. 0: it is refused.
+	// for Patience; see Measure. 0: it is refused. With a Patience and no Grace, a connection that waits for its first request for less than
+	// firstRequest is evicted after those in use that may be.
 	Patience time.Duration
 	MinRate  int64
 }
@@ -45,6 +47,7 @@ type Conn struct {
 
 	// Guarded by set.mu.
 	requests int           // in progress; 0: the connection is idle
+	used     bool          // its first request has begun
 	turn     uint64        // when it became idle or in use, or was found to be fast enough
 	since    time.Time     // the same on the clock, where Config.Grace or Patience needs it
 	taken    func() int64  // see Measure; nil: not measured
@@ -110,7 +113,7 @@ func (s *Set) Most() (most netip.Addr, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for addr, c := range s.clients {
-		if has := c.idle.Len() + c.inUse.Len(); has > n {
+		if has := c.size(); has > n {
 			most, n = addr, has
 		}
 	}
@@ -163,10 +166,26 @@ func (s *Set) victimLocked(addr netip.Addr) *Conn {
 		}
 		victim = s.evictableLocked(s.ranking[next], own)
 	}
+	var fresh *Conn
+	if victim != nil && s.freshLocked(victim) {
+		if victim.client.size() > own.size() {
+			fresh = victim
+		}
+		victim = nil
+	}
 	if victim == nil && !s.cfg.KeepInUse && (s.cfg.Grace > 0 || s.cfg.Patience > 0) { // else the ranking has said it
 		victim = s.inUseLocked(own)
 	}
-	return victim
+	return cmp.Or(victim, fresh)
+}
+
+// firstRequest is how long after its connect a client may take to send its request: a new machine must not lose its only connection to one
+// that has many, before its request is read.
+const firstRequest = time.Second
+
+// freshLocked reports whether the first request of an idle connection may still be on its way.
+func (s *Set) freshLocked(c *Conn) bool {
+	return s.cfg.Patience > 0 && s.cfg.Grace == 0 && c.requests == 0 && !c.used && time.Since(c.since) < firstRequest
 }
 
 // maxLooks is how many connections one Add asks how fast they are.
@@ -178,7 +197,7 @@ const maxLooks = 8
 func (s *Set) inUseLocked(own *client) *Conn {
 	for range maxLooks {
 		most := s.busiestLocked()
-		if most == nil || most.idle.Len()+most.inUse.Len() <= s.cfg.MinShare || most.inUse.Len() <= own.inUse.Len() {
+		if most == nil || most.size() <= s.cfg.MinShare || most.inUse.Len() <= own.inUse.Len() {
 			return nil
 		}
 		c := most.inUse.Front().Value.(*Conn)
@@ -225,7 +244,7 @@ func (s *Set) evictableLocked(most, own *client) *Conn {
 		more = most.inUse.Len() > own.inUse.Len()+1
 	}
 	switch {
-	case most.idle.Len()+most.inUse.Len() <= s.cfg.MinShare,
+	case most.size() <= s.cfg.MinShare,
 		victim.requests > 0 && (s.cfg.KeepInUse || !more),
 		victim.requests == 0 && !more && s.cfg.Grace > 0 && time.Since(victim.since) < s.cfg.Grace:
 		return nil
@@ -255,6 +274,7 @@ func (c *Conn) use(change int) {
 	defer c.set.mu.Unlock()
 	was := c.requests
 	c.requests += change
+	c.used = c.used || change > 0
 	if c.requests == 0 {
 		c.before = -1 // at the start of the next request
 	}
@@ -312,6 +332,9 @@ func (o *client) list(requests int) *list.List {
 	}
 	return &o.idle
 }
+
+// size returns how many connections the client has.
+func (o *client) size() int { return o.idle.Len() + o.inUse.Len() }
 
 // first returns the connection that the client loses first; nil: it has none.
 func (o *client) first() *Conn {

@@ -194,6 +194,30 @@ func TestPatience(t *testing.T) {
 	})
 }
 
+// TestFresh: while one client fills the set, the connection of another is not evicted before its first request had time to arrive.
+func TestFresh(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{Max: 3, Patience: 5 * time.Second, MinRate: 1000}
+		flood := "1a+ 1a> 1b+ 1b> 1c+ 1c> "
+		for _, test := range []struct{ steps, lost string }{
+			{"2a+ 1d+ 1e+ 2a>", "1a 1d! 1e!"}, // a slot for the newcomer; the flood gets no other for it
+			{"2a+ 3a+ 4a+", "1a 1b 2a"},       // each has one: the first is evicted, as nothing else can be
+			{"2a+ 2a> 2a< 1d+", "1a 2a"},      // it has had its request
+		} {
+			if got := strings.Join(script(New(cfg), flood+test.steps), " "); got != test.lost {
+				t.Errorf("%s: lost %q, want %q", test.steps, got, test.lost)
+			}
+		}
+		s := New(cfg)
+		lost := script(s, flood+"2a+")
+		time.Sleep(firstRequest)
+		if s.Add(addr(1), func() {}) == nil || len(lost) != 1 {
+			t.Error("a connection without a request is kept for longer than firstRequest")
+		}
+	})
+}
+
 func TestAddWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -3,7 +3,8 @@
 // A Set holds a fixed number of connections. When it is full, a new connection takes the place of an idle one: of the
 // client that has the most idle connections, the one that has been idle longest. While there is an idle connection, none in
 // use is evicted. When all are in use, the client with the most loses its oldest, unless the new connection is of that
-// client: then the new one is refused. So a client that opens many connections evicts its own, and never locks others out.
+// client: then the new one is refused. With a Patience, a connection whose first request may still be on its way is
+// evicted after those in use. So a client that opens many connections evicts its own, and never locks others out.
 // Where all clients have equally many in use, a new client may take the place of one that takes its answer too slowly.
 //
 //	set := connlimit.New(connlimit.Config{Max: 4096})

@@ -23,10 +23,11 @@ type Process struct {
 
 // An InUse is EADDRINUSE with the name of the process that holds the port.
 type InUse struct {
-	By  string // "by NAME (pid 123)"
-	Fix string // what to do about it; empty: By says how to find the process
-	err error
-	on  string // "listen udp :53"
+	Address string // and port, of the call that failed
+	By      string // "by NAME (pid 123)"
+	Fix     string // what to do about it; empty: By says how to find the process
+	err     error
+	on      string // "listen udp :53"
 }
 
 // Error names the process that holds the port and what to do.
@@ -42,12 +43,16 @@ func (e *InUse) Error() string {
 func (e *InUse) Unwrap() error { return e.err }
 
 // Explain adds to an error of net.Listen or net.ListenPacket which process holds the port, and how to free it: an *InUse. network and
-// address are those of the call, and key is what to change for another address. An error that is not EADDRINUSE is returned unchanged.
+// address are those of the call; without an address, which is for one of several ports, err has it. key is what to change for another
+// address. An error that is not EADDRINUSE is returned unchanged.
 func Explain(err error, network, address, key string) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
-	e := &InUse{err: err, on: "listen " + network + " " + address}
+	if op, ok := errors.AsType[*net.OpError](err); ok && address == "" && op.Addr != nil {
+		address = op.Addr.String()
+	}
+	e := &InUse{Address: address, err: err, on: "listen " + network + " " + address}
 	holders := Holders(network, address)
 	if len(holders) == 0 {
 		e.By = "by another process (sudo ss -lptun shows which)"
