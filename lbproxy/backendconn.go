@@ -65,6 +65,7 @@ func (c *backendConn) close() {
 	c.proxy.deadlines.remove(&c.deadline)
 	c.pool.forget(c)
 	_ = c.Close()
+	c.proxy.closed()
 }
 
 // abort resets the connection.
@@ -130,7 +131,7 @@ func (x *exchange) newBackendConn(conn net.Conn, b *backend) (*backendConn, erro
 			return nil, &dialError{balancer: x.frontend.Name, err: err}
 		}
 	}
-	conn, err := x.proxy.secure(x.proxy.ctx, conn, x.frontend, b)
+	conn, err := x.proxy.secure(x.context(), conn, x.frontend, b)
 	if err != nil {
 		return nil, &dialError{balancer: x.frontend.Name, err: err}
 	}
@@ -197,12 +198,14 @@ func (p *httpProxy) secure(ctx context.Context, conn net.Conn, f *frontend, b *b
 	if !f.BackendTLS.On {
 		return conn, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.Timeouts.Connect)
+	limit, cancel := context.WithTimeout(ctx, f.Timeouts.Connect)
 	defer cancel()
-	secure, err := p.handshake(ctx, conn, backendTLSKey{f.BackendTLS, f.Protocol}, b.ServerName)
+	secure, err := p.handshake(limit, conn, backendTLSKey{f.BackendTLS, f.Protocol}, b.ServerName)
 	if err != nil {
 		_ = conn.Close()
-		p.s.connectFailed(b, err)
+		if ctx.Err() == nil {
+			p.s.connectFailed(b, err)
+		}
 		return nil, fmt.Errorf("TLS with backend %s: %w", b.Addr, err)
 	}
 	p.s.reached(b)

@@ -24,7 +24,8 @@ type connPool struct {
 // An http2Socket is the socket of an HTTP/2 connection to a backend.
 type http2Socket struct {
 	net.Conn
-	pool *connPool
+	pool   *connPool
+	closed func() // called once
 }
 
 // Close implements net.Conn.
@@ -32,18 +33,20 @@ func (c *http2Socket) Close() error {
 	c.pool.mu.Lock()
 	delete(c.pool.sockets, c.Conn)
 	c.pool.mu.Unlock()
-	return c.Conn.Close()
+	err := c.Conn.Close()
+	c.closed()
+	return err
 }
 
-// addSocket returns the socket of a new HTTP/2 connection, which the pool knows until it is closed.
-func (p *connPool) addSocket(c net.Conn) net.Conn {
+// addSocket returns the socket of a new HTTP/2 connection, which the pool knows until it is closed. Then closed is called.
+func (p *connPool) addSocket(c net.Conn, closed func()) net.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sockets == nil {
 		p.sockets = make(map[net.Conn]struct{})
 	}
 	p.sockets[c] = struct{}{}
-	return &http2Socket{c, p}
+	return &http2Socket{c, p, sync.OnceFunc(closed)}
 }
 
 // ask notes a request on an HTTP/2 connection that waits for its response.
@@ -169,6 +172,20 @@ func (p *connPool) expire(before time.Time) {
 	for _, c := range old {
 		c.close()
 	}
+}
+
+// closeOldest closes the connection that is idle for longest. It returns false if none is idle.
+func (p *connPool) closeOldest() bool {
+	p.mu.Lock()
+	if len(p.idle) == 0 {
+		p.mu.Unlock()
+		return false
+	}
+	c := p.idle[0]
+	p.idle = slices.Delete(p.idle, 0, 1)
+	p.mu.Unlock()
+	c.close()
+	return true
 }
 
 // A loss is what a backend in HTTP mode loses when it fails, each with what comes before.

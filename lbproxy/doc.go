@@ -19,7 +19,8 @@
 // (epoll.go) moves bytes between the two sockets (relay.go, splice.go, stream.go).
 //
 // The way of a request: httpConn.request (httpclient.go; package h1 parses) or http2.ServeHTTP (http2.go), exchange.run
-// (httpexchange.go), a backend's connection from its pool (connpool.go, backendconn.go; in HTTP/2 http2backend.go), heads both ways
+// (httpexchange.go), a backend's connection from its pool (connpool.go, backendconn.go; how many there may be: backendslots.go; in HTTP/2
+// http2backend.go), heads both ways
 // (httpforward.go), or an answer of our own, its metrics and log line (httpanswer.go).
 //
 // A Frontend and a Backend are what the table says of a balancer and of one of its servers; a frontend and a backend are the

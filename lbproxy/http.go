@@ -33,6 +33,8 @@ type httpProxy struct {
 	certificates certificates
 	backendTLS   *backendTLS
 	acme         acmeCertificates
+	clients      atomic.Int64    // connections of clients
+	backends     atomic.Int64    // connections to backends, being opened, in use and idle
 	ctx          context.Context // ends when close aborts what is left
 	cancel       context.CancelFunc
 
@@ -65,6 +67,7 @@ func (p *httpProxy) serve() {
 // tick does what is due about once a second.
 func (p *httpProxy) tick() {
 	p.expireIdle()
+	p.trimHTTP2()
 	p.noticeReset()
 	p.acme.tick(p.ctx, time.Now())
 }
@@ -137,6 +140,7 @@ func (p *httpProxy) serveConn(l *activeListener, f *frontend, client *clientConn
 	c.session = &session{client: client.conn, limit: client.limit, start: time.Now()}
 	c.deadline.conn = client.conn
 	c.x.proxy, c.x.client, c.x.current, c.x.src, c.x.dst = p, c, &c.session.current, client.src, client.dst
+	p.clients.Add(1)
 	p.s.sessions.add(c.session)
 	p.deadlines.add(&c.deadline)
 	if f != nil {

@@ -124,6 +124,7 @@ func (c *httpConn) serveHTTP2() {
 		_ = h.Close()
 		return
 	}
+	c.own = make(ownSlot, 1)
 	h.use(0)
 	select {
 	case c.proxy.h2.accepted.conns <- h:
@@ -138,7 +139,7 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := conn.c
 	conn.use(1)
 	defer conn.use(-1)
-	s := &http2Stream{w: w, r: r, control: http.NewResponseController(w)}
+	s := &http2Stream{c: c, w: w, r: r, control: http.NewResponseController(w)}
 	x := &exchange{proxy: h.proxy, client: s, src: c.x.src, dst: c.x.dst, secure: c.x.secure, current: new(atomic.Pointer[backendConn])}
 	s.x = x
 	defer func() {
@@ -279,6 +280,7 @@ func setHTTP2(h *h1.Head, r *http.Request) error {
 
 // An http2Stream is a request of an HTTP/2 client. It implements responder.
 type http2Stream struct {
+	c       *httpConn
 	w       http.ResponseWriter
 	r       *http.Request
 	x       *exchange

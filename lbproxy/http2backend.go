@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -21,6 +23,13 @@ type target struct {
 	frontend *frontend
 	backend  *backend
 	conn     atomic.Pointer[net.Conn] // to it, that dial takes instead of opening one; nil: there is none
+	client   netip.Addr
+	own      ownSlot         // of the client's connection
+	wanted   context.Context // ends when the request has a connection, or needs none any more
+
+	mu     sync.Mutex
+	ended  bool
+	closed func() // of opening; nil: it was called, or there is none
 }
 
 type targetKey struct{}
@@ -42,23 +51,67 @@ func (t *target) take() net.Conn {
 	return nil
 }
 
+// leave leaves closed to connectHTTP2, if the request still wants a connection.
+func (t *target) leave(closed func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended || t.wanted.Err() != nil {
+		closed()
+		return
+	}
+	t.closed = closed
+}
+
+// end returns what was left; nil: nothing.
+func (t *target) end() (closed func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	return t.closed
+}
+
 // dial returns a connection to a backend. It may end after the request that asked for it.
 func (h *http2) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	to, _ := ctx.Value(targetKey{}).(*target)
-	s, conn := h.proxy.s, to.take()
+	conn := to.take()
 	if conn == nil {
+		closed, err := h.opening(to)
+		if err != nil {
+			return nil, errBackendLimit
+		}
 		start := time.Now()
-		var err error
-		if conn, err = s.connectFirst(ctx, to.frontend, to.backend, 0); err != nil {
+		if conn, err = h.proxy.s.connectFirst(ctx, to.frontend, to.backend, 0); err != nil {
+			to.leave(closed)
 			return nil, &connectError{start, err}
 		}
+		conn = h.opened(conn, to.backend, closed)
 	}
-	setBackendOptions(conn, s.cfg.Unacked)
-	secure, err := h.proxy.secure(ctx, to.backend.state.pool.addSocket(conn), to.frontend, to.backend)
+	secure, err := h.proxy.secure(ctx, conn, to.frontend, to.backend)
 	if err != nil {
 		return nil, &dialError{balancer: to.frontend.Name, err: err}
 	}
 	return secure, nil
+}
+
+// opening takes a slot for a new connection to the target, and counts the connection. closed gives both back.
+func (h *http2) opening(to *target) (closed func(), err error) {
+	release := h.proxy.s.slots.take(to.client)
+	if release == nil {
+		release = to.own.take() // last, because the connection may outlive the client's
+	}
+	if release == nil {
+		if release, err = h.proxy.awaitSlot(to.wanted, to.frontend, to.own, to.client); err != nil {
+			return nil, err
+		}
+	}
+	h.proxy.opening()
+	return func() { h.proxy.closed(); release() }, nil
+}
+
+// opened returns the socket of a new connection to a backend. closed is called once it is closed.
+func (h *http2) opened(conn net.Conn, b *backend, closed func()) net.Conn {
+	setBackendOptions(conn, h.proxy.s.cfg.Unacked)
+	return b.state.pool.addSocket(conn, closed)
 }
 
 // speaksHTTP2 reports whether requests go to the backends in HTTP/2.
@@ -158,34 +211,56 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 }
 
 // connectHTTP2 goes on after the first connect to b failed. It returns a backend that accepts, and the connection to it.
-func (x *exchange) connectHTTP2(ctx context.Context, b *backend, tried []*backend, refused *connectError) (net.Conn, *backend, error) {
+func (x *exchange) connectHTTP2(ctx context.Context, b *backend, tried []*backend, refused *connectError) (conn net.Conn, _ *backend, err error) {
 	x.stream.timer.Stop() // timeouts.server runs once there is a connection
-	x.backend = nil       // connectAfter gives it back
-	conn, b, err := x.proxy.s.connectAfter(ctx, x.frontend, b, dialing{client: x.src.Addr(), failed: tried}, refused.start, refused.err)
-	if err != nil && ctx.Err() != nil {
+	h := x.proxy.h2
+	closed := x.slot
+	if x.slot = nil; closed == nil {
+		closed, err = h.opening(x.target(ctx, b))
+	}
+	if err == nil {
+		x.backend = nil // connectAfter gives it back
+		if conn, b, err = x.proxy.s.connectAfter(ctx, x.frontend, b, dialing{client: x.src.Addr(), failed: tried}, refused.start, refused.err); err == nil {
+			return h.opened(conn, b, closed), b, nil
+		}
+		closed()
+	}
+	switch {
+	case ctx.Err() != nil:
 		return nil, nil, errClientGone
+	case errors.Is(err, errBackendLimit):
+		return nil, nil, err
 	}
-	if err != nil {
-		return nil, nil, &dialError{balancer: x.frontend.Name, err: err}
-	}
-	return conn, b, nil
+	return nil, nil, &dialError{balancer: x.frontend.Name, err: err}
+}
+
+// target returns the target of the request at a backend. It wants a connection until ctx ends.
+func (x *exchange) target(ctx context.Context, b *backend) *target {
+	return &target{frontend: x.frontend, backend: b, client: x.src.Addr(), own: x.own(), wanted: ctx}
 }
 
 // tryHTTP2 sends the request to one backend, until that answers or goes down. conn is a new connection to it; nil: there is none.
 func (x *exchange) tryHTTP2(ctx context.Context, b *backend, conn net.Conn) (*http.Response, error) {
 	x.backend, x.log.backend, x.log.connected = b, b, time.Now()
 	x.stream.timer.Reset(x.frontend.Timeouts.Server)
-	to := &target{frontend: x.frontend, backend: b}
+	wanted, got := context.WithCancel(ctx)
+	defer got()
+	to := x.target(wanted, b)
 	if conn != nil {
 		to.conn.Store(&conn)
 	}
-	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(x.stream.expected.trace(ctx), targetKey{}, to))
+	ctx = httptrace.WithClientTrace(x.stream.expected.trace(ctx), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got() }})
+	ctx, x.stream.giveUp = context.WithCancel(context.WithValue(ctx, targetKey{}, to))
 	x.stream.over, x.stream.repeatable = ctx.Done(), x.repeatable()
 	b.state.pool.ask(x.stream)
 	defer b.state.pool.withdraw(x.stream)
 	resp, err := x.proxy.h2.transport.RoundTrip(x.toHTTP2(b).WithContext(ctx))
 	if conn := to.take(); conn != nil { // the transport had another
 		_ = conn.Close()
+	}
+	x.giveSlotBack()
+	if x.slot = to.end(); err == nil {
+		x.giveSlotBack()
 	}
 	return resp, err
 }

@@ -118,6 +118,9 @@ func (x *exchange) fail(err error) {
 		answer(rejectQueueFull, http.StatusServiceUnavailable, "balancer "+f.Name+": "+err.Error())
 	case errors.Is(err, errQueueTimeout):
 		answer(rejectQueueTimeout, http.StatusServiceUnavailable, "balancer "+f.Name+": "+err.Error())
+	case errors.Is(err, errBackendLimit):
+		x.log.backend = nil // it was not asked
+		answer(rejectLimit, http.StatusServiceUnavailable, "balancer "+f.Name+": "+err.Error())
 	case isDial(err):
 		answer(rejectConnect, http.StatusServiceUnavailable, "no backend of balancer "+f.Name+" accepts connections")
 	case errors.Is(err, errServerTimeout):

@@ -32,6 +32,7 @@ type httpConn struct {
 	timeout  time.Duration                      // of each read; 0: none
 	served   atomic.Bool                        // it had a request
 	busy     atomic.Bool                        // it has a request, or is about to be closed
+	own      ownSlot                            // where a request needs one; nil: not needed yet
 	frontend atomic.Pointer[frontend]           // that has counted the connection; nil: none yet
 	giveUp   atomic.Pointer[context.CancelFunc] // of its request to a backend in HTTP/2; nil: it has none
 	received atomic.Int64
@@ -225,6 +226,8 @@ func (c *httpConn) close() {
 	if f := c.frontend.Load(); f != nil {
 		f.state.remove()
 	}
+	p.clients.Add(-1)
+	p.trimIdle()
 	c.client.release()
 	p.mu.Lock()
 	defer p.mu.Unlock()

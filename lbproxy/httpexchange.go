@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,7 @@ type exchange struct {
 	stickyTo *backend // that the sticky cookie names
 	conn     *backendConn
 	current  *atomic.Pointer[backendConn] // conn, for those who abort the exchange
+	slot     func()                       // gives the slot for a connection to a backend back; nil: it has none
 	out      []byte
 	upload   *upload
 	expected *expectation // of an HTTP/2 client, whose body is not to be read before; nil: none
@@ -105,6 +107,7 @@ func (x *exchange) release() {
 		x.conn.close()
 		x.conn = nil
 	}
+	x.giveSlotBack()
 	if x.backend != nil {
 		x.backend.state.release()
 		x.backend = nil
@@ -122,6 +125,9 @@ func (x *exchange) roundTrip() error {
 		}
 		x.conn = c
 		x.current.Store(c)
+		if s, ok := x.client.(*http2Stream); ok && s.gone() { // it was reset before what aborts its connection could know that
+			return errClientGone
+		}
 		err = x.try()
 		if err == nil {
 			return nil
@@ -169,15 +175,32 @@ func idempotent(method []byte) bool {
 	return false
 }
 
+// context returns what ends when nobody waits for the response any more; of a client in HTTP/1, whose connection says that, when bootlab ends.
+func (x *exchange) context() context.Context {
+	if s, ok := x.client.(*http2Stream); ok {
+		return s.r.Context()
+	}
+	return x.proxy.ctx
+}
+
 // connect returns an idle connection to the backend that pick chooses, or a new one: then to the first backend that
 // accepts. fresh is a backend whose idle connections are not to be trusted; nil: none.
 func (x *exchange) connect(fresh *backend) (*backendConn, error) {
-	f, s := x.frontend, x.proxy.s
+	f, s, ctx := x.frontend, x.proxy.s, x.context()
 	x.log.dialed = time.Now()
 	var tried []*backend // that accepted, and failed in the handshake
 	last := errNoBackend
 	for {
 		b, err := x.next(tried, last)
+		if err == nil && !x.takeSlot() {
+			b.state.release() // others may have it meanwhile
+			if x.slot, err = x.proxy.awaitSlot(ctx, f, x.own(), x.src.Addr()); err == nil {
+				b, err = x.next(tried, last)
+			}
+		}
+		if ctx.Err() != nil && err != nil {
+			return nil, errClientGone
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -188,8 +211,12 @@ func (x *exchange) connect(fresh *backend) (*backendConn, error) {
 				return c, nil
 			}
 		}
-		conn, b, err := s.connectFrom(x.proxy.ctx, f, b, dialing{client: x.src.Addr(), failed: tried})
-		if err != nil && x.proxy.ctx.Err() != nil {
+		x.proxy.opening()
+		conn, b, err := s.connectFrom(ctx, f, b, dialing{client: x.src.Addr(), failed: tried})
+		if err != nil {
+			x.proxy.closed()
+		}
+		if err != nil && ctx.Err() != nil {
 			return nil, errClientGone
 		}
 		if err != nil {
@@ -201,6 +228,7 @@ func (x *exchange) connect(fresh *backend) (*backendConn, error) {
 			x.backend = b
 			return c, nil
 		}
+		x.proxy.closed()
 		last = err
 		b.state.release()
 		if slices.Contains(tried, b) {

@@ -147,8 +147,9 @@ func (x *exchange) next(tried []*backend, last error) (*backend, error) {
 	if len(tried) > 0 {
 		return nil, last
 	}
-	b, err := x.proxy.s.choose(x.proxy.ctx, x.frontend, x.src.Addr(), x.client.gone)
-	if x.proxy.ctx.Err() != nil && err != nil {
+	ctx := x.context()
+	b, err := x.proxy.s.choose(ctx, x.frontend, x.src.Addr(), x.client.gone)
+	if ctx.Err() != nil && err != nil {
 		err = errClientGone
 	}
 	return b, err

@@ -46,7 +46,7 @@ const (
 	rejectQueueFull    reason = "queue_full"    // every backend has max_connections, and as many clients wait as may
 	rejectQueueTimeout reason = "queue_timeout" // every backend had max_connections for timeouts.queue
 	rejectConnect      reason = "connect"       // no backend accepted a connection
-	rejectLimit        reason = "limit"         // max_connections of a balancer that shares its address
+	rejectLimit        reason = "limit"         // max_connections of a balancer that shares its address; of HTTP/2 requests the limit of requests, or of connections to backends
 	rejectNoMatch      reason = "no_match"      // no balancer of the address matches the name
 	rejectTimeout      reason = "timeout"       // the first bytes did not come in time
 	rejectHeader       reason = "proxy_header"  // a trusted peer sent an invalid PROXY header
@@ -115,7 +115,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		latency: histogram(MetricBackendResponse, "Time from the request to the head of the response in HTTP mode, by backend.",
 			[]float64{.001, .005, .02, .1, .5, 2, 10, 60}, "balancer", "backend"),
 		active: gauge(MetricActive, "Open connections.", "balancer"),
-		queued: gauge(MetricQueued, "Clients that wait because all backends have max_connections, or are down for a moment.", "balancer"),
+		queued: gauge(MetricQueued, "Clients that wait because all backends have max_connections, or are down for a moment, and HTTP/2 requests at the limit of connections to backends.", "balancer"),
 		up:     gauge(MetricBackendUp, "1 while a backend may get new connections, 0 while it is down or drained.", "balancer", "backend"),
 		checks: histogram(MetricCheck, "Duration of health checks.", []float64{.001, .005, .02, .1, .5, 2, 10}, "kind"),
 	}

@@ -41,8 +41,10 @@ type Config struct {
 	Waiting  int           // clients that may wait for a backend at one time, after the first has failed; 0: a sixteenth of Connections
 
 	Connections int // of all balancers at one time, at two file descriptors each; 0: 4096
-	Sessions    int // of all balancers of mode udp at one time, at one file descriptor each; 0: 4096
-	Checks      int // health checks at one time; 0: 256
+	// BackendConnections is how many connections to backends there may be beyond one for each connection of a client; 0: 4096.
+	BackendConnections int
+	Sessions           int // of all balancers of mode udp at one time, at one file descriptor each; 0: 4096
+	Checks             int // health checks at one time; 0: 256
 
 	ACME string // folder of certificates from ACME servers and their accounts; empty: they are lost at the end
 }
@@ -57,6 +59,7 @@ func (c Config) withDefaults() Config {
 	c.Silence = cmp.Or(c.Silence, 750*time.Millisecond)
 	c.Pending = cmp.Or(c.Pending, 4096)
 	c.Connections = cmp.Or(c.Connections, 4096)
+	c.BackendConnections = cmp.Or(c.BackendConnections, 4096)
 	c.Sessions = cmp.Or(c.Sessions, 4096)
 	c.Checks = cmp.Or(c.Checks, 256)
 	c.Waiting = cmp.Or(c.Waiting, max(c.Connections/16, 1))
@@ -106,6 +109,7 @@ type Server struct {
 	active   atomic.Pointer[activeTable] // never nil
 	sessions sessions
 	limit    *connlimit.Set // of all client connections
+	slots    *backendSlots  // of connections to backends beyond one for each of limit
 	logLimit rate.Sometimes
 	faultLog rate.Sometimes
 	pending  *connlimit.Set // connections that wait for their first bytes
@@ -181,6 +185,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	// A client with more than half of all connections loses one to a new connection; other clients lose none.
 	s.limit = connlimit.New(connlimit.Config{Max: s.cfg.Connections, MinShare: s.cfg.Connections / 2})
+	s.slots = newBackendSlots(s.cfg.BackendConnections)
 	// Of connections that wait for their first bytes, the client with the most loses its oldest.
 	s.pending = connlimit.New(connlimit.Config{Max: s.cfg.Pending, MinShare: s.cfg.Pending / 16})
 	s.logLimit.Interval, s.faultLog.Interval = time.Minute, time.Minute

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +23,12 @@ func TestDescriptorShares(t *testing.T) {
 	netns.Need(t, "root", "dig", "curl", "udhcpc", "prlimit")
 	l := newLab(t, "10.103.54")
 	l.apart()
-	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "from the backend") }))
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+		}
+		fmt.Fprint(w, "from the backend")
+	}))
 	_ = backend.Listener.Close() // the one on loopback
 	var err error
 	if backend.Listener, err = net.Listen("tcp", l.net+".254:7001"); err != nil {
@@ -29,7 +36,7 @@ func TestDescriptorShares(t *testing.T) {
 	}
 	backend.Start()
 	t.Cleanup(backend.Close)
-	l.balancers = "  echo: {listen: \"NET.1:7000\", backends: [\"NET.254:7001\"]}\n"
+	l.balancers = "  echo: {listen: \"NET.1:7000\", backends: [\"NET.254:7001\"]}\n  web: {listen: \"NET.1:7002\", mode: http, backends: [\"NET.254:7001\"]}\n"
 	l.write()
 	d := start(t, l)
 	d.kill()
@@ -47,8 +54,10 @@ func TestDescriptorShares(t *testing.T) {
 			missing := slices.DeleteFunc(m.unserved(l.addr()), func(what string) bool {
 				return strings.HasPrefix(what, flooded) // it may be busy, with those that came before
 			})
-			if out, _ := m.run("curl", "-sS", "-m", "20", "http://"+l.addr()+":7000/"); out != "from the backend" && flooded != "balancer" {
-				missing = append(missing, "balancer: "+out)
+			for _, port := range []string{"7000", "7002"} {
+				if out, _ := m.run("curl", "-sS", "-m", "20", "http://"+l.addr()+":"+port+"/"); out != "from the backend" && flooded != "balancer" {
+					missing = append(missing, "balancer at port "+port+": "+out)
+				}
 			}
 			if out, _ := m.run("curl", "-sS", "-m", "20", "http://"+l.addr()+":9680/healthz"); out != "ok\n" && flooded != "admin" {
 				missing = append(missing, "admin: "+out)
@@ -86,6 +95,12 @@ func TestDescriptorShares(t *testing.T) {
 			}
 		}
 	}
+	stop := slowStreams(3, 100, "http://"+l.addr()+":7002/slow")
+	d.until("requests beyond the limit of connections to backends", func() bool {
+		return d.metric(`bootlab_lbproxy_rejected_total{balancer="web",reason="limit"}`) > 0
+	})
+	check("HTTP/2 streams")
+	stop()
 	if n := d.metric(`bootlab_server_descriptors{server="httpd"}`); n < 3 || n > 100 {
 		t.Errorf("HTTP has %g descriptors", n)
 	}
@@ -109,6 +124,32 @@ func floodFrom(sources []net.IP, network, to, say string) (conns []net.Conn) {
 		conns = append(conns, c)
 	}
 	return conns
+}
+
+// slowStreams sends requests on HTTP/2 connections, again and again, until stop.
+func slowStreams(conns, streams int, url string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range conns {
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
+		for range streams {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					r, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+					if resp, err := client.Do(r); err == nil {
+						_ = resp.Body.Close()
+					}
+					select {
+					case <-time.After(time.Second):
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+	}
+	return func() { cancel(); all.Wait() }
 }
 
 // TestDescriptorLimit: the limit of file descriptors is raised as far as it may be at start, by the Go runtime, which leaves one. The

@@ -15,6 +15,7 @@ type Shares struct {
 	Checks         int // health checks of backends in progress
 	Sessions       int // of clients of balancers of mode udp
 	Balanced       int // connections of clients of balancers
+	Backends       int // connections of balancers to backends beyond one for each of Balanced
 }
 
 // What one of these needs.
@@ -62,7 +63,8 @@ func Divide(limit, sockets int) Shares {
 	s.Checks = percent(8, 1, 256)
 	s.Sessions = percent(8, 1, 16384)
 	rest -= s.DNSConnections + s.DNSForwards + s.TFTP() + s.HTTP() + s.Admin + s.Checks + s.Sessions
-	s.Balanced = max(7*rest/perSevenBalanced, 1)
+	s.Backends = min(max(rest/5, 1), 4096)
+	s.Balanced = max(7*(rest-s.Backends)/perSevenBalanced, 1)
 	return s
 }
 
@@ -76,4 +78,6 @@ func (s Shares) TFTP() int { return perTransfer * (s.TFTPTransfers + max(1, s.TF
 func (s Shares) HTTP() int { return perRequest * s.HTTPRequests }
 
 // Balancers returns the descriptors of the balancers.
-func (s Shares) Balancers() int { return s.Checks + s.Sessions + perSevenBalanced*s.Balanced/7 }
+func (s Shares) Balancers() int {
+	return s.Checks + s.Sessions + s.Backends + perSevenBalanced*s.Balanced/7
+}

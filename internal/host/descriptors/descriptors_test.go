@@ -29,12 +29,12 @@ func TestDivide(t *testing.T) {
 			if sum := s.Own + s.DNS() + s.TFTP() + s.HTTP() + s.Admin + s.Balancers(); sum > limit && limit >= Least(sockets) {
 				t.Errorf("limit %d, %d sockets: %d are given away: %+v", limit, sockets, sum, s)
 			}
-			if min(s.DNSConnections, s.DNSForwards, s.TFTPTransfers, s.HTTPRequests, s.Admin, s.Checks, s.Balanced) < 1 {
+			if min(s.DNSConnections, s.DNSForwards, s.TFTPTransfers, s.HTTPRequests, s.Admin, s.Checks, s.Balanced, s.Backends) < 1 {
 				t.Errorf("limit %d, %d sockets: a server gets nothing: %+v", limit, sockets, s)
 			}
 		}
 	}
-	if s := Divide(524288, 20); s.DNSConnections != 64 || s.DNSForwards != 256 || s.TFTPTransfers != 1024 || s.HTTPRequests != 4096 || s.Admin != 512 || s.Checks != 256 || s.Balanced < 200_000 {
+	if s := Divide(524288, 20); s.DNSConnections != 64 || s.DNSForwards != 256 || s.TFTPTransfers != 1024 || s.HTTPRequests != 4096 || s.Admin != 512 || s.Checks != 256 || s.Balanced < 200_000 || s.Backends != 4096 {
 		t.Errorf("as the systemd unit has it: %+v", s)
 	}
 }
