@@ -84,6 +84,7 @@ func TestOf(t *testing.T) {
 	}
 	later := machine.State{Stage: machine.Waiting, Waits: "the control plane"}
 	live, installed := machineOf(install.Live), machineOf(install.Installed)
+	armed := with(func(m *diagnosis.Machine) { m.Install.Since = start })
 	for _, tt := range []struct {
 		name    string
 		machine diagnosis.Machine
@@ -115,9 +116,12 @@ func TestOf(t *testing.T) {
 		{name: "hypervisor not asked yet", machine: vm("unasked"), state: diagnosis.Unknown, stage: event.StageVM, cause: "has not answered yet", do: "bootlab status"},
 		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageVM, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
 		{name: "a snapshot is no step of a boot", machine: vm("running"), events: toScript(ev(event.FileServed, "k"), ev(event.VMSnapshot)), state: diagnosis.Stopped, stage: event.StageFiles, cause: "it fetched its last file", do: "look at its console"},
-		{name: "armed, no packet", machine: host, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "select the network in its boot menu"},
-		{name: "armed, with a BMC, no packet", machine: with(func(m *diagnosis.Machine) { m.BMC = "on" }), events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "bootlab install a --now"},
-		{name: "marked as installed, no packet", machine: host, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.BackendDrained)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it was marked as installed, and no packet"},
+		{name: "armed, no packet", machine: armed, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "select the network in its boot menu"},
+		{name: "armed, with a BMC, no packet", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Install = "on", armed.Install }), events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "bootlab install a --now"},
+		{name: "marked as installed, no packet", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.BackendDrained)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
+		{name: "installed, and a restore or a crash lost that event", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
+		{name: "installed, and a restore or a crash lost all its events", machine: installed, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
+		{name: "armed, and a restore or a crash lost that event", machine: armed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "select the network in its boot menu"},
 		{name: "never seen, off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
 		{name: "stopped at its kernel, and off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), events: toScript(ev(event.FileServed, "k")), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
 		{name: "never seen, on", machine: with(func(m *diagnosis.Machine) { m.BMC = "on" }), state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is on, and no packet", do: "boot order"},
@@ -178,7 +182,7 @@ func TestOf(t *testing.T) {
 		}), events: toScript(event.Event{Kind: event.AddressConflict, Claimed: true, Reason: event.OtherMachine, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Booting, stage: event.StageScript, cause: "it boots from the network, at stage script"},
 		{name: "its disk is full", machine: with(func(m *diagnosis.Machine) { m.Reserved, m.Store = false, "no space left on device" }), events: []event.Event{dhcp(event.DHCPDiscover, event.ClientPXE), dhcp(event.DHCPOffer, event.ClientPXE)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "the store takes no lease: no space left on device", do: "bootlab status"},
 		{name: "its disk is full, and it has a reservation", machine: with(func(m *diagnosis.Machine) { m.Store = "no space left on device" }), events: []event.Event{dhcp(event.DHCPDiscover, event.ClientPXE), dhcp(event.DHCPOffer, event.ClientPXE)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "the offer does not reach it"},
-		{name: "armed, off, and its address is in use", machine: with(func(m *diagnosis.Machine) { m.Taken = "02:00:00:00:00:09 uses 10.0.0.1" }), outcome: timeline.None, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received since it was armed", do: "switch that machine off", fact: "another machine uses its address: 02:00:00:00:00:09 uses 10.0.0.1"},
+		{name: "armed, off, and its address is in use", machine: with(func(m *diagnosis.Machine) { m.Install, m.Taken = armed.Install, "02:00:00:00:00:09 uses 10.0.0.1" }), outcome: timeline.None, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received since it was armed", do: "switch that machine off", fact: "another machine uses its address: 02:00:00:00:00:09 uses 10.0.0.1"},
 		{name: "others in its name", machine: host, events: toKernel(ev(event.ConfigServed), event.Event{Kind: event.ConfigRefused, Claimed: true, Addr: netip.MustParseAddr("10.0.0.99"), Err: "wrong address"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "has not reported that it is done"},
 		{name: "held", machine: with(func(m *diagnosis.Machine) { m.Install.State, m.Install.Held = install.Booting, true }), outcome: timeline.Failed, events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "is held", do: "bootlab install a --done"},
 		{name: "held by a restore, and off", machine: with(func(m *diagnosis.Machine) {
@@ -202,7 +206,7 @@ func TestOf(t *testing.T) {
 		{name: "from its disk", machine: installed, events: leased(event.ClientOS), state: diagnosis.Done, cause: "nothing is wrong: its system was started"},
 		{name: "from its disk though armed", machine: host, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "nothing here can restart it"},
 		{name: "its system requests a file", machine: installed, outcome: timeline.Done, events: append(leased(event.ClientOS), ev(event.FileMissing, "files/nosuch")), state: diagnosis.Done, cause: "nothing is wrong"},
-		{name: "marked as installed, and its system requests a file", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.FileMissing, "files/nosuch")}, state: diagnosis.Unknown, cause: "it was marked as installed"},
+		{name: "marked as installed, and its system requests a file", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.FileMissing, "files/nosuch")}, state: diagnosis.Unknown, cause: "it is installed, and no packet"},
 		{name: "serves", machine: host, events: append(toKernel(), ev(event.BackendUp)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "serves, whatever its last boot shows", machine: with(func(m *diagnosis.Machine) { m.State = machine.State{Stage: machine.Serving, Why: "it passes"} }), outcome: timeline.Failed, events: toScript(ev(event.FileMissing, "k"), ev(event.BackendUp), ev(event.FileMissing, "x")), state: diagnosis.Done, cause: "nothing is wrong: it passes"},
 		{name: "done, and another machine uses its address", machine: with(func(m *diagnosis.Machine) {

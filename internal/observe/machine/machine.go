@@ -215,7 +215,7 @@ func (o Observation) before(now time.Time) State {
 		s := o.silent(now)
 		s.Idle = o.Power != PowerOn
 		return s
-	case Booted(o.Boot) && o.Boot.Outcome == timeline.Failed:
+	case Booted(o.Boot) && o.Boot.Outcome == timeline.Failed && !o.done():
 		return stuck(Stopped, BootFailed, o.Boot.Reason)
 	case o.Boot.Returns:
 		return stuck(Stopped, DiskReturns, "it is sent to its own disk, and comes back to the network each time: the disk does not boot")
@@ -256,7 +256,7 @@ func (o Observation) silent(now time.Time) State {
 	case o.Power == PowerOn:
 		return State{Stage: Unknown, Cause: Unseen, Why: "it runs, and no request of it was received", Waits: "its network boot"}
 	case o.Install.State == install.Installed:
-		return State{Stage: Unknown, Cause: Unseen, Why: "it was marked as installed, and no request of it was received since", Waits: "its check: nothing else says whether it is on"}
+		return State{Stage: Unknown, Cause: Unseen, Why: "it is installed, and no request of it was received since", Waits: "its check: nothing else says whether it is on"}
 	}
 	return State{Stage: Unknown, Cause: Unseen, Why: "no request of it was received: it is off, or does not boot from the network", Waits: "its network boot"}
 }
@@ -266,6 +266,15 @@ func (o Observation) assumed() bool {
 	return o.Install.Assumed && o.Boot.At == event.StageInstall && o.Boot.Outcome != timeline.Done
 }
 
+// done reports whether the machine's last boot is done. An install state is on disk before its event is recorded, which a crash or a restore
+// can lose: what was installed after all that was received is done, whatever the timeline has.
+func (o Observation) done() bool {
+	if o.Install.State == install.Installed && !o.Install.Assumed && o.Install.Since.After(o.Boot.Active) {
+		return Booted(o.Boot)
+	}
+	return o.Boot.Outcome == timeline.Done && !installing(o.Install)
+}
+
 // up reports whether the machine's system was started: it has passed a check, its boot is done, its own system asks for an address, it has all
 // that a system that is not installed loads, it counts as installed, or its installer is done and its hypervisor says that it runs.
 func (o Observation) up() bool {
@@ -273,8 +282,8 @@ func (o Observation) up() bool {
 	switch {
 	case o.Boot.Served && o.Install.State == install.Installed:
 		return true
-	case o.Boot.Outcome == timeline.Done:
-		return !installing(o.Install)
+	case o.done(), o.Boot.Outcome == timeline.Done:
+		return o.done()
 	case o.assumed():
 		return true
 	case o.system():

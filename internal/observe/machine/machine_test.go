@@ -66,7 +66,7 @@ func TestOf(t *testing.T) {
 		{name: "armed, never seen", o: machine.Observation{Install: armed}, want: machine.Unknown, why: "no request of it was received"},
 		{name: "armed by an admin, never seen", o: machine.Observation{Install: rearmed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageVM}}, want: machine.Unknown, why: "no request of it was received"},
 		{name: "armed, never seen, runs", o: machine.Observation{Install: armed, Power: machine.PowerOn}, want: machine.Unknown, why: "it runs, and no request of it was received"},
-		{name: "done said by an admin, never seen", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall}}, want: machine.Unknown, why: "marked as installed"},
+		{name: "done said by an admin, never seen", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall}}, want: machine.Unknown, why: "it is installed, and no request"},
 		{name: "done said by an admin, its system asks for an address", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageSystem}}, want: machine.Running},
 
 		{name: "done said by an admin, its check passed and fails", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall, Served: true}, Check: failing(time.Minute)}, want: machine.Failing, why: "fails its check"},
@@ -95,6 +95,9 @@ func TestOf(t *testing.T) {
 		{name: "boots", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting, why: "at stage script"},
 		{name: "boots, silent beyond patience", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Stopped, why: "more than 5 min, at stage script", stuck: true},
 		{name: "its own script, silent", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Unknown, why: "script of your own"},
+		{name: "installed, and a crash lost that event", o: machine.Observation{Install: installed, Document: true, Boot: boots(event.StageConfig, 2*time.Hour)}, want: machine.Running},
+		{name: "installed, a crash lost that event, and a document was refused before", o: machine.Observation{Install: installed, Boot: with(boots(event.StageConfig, 2*time.Hour), timeline.Failed, "read twice")}, want: machine.Running},
+		{name: "installed, and boots from the network again", o: machine.Observation{Install: installed, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting},
 		{name: "boot failed", o: machine.Observation{Install: booting, Boot: with(boots(event.StageFiles, time.Second), timeline.Failed, "no such file")}, want: machine.Stopped, why: "no such file", stuck: true},
 		{name: "held", o: machine.Observation{Host: "d", Install: install.Status{State: install.Booting, Held: true}, Boot: boots(event.StageScript, time.Second)}, want: machine.Stopped, why: "too many attempts: bootlab install d --done if it has a system, else fix its profile, then bootlab install d, which overwrites its disk", stuck: true},
 		{name: "held by a restore, and off", o: machine.Observation{Host: "d", Power: machine.PowerOff, Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}, want: machine.Stopped, why: "a restore holds it: bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk", stuck: true},
