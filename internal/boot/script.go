@@ -132,6 +132,7 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 		if !proven {
 			return s.deps.Installs.Acknowledged(ctx, h, decision, !t.recipes[h.Profile].Answers())
 		}
+		s.repeated.forget(decision.Token)
 		return s.deps.Installs.Received(ctx, h, decision)
 	}
 	return out, err

@@ -203,6 +203,7 @@ func TestOf(t *testing.T) {
 		}), outcome: timeline.Done, events: toKernel(ev(event.InstallDone)), state: diagnosis.Stopped, stage: event.StageBalancer, cause: "fails its check: refused", fact: "the check of balancer api fails: refused"},
 		{name: "counts as installed", machine: with(func(m *diagnosis.Machine) { m.Install = install.Status{State: install.Installed, Assumed: true} }), events: toKernel(ev(event.ConfigServed), ev(event.InstallTimeout)), state: diagnosis.Unknown, stage: event.StageInstall, cause: "no signal within install_timeout", do: "look at its console"},
 		{name: "live", machine: live, events: toKernel(ev(event.ConfigServed)), state: diagnosis.Done, cause: "nothing is wrong: its system was started"},
+		{name: "live, and its document is refused", machine: live, events: toKernel(because(event.ConfigRefused, event.NotRendered, "live.ign", "x")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "its request for a config document was refused: live.ign", do: "bootlab plan a"},
 		{name: "from its disk", machine: installed, events: leased(event.ClientOS), state: diagnosis.Done, cause: "nothing is wrong: its system was started"},
 		{name: "from its disk though armed", machine: host, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "nothing here can restart it"},
 		{name: "its system requests a file", machine: installed, outcome: timeline.Done, events: append(leased(event.ClientOS), ev(event.FileMissing, "files/nosuch")), state: diagnosis.Done, cause: "nothing is wrong"},
@@ -318,6 +319,30 @@ func TestBootsInARow(t *testing.T) {
 	next := boot(timeline.Booting, start.Add(time.Minute), leased(event.ClientPXE)...)
 	if d := of(t, []timeline.Boot{failed, next}, m, next.Ended); d.State != diagnosis.Booting || !strings.Contains(strings.Join(d.Facts, ""), "k is missing") {
 		t.Errorf("boots again after a failure: %+v", d)
+	}
+}
+
+// TestSameScriptAgain: a machine that starts again at once gets the same script, and its kernel an address, which is not the end of its
+// installation: neither timeline nor diagnosis say done, and both the same.
+func TestSameScriptAgain(t *testing.T) {
+	t.Parallel()
+	m := machineOf(install.Booting)
+	refused := because(event.ConfigRefused, event.NotRendered, "worker.ign", "line 3")
+	failed := boot(timeline.Booting, start, toKernel(refused)...)
+	again := append(leased(event.ClientIPXE), ev(event.ScriptServed, "boot.ipxe"), ev(event.FileServed, "k"))
+	again = append(again, leased(event.ClientOS)...)
+	for _, tt := range []struct {
+		events         []event.Event
+		outcome, state string
+	}{
+		{again, timeline.Booting, diagnosis.Booting},
+		{append(again[:len(again):len(again)], refused), timeline.Failed, diagnosis.Stopped},
+	} {
+		boots := []timeline.Boot{failed, boot(timeline.Booting, failed.Ended.Add(time.Second), tt.events...)}
+		last, _ := record(t, boots).Last("a")
+		if d := of(t, boots, m, boots[1].Ended); last.Outcome != tt.outcome || d.State != tt.state {
+			t.Errorf("after %v: %s in the timeline, %s in the diagnosis; want %s, %s", tt.events[len(tt.events)-1].Kind, last.Outcome, d.State, tt.outcome, tt.state)
+		}
 	}
 }
 

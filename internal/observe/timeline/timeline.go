@@ -240,7 +240,11 @@ func (r *Recorder) addEventLocked(m *machine, e event.Event) {
 	}
 	n, own := len(m.head.Boots), m.head.own(e)
 	if n == 0 || own && !isCheck(e) && (m.head.Boots[n-1].Last.IsZero() || m.head.Boots[n-1].starts(e)) {
-		m.head.Boots = append(m.head.Boots, bootSummary{})
+		next := bootSummary{}
+		if n > 0 {
+			next = m.head.Boots[n-1].next(e.At)
+		}
+		m.head.Boots = append(m.head.Boots, next)
 		r.evictBootLocked(m)
 		n = len(m.head.Boots)
 	}
