@@ -223,6 +223,8 @@ func (c *boot) diagnose() Diagnosis {
 		return c.underWay()
 	case s.Stage == machine.Off, s.Cause == machine.Hypervisor:
 		return c.power()
+	case s.Cause == machine.Unseen && c.m.Install.State == install.Installed: // whatever failed before
+		return c.unseen()
 	case s.Cause == machine.Held:
 		return c.held()
 	case s.Cause == machine.DiskReturns:

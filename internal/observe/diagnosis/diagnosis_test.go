@@ -84,6 +84,9 @@ func TestOf(t *testing.T) {
 	}
 	later := machine.State{Stage: machine.Waiting, Waits: "the control plane"}
 	live, installed := machineOf(install.Live), machineOf(install.Installed)
+	marked := with(func(m *diagnosis.Machine) {
+		m.Install = install.Status{State: install.Installed, ByAdmin: true, Since: start.Add(time.Hour)}
+	})
 	armed := with(func(m *diagnosis.Machine) { m.Install.Since = start })
 	for _, tt := range []struct {
 		name    string
@@ -121,6 +124,7 @@ func TestOf(t *testing.T) {
 		{name: "marked as installed, no packet", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.BackendDrained)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
 		{name: "installed, and a restore or a crash lost that event", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
 		{name: "installed, and a restore or a crash lost all its events", machine: installed, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
+		{name: "marked as installed after a boot that failed, and a crash lost that event", machine: marked, events: toScript(because(event.FileMissing, event.NotFound, "k", "x")), state: diagnosis.Unknown, stage: event.StageFiles, cause: "it is installed, and no packet"},
 		{name: "armed, and a restore or a crash lost that event", machine: armed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "select the network in its boot menu"},
 		{name: "never seen, off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
 		{name: "stopped at its kernel, and off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), events: toScript(ev(event.FileServed, "k")), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},

@@ -137,7 +137,12 @@ func Booted(s timeline.Summary) bool {
 // runs, as its hypervisor says, was.
 func (o Observation) unseen() bool {
 	runs := o.Power == PowerOn && o.Install.State == install.Installed
-	return !runs && !Booted(o.Boot) && o.Boot.At != event.StageAddress && !o.Boot.Served && !o.system() && !installing(o.Install)
+	return !runs && (o.marked() || !Booted(o.Boot) && o.Boot.At != event.StageAddress && !o.Boot.Served && !o.system() && !installing(o.Install))
+}
+
+// marked reports whether nothing but an admin says that the machine has a system: nothing was received since, and no system before.
+func (o Observation) marked() bool {
+	return o.Install.ByAdmin && !o.Boot.Active.After(o.Install.Since) && !o.Boot.Served && !o.system()
 }
 
 // Reinstalls reports whether what the machine serves is not what it will serve: it was armed, or is being installed. A host that nobody armed
@@ -245,7 +250,7 @@ func (o Observation) silent(now time.Time) State {
 		return State{Stage: Booting, Why: "it is being switched on", Waits: "its power: it is being switched on"}
 	case o.Wait != "":
 		return State{Stage: Waiting, Why: "it is switched on after " + o.Wait, Waits: o.Wait}
-	case off == "" && o.Boot.Outcome == timeline.Failed: // its controller did not switch it on
+	case off == "" && o.Boot.Outcome == timeline.Failed && !o.marked(): // its controller did not switch it on
 		return stuck(Stopped, BootFailed, o.Boot.Reason)
 	case off != "":
 		return State{Stage: Off, Why: off, Waits: "its power: " + off}

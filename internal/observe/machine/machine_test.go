@@ -40,6 +40,7 @@ var (
 	booting   = install.Status{State: install.Booting, Since: ago(time.Hour)}
 	installs  = install.Status{State: install.Installing, Since: ago(time.Hour)}
 	installed = install.Status{State: install.Installed, Since: ago(time.Hour)}
+	marked    = install.Status{State: install.Installed, Since: ago(time.Hour), ByAdmin: true}
 	assumed   = install.Status{State: install.Installed, Since: ago(time.Hour), Assumed: true}
 	live      = install.Status{State: install.Live}
 	done      = with(boots(event.StageInstall, time.Hour), timeline.Done, "")
@@ -70,6 +71,12 @@ func TestOf(t *testing.T) {
 		{name: "done said by an admin, its system asks for an address", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageSystem}}, want: machine.Running},
 
 		{name: "done said by an admin, its check passed and fails", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall, Served: true}, Check: failing(time.Minute)}, want: machine.Failing, why: "fails its check"},
+		{name: "done said by an admin, silent since a boot", o: machine.Observation{Install: marked, Boot: with(boots(event.StageScript, 2*time.Hour), timeline.Done, "")}, want: machine.Unknown, why: "it is installed, and no request"},
+		{name: "done said by an admin, silent since a boot that failed", o: machine.Observation{Install: marked, Boot: with(boots(event.StageAddress, 2*time.Hour), timeline.Failed, "no offer")}, want: machine.Unknown, why: "it is installed, and no request"},
+		{name: "done said by an admin, its system had an address before", o: machine.Observation{Install: marked, Boot: with(boots(event.StageSystem, 2*time.Hour), timeline.Done, "")}, want: machine.Running},
+		{name: "done said by an admin, its system has an address since", o: machine.Observation{Install: marked, Boot: with(boots(event.StageSystem, time.Minute), timeline.Done, "")}, want: machine.Running},
+		{name: "done said by an admin, and it boots from the network", o: machine.Observation{Install: marked, Boot: boots(event.StageAddress, time.Second)}, want: machine.Booting},
+		{name: "done said by an admin, and its hypervisor says that it runs", o: machine.Observation{Power: machine.PowerOn, Install: marked, Boot: with(boots(event.StageScript, 2*time.Hour), timeline.Done, "")}, want: machine.Running},
 		{name: "hypervisor not asked yet, done before", o: machine.Observation{Power: machine.PowerUnasked, Install: installed, Boot: done}, want: machine.Unknown, why: "has not answered yet"},
 		{name: "hypervisor frozen", o: machine.Observation{Power: machine.PowerSilent, Problem: "no route", Install: installed, Boot: done}, want: machine.Unknown, why: "its hypervisor does not answer: no route", stuck: true},
 		{name: "hypervisor frozen, check passes", o: machine.Observation{Power: machine.PowerSilent, Install: installed, Boot: done, Check: passing}, want: machine.Serving},

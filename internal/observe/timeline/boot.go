@@ -107,6 +107,9 @@ func returns(boots []bootSummary) bool {
 	return true
 }
 
+// others reports whether all events of s are requests of other machines.
+func (s *bootSummary) others() bool { return s.Last.IsZero() && s.Outcome != None }
+
 // starts reports whether e is the first of a new boot, after s.
 func (s *bootSummary) starts(e event.Event) bool {
 	switch e.Kind {
@@ -216,14 +219,26 @@ func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	return s.Events <= c.Events || matters(e) && s.Events <= 2*c.Events
 }
 
-// isCheck reports whether e is what a balancer saw or an admin did to it: it is no boot, nor anything that the machine itself did.
-func isCheck(e event.Event) bool { return e.Kind.Stage() == event.StageBalancer }
+// byOthers reports whether e is what a balancer saw, or an admin did to it or to a lease: it is no boot, nor anything that the machine
+// itself did.
+func byOthers(e event.Event) bool {
+	return e.Kind.Stage() == event.StageBalancer || e.ByAdmin && !e.Kind.Mark()
+}
 
-// advance updates the state by e, an event of the machine itself, or a check of it, that is counted already.
+// advance updates the state by e, an event of the machine itself, or what others did, that is counted already.
 func (s *bootSummary) advance(e event.Event) {
-	if isCheck(e) {
-		s.Served = s.Served || e.Kind == event.BackendUp
+	switch {
+	case e.Kind == event.BackendUp:
+		s.Served = true
 		s.updateOutcome(e)
+		return
+	case byOthers(e):
+		return
+	case e.ByAdmin: // a mark
+		s.updateProgress(e)
+		if s.Outcome != None {
+			s.updateOutcome(e)
+		}
 		return
 	}
 	s.Last = e.At

@@ -27,7 +27,7 @@
 // document; one that is refused its document for an error of ours is not. What comes later makes it no longer; what programs of the system request, or are refused, neither starts nor fails a boot. Its DHCP client is
 // one of them: an installed machine that starts from its disk, without the network, has no boot.
 //
-// Every other event, such as a renewed lease, belongs to the boot before it. So does what a balancer sees of the machine, which makes no
-// boot longer, and is not kept before the first boot. So does a refused request in the machine's name from an address that is not its own:
+// Every other event, such as a renewed lease, belongs to the boot before it. So does what a balancer sees of the machine, or an admin does to
+// its lease, which makes no boot longer, and is not kept before the first boot. So does a refused request in the machine's name from an address that is not its own:
 // it is marked claimed, and neither starts nor fails a boot. Of the boots of a machine the oldest that did not fail is dropped first.
 package timeline

@@ -275,6 +275,33 @@ func TestCheckIsNoBoot(t *testing.T) {
 	}
 }
 
+// TestAdminIsNoMachine: an admin who releases a lease, or marks a machine as installed, shows nothing of what the machine does.
+func TestAdminIsNoMachine(t *testing.T) {
+	t.Parallel()
+	admin := func(r *rig, k event.Kind) {
+		r.now = r.now.Add(time.Minute)
+		r.Record(event.Event{At: r.now, Kind: k, Host: "master-0", MAC: mac, Detail: "by an admin", ByAdmin: true})
+	}
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	admin(r, event.DHCPRelease)
+	if s, ok := r.Last("master-0"); ok {
+		t.Errorf("a released lease alone makes %+v", s)
+	}
+	r.record(time.Second, "master-0", event.DHCPDiscover, "pxe arch 7")
+	admin(r, event.InstallDone)
+	was, _ := r.Last("master-0")
+	if was.At != event.StageAddress || was.Stage != event.StageAddress || was.Outcome != timeline.Done || !was.Active.Before(r.now) {
+		t.Errorf("marked as installed after a DISCOVER: %+v", was)
+	}
+	admin(r, event.DHCPRelease)
+	if s, _ := r.Last("master-0"); s != was {
+		t.Errorf("a released lease changes %+v to %+v", was, s)
+	}
+	if b := r.boots(t, "master-0"); len(b) != 1 || len(b[0].Events) != 3 {
+		t.Errorf("%+v, want one boot with all three events", b)
+	}
+}
+
 // TestSystemIsNoBoot: a boot ends when its system runs; what the system does later makes it no longer.
 func TestSystemIsNoBoot(t *testing.T) {
 	t.Parallel()
