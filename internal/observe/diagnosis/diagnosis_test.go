@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/diagnosis"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
@@ -292,6 +293,23 @@ func TestCheckOfANewSystem(t *testing.T) {
 		if d.State != tt.state || d.Stage != event.StageBalancer || !d.Since.Equal(b.Ended.Add(tt.since)) || !strings.Contains(d.Cause, "check") || !strings.Contains(d.Cause, "refused") {
 			t.Errorf("%s: %s at %s since %v: %s", tt.name, d.State, d.Stage, d.Since.Sub(b.Ended), d.Cause)
 		}
+	}
+}
+
+// TestBackendAlone: of a machine that is a backend and boots nothing from here, its check is the diagnosis, and no boot that it never makes.
+func TestBackendAlone(t *testing.T) {
+	t.Parallel()
+	m := machineOf(install.Live)
+	m.Profile, m.Elsewhere = "", true
+	m.Check = machine.Check{Health: machine.CheckFailing, Since: start, Reason: "no answer within 2s", Unreachable: true, Kind: lab.CheckTCP, Balancer: "web", Addr: netip.MustParseAddrPort("10.0.0.5:80")}
+	m.Checks = []diagnosis.Check{{Balancer: "web", Reason: m.Check.Reason}}
+	d := of(t, nil, m, start.Add(time.Hour))
+	want := "it does not answer at its backend address 10.0.0.5:80: the tcp check of balancer web fails: no answer within 2s"
+	if d.State != diagnosis.Stopped || d.Cause != want || d.Stage != event.StageBalancer || !d.Since.Equal(start) || len(d.Facts) > 0 || len(d.Do) != 1 {
+		t.Errorf("%+v, want stopped since %v: %s", d, start, want)
+	}
+	if d.MachineStage != string(machine.Failing) {
+		t.Errorf("it is %s", d.MachineStage)
 	}
 }
 

@@ -81,6 +81,9 @@ func (c *boot) check() Diagnosis {
 	d := c.well()
 	d.Stage, d.Cause = event.StageBalancer, c.m.State.Why
 	for _, check := range c.m.Checks {
+		if c.m.Elsewhere && check.Balancer == c.m.Check.Balancer {
+			continue // the cause says it
+		}
 		d.Facts = append(d.Facts, "the check of balancer "+check.Balancer+" fails: "+check.Reason)
 	}
 	if c.m.State.Stage == machine.Starting {

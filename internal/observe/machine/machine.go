@@ -2,6 +2,8 @@ package machine
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +28,7 @@ const (
 	Starting   Stage = "starting"   // its system was started; it passes no check yet
 	Serving    Stage = "serving"    // it passes the check of its balancer
 	Running    Stage = "running"    // its system was started; no balancer checks it
-	Failing    Stage = "failing"    // its system was started and its check fails, or another machine uses its address
+	Failing    Stage = "failing"    // its system was started, or nothing here boots it, and its check fails; or another machine uses its address
 	Gone       Stage = "gone"       // a bootstrap machine that is no longer needed
 )
 
@@ -75,6 +77,10 @@ type Check struct {
 	Since  time.Time // it has been so
 	Reason string    // why it fails
 
+	Kind     lab.CheckKind
+	Balancer string
+	Addr     netip.AddrPort // of the backend
+
 	Unreachable bool // it fails, and nobody answers: not even to refuse the connection
 }
 
@@ -86,6 +92,7 @@ type Observation struct {
 	Problem   string // why Power is PowerSilent
 	Install   install.Status
 	Document  bool             // its profile has a config document
+	Elsewhere bool             // nothing here boots it: its check is all that is known of it
 	OwnScript bool             // its profile is an iPXE script of the admin's own: what that loads need not come from bootlab
 	Boot      timeline.Summary // its last
 	Check     Check
@@ -216,6 +223,8 @@ func (o Observation) before(now time.Time) State {
 		return State{Stage: Unknown, Cause: Hypervisor, Why: "its hypervisor has not answered yet", Waits: "the first answer of its hypervisor"}
 	case o.Power == PowerPaused:
 		return stuck(Stopped, Hypervisor, "its hypervisor has paused it")
+	case o.Elsewhere && o.Check.Health == CheckFailing && !o.IsOff() && o.unseen():
+		return o.unanswered()
 	case o.IsOff() || o.unseen():
 		s := o.silent(now)
 		s.Idle = o.Power != PowerOn
@@ -228,6 +237,20 @@ func (o Observation) before(now time.Time) State {
 		return o.underWay(now)
 	}
 	return State{}
+}
+
+// unanswered is a machine that is a backend alone, and fails its check.
+func (o Observation) unanswered() State {
+	c := o.Check
+	does := "it fails its check"
+	if c.Unreachable {
+		does = "it does not answer"
+	}
+	if c.Addr.IsValid() {
+		does += " at its backend address " + c.Addr.String()
+	}
+	why := fmt.Sprintf("%s: the %s check of balancer %s fails: %s", does, c.Kind, c.Balancer, c.Reason)
+	return State{Stage: Failing, Why: why, Waits: "its check: " + c.Reason}
 }
 
 // fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,11 @@ var (
 	passing   = machine.Check{Health: machine.CheckPassing, Since: ago(time.Minute)}
 	pending   = machine.Check{Health: machine.CheckPending}
 )
+
+// backend is the check of a backend that does not answer.
+var backend = machine.Check{
+	Health: machine.CheckFailing, Since: ago(time.Hour), Reason: "no answer within 2s", Unreachable: true, Kind: lab.CheckTCP, Balancer: "web", Addr: netip.MustParseAddrPort("10.0.0.5:80"),
+}
 
 // failing is a check that has failed for so long.
 func failing(since time.Duration) machine.Check {
@@ -141,6 +147,12 @@ func TestOf(t *testing.T) {
 		{name: "check passes, a control plane that installs", o: machine.Observation{Host: "cp", Role: lab.RoleControlPlane, Install: installs, Boot: boots(event.StageConfig, time.Minute), Check: passing}, want: machine.Installing, why: "has not reported"},
 		{name: "check passes, an armed worker", o: machine.Observation{Role: lab.RoleWorker, Install: rearmed, Check: passing}, want: machine.Serving},
 		{name: "check passes, a worker that boots", o: machine.Observation{Role: lab.RoleWorker, Power: machine.PowerOn, Install: booting, Boot: boots(event.StageScript, time.Minute), Check: passing}, want: machine.Serving},
+
+		{name: "of a balancer alone, its check fails", o: machine.Observation{Install: live, Elsewhere: true, Check: backend}, want: machine.Failing, why: "it does not answer at its backend address 10.0.0.5:80: the tcp check of balancer web fails: no answer within 2s"},
+		{name: "of a balancer alone, its check passes", o: machine.Observation{Install: live, Elsewhere: true, Check: passing}, want: machine.Serving},
+		{name: "of a balancer alone, not checked yet", o: machine.Observation{Install: live, Elsewhere: true, Check: pending}, want: machine.Unknown, why: "no request of it was received"},
+		{name: "of a balancer alone, off", o: machine.Observation{Power: machine.PowerOff, Install: live, Elsewhere: true, Check: backend}, want: machine.Off},
+		{name: "to be installed, its check fails", o: machine.Observation{Install: armed, Check: backend}, want: machine.Unknown, why: "no request of it was received"},
 
 		{name: "bootstrap gone", o: machine.Observation{Role: lab.RoleBootstrap, Power: machine.PowerOff, Install: installed, Boot: done, Gone: true}, want: machine.Gone},
 		{name: "address conflict, check passes", o: machine.Observation{Install: installed, Boot: done, Check: passing, Conflict: "02:00:00:00:00:09"}, want: machine.Failing, why: "02:00:00:00:00:09", stuck: true},
