@@ -345,8 +345,9 @@ func (o Observation) underWay(now time.Time) State {
 	}
 	switch {
 	case now.Sub(last) < patience || last.IsZero():
-	case o.OwnScript && b.At == event.StageScript:
-		return State{Stage: Unknown, Cause: Silent, Why: "it fetched an iPXE script of your own, and nothing from bootlab since", Waits: s.Waits}
+	case o.OwnScript && (b.At == event.StageScript || b.At == event.StageFiles):
+		return State{Stage: Unknown, Cause: Silent, Waits: "a lease of its system, or its check",
+			Why: "it fetched an iPXE script of your own, and nothing was received since: what that boots from elsewhere is not seen here"}
 	default:
 		return stuck(Stopped, Silent, "it has sent nothing for more than "+patienceText(patience)+at)
 	}

@@ -107,7 +107,10 @@ func TestOf(t *testing.T) {
 
 		{name: "boots", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting, why: "at stage script"},
 		{name: "boots, silent beyond patience", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Stopped, why: "more than 5 min, at stage script", stuck: true},
-		{name: "its own script, silent", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Unknown, why: "script of your own"},
+		{name: "its own script, silent", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Unknown, why: "an iPXE script of your own, and nothing was received since: what that boots from elsewhere is not seen here"},
+		{name: "its own script, which loads a file here, silent", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageFiles, 2*machine.KernelPatience)}, want: machine.Unknown, why: "script of your own"},
+		{name: "its own script, just served", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting},
+		{name: "its own script, silent in its firmware", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageFirmware, 2*machine.KernelPatience)}, want: machine.Stopped, stuck: true},
 		{name: "installed, and a crash lost that event", o: machine.Observation{Install: installed, Document: true, Boot: boots(event.StageConfig, 2*time.Hour)}, want: machine.Running},
 		{name: "installed, a crash lost that event, and a document was refused before", o: machine.Observation{Install: installed, Boot: with(boots(event.StageConfig, 2*time.Hour), timeline.Failed, "read twice")}, want: machine.Running},
 		{name: "installed, and boots from the network again", o: machine.Observation{Install: installed, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting},

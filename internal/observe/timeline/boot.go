@@ -147,7 +147,7 @@ func (s *bootSummary) byProgram(e event.Event) bool {
 // lacks reports whether e refuses a system that was fetched and has an address the first document of its boot, for a fault of ours: it is not
 // done yet. Only its boot has the token that such a request needs.
 func (s *bootSummary) lacks(e event.Event) bool {
-	if e.Kind != event.ConfigRefused || !s.Loaded || s.Document || s.Installed || s.Local {
+	if e.Kind != event.ConfigRefused || !s.Scripted || s.Document || s.Installed || s.Local {
 		return false
 	}
 	return e.Reason == event.NotRendered || e.Reason == event.NotFound || e.Reason == event.NotStored
@@ -326,8 +326,9 @@ func finishes(e event.Event, s *bootSummary) bool {
 		return s.Loaded
 	case event.ConfigServed: // of a live system
 		return s.Loaded && !s.installing()
-	case event.DHCPAck:
-		return s.Loaded && !s.installing() && e.Client == event.ClientOS
+	case event.DHCPAck: // a script may load its system from elsewhere
+		loaded := s.Loaded || s.Scripted && s.Outcome != Failed
+		return loaded && !s.installing() && e.Client == event.ClientOS
 	}
 	return false
 }

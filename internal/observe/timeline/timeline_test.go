@@ -199,6 +199,8 @@ func TestGrouping(t *testing.T) {
 			[]string{"2 files booting", "1 script booting"}},
 		{"live system", [][]step{{{0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}, {time.Minute, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"},
 			{6 * time.Hour, event.DHCPAck, "os"}}}, []string{"5 files done"}},
+		{"a script that loads its system elsewhere", [][]step{append(again[:2:2], again[3])}, []string{"3 script done"}},
+		{"a script whose file is missing, then a system", [][]step{append(again[:2:2], step{0, event.FileMissing, "k"}, again[3])}, []string{"4 files booting"}},
 		{"live system whose document is refused", [][]step{append(again[:4:4], refused, step{time.Minute, event.DHCPAck, "os"})}, []string{"6 config failed"}},
 		{"live system whose document is refused at first", [][]step{append(again[:4:4], refused, step{time.Minute, event.ConfigServed, "live.ign"})}, []string{"6 config done"}},
 		{"live system that has its document, and a program that asks for another", [][]step{append(again[:4:4], step{time.Second, event.ConfigServed, "meta-data"}, refused)}, []string{"6 config done"}},
