@@ -91,7 +91,7 @@ func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, Role: h.Role, Power: vmadmin.SwitchOf(h)}
 	a.IP, _ = c.nicAddrs(seen.Lab).OfHost(h)
 	status := c.installs.Status(h)
-	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
+	a.Install, a.Assumed, a.Note = status.Text(), status.Assumed, status.Note(h.Name)
 	if status.State == install.Unknown {
 		a.Unknown = status.Since
 	}
@@ -124,18 +124,6 @@ func overwrites(h *lab.Host) string {
 		return ""
 	}
 	return cmp.Or(h.Profile.InstallTo, "its disk")
-}
-
-// installState is empty for a host without an installation.
-func installState(s install.Status) string {
-	switch {
-	case s.Held:
-		return "held"
-	case s.State == install.Live:
-		return ""
-	default:
-		return string(s.State)
-	}
 }
 
 // Plan implements httpd.Backend.
