@@ -69,7 +69,7 @@ func (s *Server) Release(ctx context.Context, addr netip.Addr) (leases.Lease, er
 	}
 	if err == nil {
 		s.prober.Forget(addr)
-		s.deps.Events.Record(event.Event{Kind: event.DHCPRelease, MAC: l.MAC, Addr: addr, Detail: "by an admin"})
+		s.deps.Events.Record(event.Event{Kind: event.DHCPRelease, MAC: l.MAC, Addr: addr, Detail: "by an admin", ByAdmin: true})
 	}
 	return l, err
 }

@@ -24,8 +24,8 @@ func TestRelease(t *testing.T) {
 	if _, ok := b.deps.Book.ByAddr(ip(leased)); ok {
 		t.Error("it is still leased")
 	}
-	if len(b.kinds(event.DHCPRelease)) != 1 {
-		t.Error("no event was recorded")
+	if e := b.kinds(event.DHCPRelease); len(e) != 1 || !e[0].ByAdmin {
+		t.Errorf("recorded %+v, want one event of an admin", e)
 	}
 	if _, err := b.Release(t.Context(), ip(leased)); !errors.Is(err, ErrNoLease) {
 		t.Errorf("released twice: %v", err)

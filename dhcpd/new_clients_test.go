@@ -230,7 +230,7 @@ func TestBootLoop(t *testing.T) {
 				t.Errorf("the loop goes on with %q, want %q", got, want)
 			}
 		}
-		b.clock.Advance(bootloop.Hold)
+		b.clock.Advance(bootloop.RemedyTime)
 		if got := round(first + 60); got != script {
 			t.Errorf("after the hold it gets %q", got)
 		}
@@ -279,7 +279,7 @@ func TestBootLoopWithProxy(t *testing.T) {
 	if ask(201, ovmf) != 1 {
 		t.Error("its firmware gets no answer")
 	}
-	b.clock.Advance(bootloop.Hold)
+	b.clock.Advance(bootloop.RemedyTime)
 	if ask(202, ipxe) != 1 {
 		t.Error("the loop is held for ever")
 	}

@@ -166,7 +166,7 @@ func (s *Server) watchBootLoop(x *exchange, a *wire.Reply) {
 			return
 		}
 		s.record(x, event.Event{Kind: event.DHCPLoop, Addr: a.YIAddr, Detail: x.replyDetail(a), Err: fmt.Sprintf(
-			"%d times within %s, and its script was not fetched; "+gets, bootloop.MaxLeases, bootloop.Window, bootloop.Hold)})
+			"%d times within %s, and its script was not fetched; "+gets, bootloop.MaxLeases, bootloop.Window, bootloop.RemedyTime)})
 	}
 }
 

@@ -223,10 +223,11 @@ func refuse(w http.ResponseWriter, code int) {
 	http.Error(w, http.StatusText(code), code)
 }
 
-// refuseErr answers an error of the boot service. An error without a status is a fault of the daemon: 500, which clients retry.
+// refuseErr answers an error of the boot service. One with a status is a refusal, which that has recorded. One without is a fault of the
+// daemon: 500, which clients retry.
 func (b *Boot) refuseErr(w http.ResponseWriter, q *request, err error) {
 	code := statusOf(err)
-	if code >= http.StatusInternalServerError {
+	if code == http.StatusInternalServerError {
 		b.deps.Log.Warn("request not answered", keyMAC, q.target.mac, keyAddr, q.from, keyPath, q.target.String(), keyErr,
 			redact(err.Error(), q.target.token))
 	}
@@ -250,7 +251,7 @@ func (b *Boot) script(w *reply, q *request) {
 	if !b.whole(w, q, len(script.Body)) || !b.send(w, q, plain(script.Body)) || q.Method == http.MethodHead {
 		return
 	}
-	if err := script.Received(q.recordContext()); err != nil {
+	if err := script.Received(q.recordContext()); err != nil && statusOf(err) == http.StatusInternalServerError { // else it is recorded
 		b.deps.Log.Warn("script served, but the boot was not stored", keyMAC, q.target.mac, keyAddr, q.from, keyErr, err)
 	}
 }

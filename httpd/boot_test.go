@@ -201,6 +201,8 @@ func TestBootAsStranger(t *testing.T) {
 	w.end(t)()
 	if logs := w.logs.String(); strings.Contains(logs, testToken) || !strings.Contains(logs, "config/"+hyphens+"/…/master.ign") {
 		t.Errorf("the log holds a token, or not what it should:\n%s", logs)
+	} else if strings.Contains(logs, "not yet") || !strings.Contains(logs, "out of ink") {
+		t.Errorf("a refusal, which the boot service records, is logged once more, or a fault of the daemon is not:\n%s", logs)
 	}
 	if n := testutil.CollectAndCount(w.reg, httpd.MetricRequests); n == 0 {
 		t.Error("no requests were counted")

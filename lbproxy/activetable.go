@@ -199,7 +199,7 @@ func (s *Server) backendStateLocked(f *Frontend, b *Backend, health *checkedHeal
 		state = &backendState{key: k, queue: &s.frontendStates[f.Name].queue}
 		state.announced, _, _ = (&backend{Backend: b, state: state, health: health}).currentHealth()
 		state.wasUp = state.announced == Up
-		state.drained.Store(s.drained[k])
+		state.drained.set(s.drained[k])
 		s.backendStates[k] = state
 	}
 	state.weight.Store(int32(s.weightLocked(f.Name, b.Addr)))

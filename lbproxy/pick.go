@@ -25,7 +25,7 @@ type backendState struct {
 	active  atomic.Int64 // connections, in HTTP mode requests, open or being opened
 	limit   atomic.Int64 // of active; 0: none
 	queue   *queue       // of the balancer
-	drained atomic.Bool
+	drained drained
 	pool    connPool // in HTTP mode
 	metrics atomic.Pointer[httpMetrics]
 	tcp     atomic.Pointer[tcpMetrics] // nil: not of mode tcp
@@ -98,7 +98,7 @@ func (f *frontend) full() bool {
 }
 
 // allowed reports whether the backend may get a new connection, if only as the last.
-func (b *backend) allowed() bool { return !b.state.drained.Load() && !b.health.down.Load() }
+func (b *backend) allowed() bool { return !b.state.drained.is() && !b.health.down.Load() }
 
 // usable reports whether the backend may get a new connection at any time.
 func (b *backend) usable() bool { return b.allowed() && !b.state.ejected.Load() }

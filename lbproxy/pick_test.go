@@ -127,7 +127,7 @@ func TestBackupOnlyWhileAllOthersAreDown(t *testing.T) {
 				f := newTestFrontend(algorithm, 3, 2)
 				f.setDown(test.down...)
 				for _, i := range test.drained {
-					f.backends[i].state.drained.Store(true)
+					f.backends[i].state.drained.set(time.Now())
 				}
 				got := make(map[byte]bool)
 				for i := range 50 {

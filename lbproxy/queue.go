@@ -160,7 +160,7 @@ func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr, gon
 // in turn are all down for a moment, because checks are late; so is one that restarts.
 func (f *frontend) awaitsReturn(client netip.Addr, now time.Time) bool {
 	return slices.ContainsFunc(f.backends, func(b backend) bool {
-		return !b.state.drained.Load() && !b.excludes(client) && b.wentDown(now.Add(-f.Timeouts.Queue))
+		return !b.state.drained.is() && !b.excludes(client) && b.wentDown(now.Add(-f.Timeouts.Queue))
 	})
 }
 

@@ -294,7 +294,7 @@ func TestHTTPBehindProxy(t *testing.T) {
 // A drainStore keeps drains in memory.
 type drainStore struct {
 	mu  sync.Mutex
-	all map[Drain]bool
+	all map[Drain]time.Time
 	err error
 }
 
@@ -302,7 +302,8 @@ func (s *drainStore) Load(context.Context) ([]Drain, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Drain
-	for d := range s.all {
+	for d, since := range s.all {
+		d.Since = since
 		out = append(out, d)
 	}
 	return out, s.err
@@ -312,14 +313,19 @@ func (s *drainStore) Put(_ context.Context, d Drain) error    { return s.set(d, 
 func (s *drainStore) Delete(_ context.Context, d Drain) error { return s.set(d, false) }
 
 func (s *drainStore) set(d Drain, in bool) error {
+	if in && d.Since.IsZero() {
+		return errors.New("a drain without a time")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
+	since := d.Since
+	d.Since = time.Time{}
 	delete(s.all, d)
 	if in {
-		s.all[d] = true
+		s.all[d] = since
 	}
 	return nil
 }
@@ -328,7 +334,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	a, b := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b"))
 	frontend := addr(t)
-	store := &drainStore{all: make(map[Drain]bool)}
+	store := &drainStore{all: make(map[Drain]time.Time)}
 	newBalancer := func() *lab.Balancer {
 		return with(balancer("web", frontend, a, b), func(b *lab.Balancer) { b.Backends[0].Name = "worker-0" })
 	}
@@ -339,6 +345,10 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	}
 	if err := r.Drain(t.Context(), "web", "worker-0"); err != nil {
 		t.Fatal(err)
+	}
+	since := r.Status()[0].Backends[0].DrainedSince
+	if since.IsZero() {
+		t.Error("it is not known since when the backend is drained")
 	}
 	_, _ = io.WriteString(open, "still\n")
 	if got := readLine(t, open); got != "still" {
@@ -356,7 +366,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	r.stop()
 
 	r = newTestServerWith(t, Config{}, Deps{Drains: store}, newBalancer())
-	netns.WaitFor(t, "drain loaded", func() bool { return r.Status()[0].Backends[0].Drained })
+	netns.WaitFor(t, "drain loaded", func() bool { return r.Status()[0].Backends[0].DrainedSince.Equal(since) })
 	only(r, "b")
 	if err := r.Drain(t.Context(), "web", b.String()); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -288,7 +290,7 @@ func (s *Server) RemoveBackend(ctx context.Context, balancer, backend string) er
 		}
 	}
 	for _, b := range backends {
-		if err := s.storeDrain(ctx, Drain{balancer, b.Addr}, event.BackendReady); err != nil {
+		if err := s.storeDrain(ctx, Drain{Balancer: balancer, Backend: b.Addr}, event.BackendReady); err != nil {
 			return fmt.Errorf("delete drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
 		if err := s.storeRuntime(ctx, RuntimeBackend{Balancer: balancer, Addr: b.Addr}, RuntimeBackend{}); err != nil {
@@ -372,6 +374,28 @@ func unknown(balancer string, f *frontend, backend string) error {
 type Drain struct {
 	Balancer string
 	Backend  netip.AddrPort // not its name, which may move to another machine
+	Since    time.Time
+}
+
+// drained is since when a backend is drained; the zero drained: it is not.
+type drained struct{ at atomic.Pointer[time.Time] }
+
+func (d *drained) is() bool { return d.at.Load() != nil }
+
+func (d *drained) since() time.Time {
+	if at := d.at.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// set sets since when; zero: it is not drained.
+func (d *drained) set(since time.Time) {
+	if since.IsZero() {
+		d.at.Store(nil)
+		return
+	}
+	d.at.Store(&since)
 }
 
 // Drains stores drains across restarts. Put and Delete return once the change is durable. Putting a drain that is stored
@@ -398,9 +422,9 @@ func (s *Server) loadDrains(ctx context.Context) error {
 	defer s.mu.Unlock()
 	for _, d := range drains {
 		k := backendKey{d.Balancer, d.Backend}
-		s.drained[k] = true
+		s.drained[k] = d.Since
 		if b := s.backendStates[k]; b != nil {
-			b.drained.Store(true)
+			b.drained.set(d.Since)
 		}
 	}
 	for _, f := range s.active.Load().frontends {
@@ -429,14 +453,17 @@ func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind ev
 		return unknown(balancer, f, backend)
 	}
 	for _, b := range backends {
-		if err := s.storeDrain(ctx, Drain{balancer, b.Addr}, kind); err != nil {
+		since := time.Time{}
+		if kind == event.BackendDrained {
+			since = cmp.Or(b.state.drained.since(), s.deps.Now())
+		}
+		if err := s.storeDrain(ctx, Drain{balancer, b.Addr, since}, kind); err != nil {
 			return fmt.Errorf("store drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
-		drained := kind == event.BackendDrained
 		s.mu.Lock()
-		s.drained[b.state.key] = drained
+		s.drained[b.state.key] = since
 		s.mu.Unlock()
-		b.state.drained.Store(drained)
+		b.state.drained.set(since)
 		s.gauge(f, b)
 		s.deps.Events.Record(event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr)})
 	}

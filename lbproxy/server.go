@@ -132,7 +132,7 @@ type Server struct {
 	sockets        map[netip.AddrPort]*listenSocket
 	frontendStates map[string]*frontendState
 	backendStates  map[backendKey]*backendState
-	drained        map[backendKey]bool
+	drained        map[backendKey]time.Time                     // since when
 	runtime        map[string]map[netip.AddrPort]RuntimeBackend // by balancer
 	superseded     []RuntimeBackend                             // by the lab file; to be deleted from the store
 	healths        map[healthKey]*checkedHealth
@@ -179,7 +179,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		sockets:        make(map[netip.AddrPort]*listenSocket),
 		frontendStates: make(map[string]*frontendState),
 		backendStates:  make(map[backendKey]*backendState),
-		drained:        make(map[backendKey]bool),
+		drained:        make(map[backendKey]time.Time),
 		runtime:        make(map[string]map[netip.AddrPort]RuntimeBackend),
 		healths:        make(map[healthKey]*checkedHealth),
 	}

@@ -68,12 +68,12 @@ func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
 	head := d.Host + ": " + d.State
 	switch {
 	case d.Unknown() && len(d.Evidence) == 0 && d.Stage == event.StageMachine: // its hypervisor does not answer
-	case d.Unknown() && d.Stage == event.StageInstall:
+	case d.Install == "held":
+		head = d.Host + ": held"
+	case d.Install == "unknown":
 		head = d.Host + ": install state unknown"
 	case d.Unknown() && len(d.Evidence) == 0:
 		head = d.Host + ": no request received yet"
-	case d.Unknown():
-		head = d.Host + ": no request received"
 	case d.Stage != "":
 		head += " at stage " + string(d.Stage)
 	}

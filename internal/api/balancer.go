@@ -87,7 +87,8 @@ type BackendState string
 // The states of a backend.
 const (
 	BackendUp       BackendState = "up"
-	BackendDown     BackendState = "down"
+	BackendDown     BackendState = "down"     // it was healthy once, or has no check, and fails
+	BackendNew      BackendState = "new"      // it fails its check, and was never healthy: it is not installed yet
 	BackendDraining BackendState = "draining" // drained by an admin; it may have no connections any more
 	BackendUnknown  BackendState = "unknown"  // not checked yet
 	// BackendUnchecked is a backend that nothing checks, and whose connections show no fault: it takes connections.

@@ -283,6 +283,8 @@ type Diagnosis struct {
 
 	MachineStage string `json:"machine_stage,omitempty"` // as of a Host; empty: not in the lab
 	MachineWhy   string `json:"machine_why,omitempty"`
+
+	Install string `json:"install,omitempty"` // as of a Host; empty: nothing to install, or not in the lab
 }
 
 // Stopped reports whether something is wrong, or cannot be known.

@@ -289,7 +289,7 @@ func TestAcknowledged(t *testing.T) {
 				if tt.begins {
 					break
 				}
-				if tt.sender.User == neighbour.Elsewhere && r.loops.ScriptHeld(mac) {
+				if tt.sender.User == neighbour.Elsewhere && r.loops.ScriptLoops(mac) {
 					break // a loop behind a router
 				}
 			}
@@ -297,8 +297,8 @@ func TestAcknowledged(t *testing.T) {
 			if began := after.Attempts == 2; began != tt.begins || after.Held || (after.State == install.Booting) != tt.begins {
 				t.Errorf("after it: %+v, want a boot: %t", after, tt.begins)
 			}
-			if held := r.loops.ScriptHeld(mac); held != (tt.sender.User == neighbour.Elsewhere) {
-				t.Errorf("held for a loop: %t", held)
+			if held := r.loops.ScriptLoops(mac); held != (tt.sender.User == neighbour.Elsewhere) {
+				t.Errorf("in a loop: %t", held)
 			}
 			if e := r.events[len(r.events)-1]; tt.status != 0 && !e.Claimed {
 				t.Errorf("event %+v", e)

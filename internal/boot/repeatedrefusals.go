@@ -2,6 +2,7 @@ package boot
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -52,6 +53,13 @@ type refusedRead struct{ token, name, why string }
 
 // maxRefusals bounds repeatedRefusals; a full set is emptied. The tokens are right, so other machines cannot fill it.
 const maxRefusals = 4096
+
+// forget forgets the refusals of the boot with that token, which starts again.
+func (r *repeatedRefusals) forget(token string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.recorded, func(read refusedRead, _ struct{}) bool { return read.token == token })
+}
 
 // first reports whether this refusal was not recorded yet.
 func (r *repeatedRefusals) first(read refusedRead) bool {

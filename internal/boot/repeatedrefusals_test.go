@@ -39,6 +39,10 @@ func TestMissingDocument(t *testing.T) {
 	insist("still not there", 0)
 	write(t, file, "{{.Host.Vars.unset}}")
 	insist("there, and broken", 1)
+	if again := r.token(t); again != token {
+		t.Fatalf("the machine starts again within 20 s: token %s, want %s", again, token)
+	}
+	insist("the machine started again with the same token", 1)
 	write(t, file, "fine")
 	if doc, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); err != nil || string(doc.Body) != "fine" {
 		t.Errorf("once it is there: %v, %v", doc, err)

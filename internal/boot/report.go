@@ -52,7 +52,9 @@ func (s *Service) Report(ctx context.Context, mac lab.MAC, query string, from ne
 	changed, err := s.deps.Discovered.Report(ctx, mac, from, facts)
 	switch {
 	case err != nil:
-		return notStored("keep the report of "+mac.String(), err)
+		err = notStored("keep the report of "+mac.String(), err)
+		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report"}, err)
+		return err
 	case changed:
 		s.deps.Events.Record(event.Event{Kind: event.MachineReported, MAC: mac, Addr: from, Detail: summary(facts)})
 	}

@@ -69,8 +69,8 @@ func (s *Service) scriptOf(ctx context.Context, mac lab.MAC, from netip.Addr, na
 	}
 	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + d.what, Bytes: int64(len(d.body))}
 	if d.loops {
-		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%d times within %s; held for %s: fix the script, or what it loads",
-			bootloop.MaxScripts, bootloop.Window, bootloop.Hold)
+		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%d times within %s; for %s it gets a script that shows this: fix its own, or what that loads",
+			bootloop.MaxScripts, bootloop.Window, bootloop.RemedyTime)
 	}
 	return NewScript(d.body, func(ctx context.Context) error {
 		// By TFTP the script may have gone to a machine that took the address since.
@@ -119,9 +119,9 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 	}
 	// Where DHCP is off, the requests of an operating system are not seen here, and every reboot would look like a loop.
 	counts := h.Network != nil && h.Network.DHCP != lab.DHCPOff
-	if counts && s.deps.Loops.ScriptHeld(mac) {
+	if counts && s.deps.Loops.ScriptLoops(mac) {
 		why := fmt.Sprintf("requested its script %d times within %s and no system started; fix the script, or what it loads", bootloop.MaxScripts, bootloop.Window)
-		return reply{body: l.held(h.Name, why), loops: true}, nil
+		return reply{body: l.bootLoop(h.Name, why), loops: true}, nil
 	}
 	out, decision, err := s.install(ctx, t, h, mac, l)
 	out.host = h
@@ -132,6 +132,7 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 		if !verified {
 			return s.deps.Installs.Acknowledged(ctx, h, decision, !t.recipes[h.Profile].Answers())
 		}
+		s.repeated.forget(decision.Token)
 		return s.deps.Installs.Received(ctx, h, decision)
 	}
 	return out, err
@@ -212,7 +213,7 @@ type loader struct {
 	grub      bool
 	script    func(*recipe.Recipe, recipe.Data) ([]byte, error)
 	localBoot func(host, why string, how lab.LocalBoot) []byte
-	held      func(host, why string) []byte
+	bootLoop  func(host, why string) []byte
 	nothing   func(lab.MAC) []byte
 	discover  func(mac lab.MAC, base string) []byte
 }
@@ -226,11 +227,11 @@ func (l loader) local(h *lab.Host, why string) []byte {
 func loaderOf(name string) loader {
 	if name == lab.GRUBName {
 		return loader{
-			grub: true, script: (*recipe.Recipe).GRUB, localBoot: recipe.GRUBLocalBoot, held: recipe.GRUBHeld, nothing: recipe.GRUBNothing,
+			grub: true, script: (*recipe.Recipe).GRUB, localBoot: recipe.GRUBLocalBoot, bootLoop: recipe.GRUBBootLoop, nothing: recipe.GRUBNothing,
 			discover: func(mac lab.MAC, _ string) []byte { return recipe.GRUBNothing(mac) },
 		}
 	}
-	return loader{script: (*recipe.Recipe).Script, localBoot: recipe.LocalBoot, held: recipe.Held, nothing: recipe.Nothing, discover: recipe.Discover}
+	return loader{script: (*recipe.Recipe).Script, localBoot: recipe.LocalBoot, bootLoop: recipe.BootLoop, nothing: recipe.Nothing, discover: recipe.Discover}
 }
 
 // A scriptCache holds the scripts of boots under way. Firmware asks for its script more than once: iPXE for autoexec.ipxe first, GRUB

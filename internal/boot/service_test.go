@@ -418,8 +418,8 @@ func TestRequestedOnly(t *testing.T) {
 	if n := len(r.events); n != before {
 		t.Errorf("events %v", r.events[before:])
 	}
-	if r.loops.ScriptHeld(mac) {
-		t.Error("held for a loop")
+	if r.loops.ScriptLoops(mac) {
+		t.Error("in a loop")
 	}
 	if _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); err != nil {
 		t.Error(err)

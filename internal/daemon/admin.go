@@ -91,7 +91,7 @@ func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, Role: h.Role, Power: vmadmin.SwitchOf(h)}
 	a.IP, _ = c.nicAddrs(seen.Lab).OfHost(h)
 	status := c.installs.Status(h)
-	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
+	a.Install, a.Assumed, a.Note = status.Text(), status.Assumed, status.Note(h.Name)
 	if status.State == install.Unknown {
 		a.Unknown = status.Since
 	}
@@ -126,18 +126,6 @@ func overwrites(h *lab.Host) string {
 	return cmp.Or(h.Profile.InstallTo, "its disk")
 }
 
-// installState is empty for a host without an installation.
-func installState(s install.Status) string {
-	switch {
-	case s.Held:
-		return "held"
-	case s.State == install.Live:
-		return ""
-	default:
-		return string(s.State)
-	}
-}
-
 // Plan implements httpd.Backend.
 func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
 	p, err := plan.Of(c.current.Load(), host)
@@ -162,7 +150,7 @@ func (c *adminBackend) balancers(l *lab.Lab) []api.Balancer {
 	for _, s := range c.servers.lb.Status() {
 		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued, Backends: []api.Backend{}}
 		for _, m := range s.Backends {
-			b.Backends = append(b.Backends, c.explain(backend(m), l.Host(m.Host)))
+			b.Backends = append(b.Backends, c.explain(c.served.backend(b.Name, m), l.Host(m.Host)))
 		}
 		out = append(out, b)
 	}
@@ -173,24 +161,6 @@ func (c *adminBackend) balancers(l *lab.Lab) []api.Balancer {
 func (c *adminBackend) explain(b api.Backend, h *lab.Host) api.Backend {
 	if b.State == api.BackendDraining && h != nil && h.Role == lab.RoleBootstrap && h.Cluster != nil && !c.clusters.record(h.Cluster.Name).Removed.IsZero() {
 		b.Reason = "the cluster serves, and does not need its bootstrap any more"
-	}
-	return b
-}
-
-func backend(m lbproxy.BackendStatus) api.Backend {
-	b := api.Backend{Name: m.Name, Addr: lab.BackendText(m.Addr), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: strings.ReplaceAll(m.Reason, "\n", "; "), Since: m.Since, Connections: m.Connections,
-		Total: m.Total, Errors: m.Errors, P50: m.P50.Seconds() * 1000, P99: m.P99.Seconds() * 1000}
-	switch {
-	case m.Drained:
-		b.State = api.BackendDraining
-	case m.Health == lbproxy.Up:
-		b.State = api.BackendUp
-	case m.Health == lbproxy.Down:
-		b.State = api.BackendDown
-	case m.WithoutCheck():
-		b.State = api.BackendUnchecked
-	default:
-		b.State = api.BackendUnknown
 	}
 	return b
 }

@@ -21,20 +21,20 @@ func drainKey(d lbproxy.Drain) string { return drainPrefix + d.Balancer + "/" + 
 
 // Load implements lbproxy.Drains.
 func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
-	err = records.Read(ctx, s.store, drainPrefix, func(key string, _ time.Time) error {
+	err = records.Read(ctx, s.store, drainPrefix, func(key string, since time.Time) error {
 		balancer, backend, _ := strings.Cut(key, "/")
 		addr, err := netip.ParseAddrPort(backend)
 		if err == nil {
-			ds = append(ds, lbproxy.Drain{Balancer: balancer, Backend: addr})
+			ds = append(ds, lbproxy.Drain{Balancer: balancer, Backend: addr, Since: since})
 		}
 		return err
 	})
 	return ds, err
 }
 
-// Put implements lbproxy.Drains. The value is the time, for debugging.
+// Put implements lbproxy.Drains.
 func (s drains) Put(ctx context.Context, d lbproxy.Drain) error {
-	since, err := json.Marshal(time.Now().UTC())
+	since, err := json.Marshal(d.Since.UTC())
 	if err != nil {
 		return err
 	}

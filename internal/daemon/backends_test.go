@@ -31,7 +31,7 @@ func TestBackendState(t *testing.T) {
 		machine    machine.Health
 		want       api.BalancerHealth
 	}{
-		{"without an address", "", lbproxy.Down, api.BackendDown, machine.CheckFailing, api.BalancerHealth{New: 1}},
+		{"without an address", "", lbproxy.Down, api.BackendNew, machine.CheckFailing, api.BalancerHealth{New: 1}},
 		{"not checked yet", "10.0.0.5:80", lbproxy.Unchecked, api.BackendUnknown, machine.CheckPending, api.BalancerHealth{New: 1}},
 		{"healthy", "10.0.0.5:80", lbproxy.Up, api.BackendUp, machine.CheckPassing, api.BalancerHealth{Up: 1}},
 		{"at another address", "10.0.0.6:80", lbproxy.Down, api.BackendDown, machine.CheckFailing, api.BalancerHealth{Down: 1}},
@@ -46,7 +46,7 @@ func TestBackendState(t *testing.T) {
 		if diff := cmp.Diff([]api.BalancerHealth{tt.want}, s.balancers()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
-		if got := backend(now).State; got != tt.api {
+		if got := s.backend("web", now).State; got != tt.api {
 			t.Errorf("%s: the API says %s, want %s", tt.name, got, tt.api)
 		}
 		if got := healthOf(now); got != tt.machine {

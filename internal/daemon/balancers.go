@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/records"
@@ -116,12 +117,12 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 		h := api.BalancerHealth{Name: b.Name, Listen: b.Listen.String()}
 		for _, m := range b.Backends {
 			_, ever := s.ever[servedKey(b.Name, m.Key)]
-			switch {
-			case m.Drained:
+			switch state := stateOf(m, ever); {
+			case state == api.BackendDraining:
 				h.Drained++
-			case m.Health == lbproxy.Up, m.WithoutCheck(): // nothing says that it does not work
+			case state == api.BackendUp, state == api.BackendUnchecked: // nothing says that it does not work
 				h.Up++
-			case ever:
+			case state == api.BackendDown, ever:
 				h.Down++
 			default:
 				h.New++
@@ -131,6 +132,34 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 	}
 	slices.SortStableFunc(all, func(a, b api.BalancerHealth) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// stateOf returns the state of a backend, for lists and numbers. The ever says whether it was healthy once.
+func stateOf(m lbproxy.BackendStatus, ever bool) api.BackendState {
+	switch {
+	case m.Drained:
+		return api.BackendDraining
+	case m.Health == lbproxy.Up:
+		return api.BackendUp
+	case m.Health == lbproxy.Down && (ever || m.Check == lab.CheckNone): // without a check it counted as healthy
+		return api.BackendDown
+	case m.Health == lbproxy.Down:
+		return api.BackendNew
+	case m.WithoutCheck():
+		return api.BackendUnchecked
+	}
+	return api.BackendUnknown
+}
+
+// backend returns a backend of a balancer as people see it.
+func (s *served) backend(balancer string, m lbproxy.BackendStatus) api.Backend {
+	b := api.Backend{Name: m.Name, Addr: lab.BackendText(m.Addr), State: stateOf(m, s.was(balancer, m.Key)), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight,
+		Added: m.Added, Limit: m.Limit, Reason: strings.ReplaceAll(m.Reason, "\n", "; "), Since: m.Since, Connections: m.Connections, Total: m.Total, Errors: m.Errors,
+		P50: m.P50.Seconds() * 1000, P99: m.P99.Seconds() * 1000}
+	if m.Drained {
+		b.Since = m.DrainedSince
+	}
+	return b
 }
 
 // MetricBalancerBackends is how many backends of a balancer are in a state.

@@ -41,7 +41,9 @@ func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
 			if s.checks[m.Host] == nil {
 				s.checks[m.Host] = map[string]backendCheck{}
 			}
-			s.checks[m.Host][b.Name] = backendCheck{machine.Check{Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable}, m.Drained}
+			s.checks[m.Host][b.Name] = backendCheck{machine.Check{
+				Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable, Kind: m.Check, Balancer: b.Name, Addr: m.Addr,
+			}, m.Drained}
 		}
 	}
 	for _, t := range c.servers.dhcp.AddressConflicts() {
@@ -97,6 +99,8 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	}
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
+	} else {
+		o.Elsewhere = h.VM == nil && (h.Cluster == nil || h.Cluster.Kind == lab.Plain)
 	}
 	switch {
 	case h.VM != nil:

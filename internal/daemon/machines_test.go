@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -54,6 +55,23 @@ clusters: {prod: {kind: kubernetes, address: 10.125.31.10}}
 			return same // a measurement may come between the questions
 		})
 	}
+}
+
+// TestBackendAlone: why says of a host that only a balancer knows what its check measured.
+func TestBackendAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "10.125.33.1")
+	r.write(r.read() + `
+  web1: {mac: 52:54:00:00:12:04, ip: 10.125.33.9}
+balancers:
+  web: {listen: "10.125.33.1:80", backends: ["web1:81"], check: {interval: 100ms, fall: 1}}
+`)
+	r.start()
+	r.until("why says that the check of the balancer fails", func() bool {
+		why, err := r.client.Why(t.Context(), "web1")
+		return err == nil && why.State == "stopped" && why.MachineStage == "failing" && why.Stage == "balancer" && !why.Since.IsZero() &&
+			strings.HasPrefix(why.Cause, "it does not answer at its backend address 10.125.33.9:81: the tcp check of balancer web fails: ")
+	})
 }
 
 // TestOffByItsController: why asks the controller first, so all that it says of a machine that is off is that.

@@ -113,10 +113,10 @@ func (d *Daemon) lossAdvice(l *lab.Lab) string {
 	if d.state.id.Lost() != "" {
 		steps = []string{"if the state still exists, stop bootlab, mount its disk or put its folder back, and start bootlab", steps[0]}
 	}
-	last := "else bootlab state accept-new, which arms none: no host of the lab is unknown"
+	last := "else bootlab state accept-new, which arms none: the install state of no host is unknown"
 	if _, pools := d.wouldInstall(l); len(d.unknownHosts(l))+len(pools) > 0 {
 		last = "else run bootlab install HOST --done for each host that has a system, bootlab install HOST for each whose disk may be overwritten, " +
-			"and then bootlab state accept-new, which arms all that are still unknown"
+			"and then bootlab state accept-new, which arms all whose install state is still unknown"
 	}
 	return strings.Join(append(steps, last), "; ") + " (" + lossPage + ")"
 }
@@ -186,7 +186,7 @@ func (d *Daemon) lossText(l *lab.Lab) string {
 	text := fmt.Sprintf("install states were lost, noticed %s: %s. No machine with install: once is installed until an admin says so: %s",
 		lost.Since.Format(time.DateTime), lost.Why, d.lossAdvice(l))
 	if hosts := d.unknownHosts(l); len(hosts) > 0 {
-		text += ". Unknown: " + lab.Named(hosts, fewNames)
+		text += ". Hosts whose install state is unknown: " + lab.Named(hosts, fewNames)
 	}
 	return text
 }

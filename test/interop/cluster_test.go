@@ -172,7 +172,7 @@ func TestClusterUp(t *testing.T) {
 	d.done("boot", "cp0", "cp1", "cp2")
 	stopBootstrap := apiServer(t, d.net+".20")
 	d.until("the bootstrap serves", func() bool { return d.stage("boot") == "serving" })
-	d.until("its machine configuration too", func() bool { return !slices.Contains(d.states("boot"), "down") })
+	d.until("its machine configuration too", func() bool { return !slices.Contains(d.states("boot"), "new") })
 	for last, want := range map[string]bool{".21": true, ".24": false} { // a machine of the control plane, and the worker
 		out, err := exec.Command("curl", "-sk", "-m", "20", "--interface", d.net+last, "https://"+d.net+".5:22623/config/x").CombinedOutput()
 		if (err == nil) != want {

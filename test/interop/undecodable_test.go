@@ -56,7 +56,7 @@ func TestUndecodableState(t *testing.T) {
 		if !l.installs(2) {
 			t.Error("w2 was armed, and is not installed")
 		}
-		if s := l.status(); !strings.HasSuffix(s.StateLost, "Unknown: w1") {
+		if s := l.status(); !strings.HasSuffix(s.StateLost, "Hosts whose install state is unknown: w1") {
 			t.Errorf("status: %q", s.StateLost)
 		}
 		if body := l.page("readyz"); !strings.Contains(body, "stored changes were lost") {

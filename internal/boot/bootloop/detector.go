@@ -14,7 +14,7 @@ const (
 	MaxLeases  = 8  // leases with a boot file within Window, and no script received
 	MaxScripts = 20 // scripts received within Window
 	Window     = 2 * time.Minute
-	Hold       = 5 * time.Minute // how long a machine is held
+	RemedyTime = 5 * time.Minute // for which a machine in a loop gets something else
 
 	maxMachines = 4096
 )
@@ -78,7 +78,7 @@ func (d *Detector) BootFileSent(m lab.MAC, xid [4]byte) Remedy {
 		if c.leases.add(now, MaxLeases) {
 			return NoFile
 		}
-	case !c.bare.held(now) && c.bare.add(now, MaxLeases):
+	case !c.bare.loops(now) && c.bare.add(now, MaxLeases):
 		return Program
 	}
 	return None
@@ -91,17 +91,17 @@ func (d *Detector) ScriptReceived(m lab.MAC) {
 	now := d.now()
 	c := d.machineLocked(m, now)
 	c.leases, c.bare, c.program = counter{}, counter{}, false
-	if !c.scripts.held(now) {
+	if !c.scripts.loops(now) {
 		c.scripts.add(now, MaxScripts)
 	}
 }
 
-// ScriptHeld reports whether a machine is held because it received its script too often.
-func (d *Detector) ScriptHeld(m lab.MAC) bool {
+// ScriptLoops reports whether a machine gets no script of its own because it received its script too often.
+func (d *Detector) ScriptLoops(m lab.MAC) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.machines[m]
-	return c != nil && c.scripts.held(d.now())
+	return c != nil && c.scripts.loops(d.now())
 }
 
 // Remedy returns what a machine gets that never requests its script.
@@ -112,9 +112,9 @@ func (d *Detector) Remedy(m lab.MAC) Remedy {
 	switch {
 	case c == nil:
 		return None
-	case c.leases.held(now):
+	case c.leases.loops(now):
 		return NoFile
-	case c.bare.held(now):
+	case c.bare.loops(now):
 		return Program
 	}
 	return None
@@ -168,10 +168,10 @@ func (d *Detector) sweepLocked(now time.Time) {
 type counter struct {
 	count int
 	since time.Time // of the first that counts
-	until time.Time // the end of the hold
+	until time.Time // the end of the remedy
 }
 
-// add counts one more. It reports whether it is one too many, which begins a hold.
+// add counts one more. It reports whether it is one too many, which begins a remedy.
 func (c *counter) add(now time.Time, limit int) bool {
 	if now.Sub(c.since) > Window {
 		c.since, c.count = now, 0
@@ -179,11 +179,11 @@ func (c *counter) add(now time.Time, limit int) bool {
 	if c.count++; c.count < limit {
 		return false
 	}
-	c.count, c.until = 0, now.Add(Hold)
+	c.count, c.until = 0, now.Add(RemedyTime)
 	return true
 }
 
-func (c *counter) held(now time.Time) bool { return now.Before(c.until) }
+func (c *counter) loops(now time.Time) bool { return now.Before(c.until) }
 
 // expired reports whether the counter can be forgotten.
-func (c *counter) expired(now time.Time) bool { return now.Sub(c.since) > Window && !c.held(now) }
+func (c *counter) expired(now time.Time) bool { return now.Sub(c.since) > Window && !c.loops(now) }

@@ -23,8 +23,8 @@ type boot struct {
 	started bool // its operating system sends a DHCP message
 }
 
-// run reports boots until the machine is held, and returns the number of that boot, from 1; 0: none.
-func run(d *Detector, now *time.Time, boots int, b boot) (held int) {
+// run reports boots until a remedy begins, and returns the number of that boot, from 1; 0: none.
+func run(d *Detector, now *time.Time, boots int, b boot) (found int) {
 	var xid [4]byte
 	for i := range boots {
 		if b.program {
@@ -39,7 +39,7 @@ func run(d *Detector, now *time.Time, boots int, b boot) (held int) {
 			}
 		}
 		for range b.scripts {
-			if d.ScriptHeld(mac) {
+			if d.ScriptLoops(mac) {
 				return i + 1
 			}
 			d.ScriptReceived(mac)
@@ -57,7 +57,7 @@ func TestDetector(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		boot   boot
-		want   int // the boot that begins a hold
+		want   int // the boot that begins a remedy
 		remedy Remedy
 	}{
 		{"an iPXE that cannot fetch its script", boot{takes: 6 * time.Second, leases: 1}, MaxLeases, Program},
@@ -76,21 +76,21 @@ func TestDetector(t *testing.T) {
 			now := time.Unix(1000, 0)
 			d := New(func() time.Time { return now })
 			if got := run(d, &now, 50, tt.boot); got != tt.want {
-				t.Fatalf("held in boot %d, want %d", got, tt.want)
+				t.Fatalf("remedy in boot %d, want %d", got, tt.want)
 			}
 			if got := d.Remedy(mac); got != tt.remedy {
 				t.Errorf("remedy %v, want %v", got, tt.remedy)
 			}
 			scriptHeld := tt.want != 0 && tt.remedy == None
-			if got := d.ScriptHeld(mac); got != scriptHeld {
+			if got := d.ScriptLoops(mac); got != scriptHeld {
 				t.Errorf("scriptHeld %t, want %t", got, scriptHeld)
 			}
-			if d.Remedy(other) != None || d.ScriptHeld(other) {
-				t.Error("another machine is held")
+			if d.Remedy(other) != None || d.ScriptLoops(other) {
+				t.Error("another machine gets a remedy")
 			}
-			now = now.Add(Hold)
-			if d.Remedy(mac) != None || d.ScriptHeld(mac) {
-				t.Error("the hold does not end")
+			now = now.Add(RemedyTime)
+			if d.Remedy(mac) != None || d.ScriptLoops(mac) {
+				t.Error("the remedy does not end")
 			}
 		})
 	}
@@ -126,11 +126,11 @@ func TestRelease(t *testing.T) {
 			now := time.Unix(1000, 0)
 			d := New(func() time.Time { return now })
 			if run(d, &now, MaxScripts+1, boot{scripts: 1}) == 0 {
-				t.Fatal("it is not held")
+				t.Fatal("it gets no remedy")
 			}
 			release(d)
-			if d.ScriptHeld(mac) {
-				t.Error("still held")
+			if d.ScriptLoops(mac) {
+				t.Error("it still gets a remedy")
 			}
 		})
 	}

@@ -15,6 +15,6 @@
 // towards getting no boot file only if the machine has received a boot program before it, which a neighbour cannot forge.
 //
 //	d := bootloop.New(time.Now)
-//	if d.ScriptHeld(mac) { … }  // a script is requested
-//	d.ScriptReceived(mac)       // and received
+//	if d.ScriptLoops(mac) { … }  // a script is requested
+//	d.ScriptReceived(mac)         // and received
 package bootloop

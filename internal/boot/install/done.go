@@ -148,7 +148,7 @@ func (m *Machine) expire(ctx context.Context, h *lab.Host) error {
 // installed returns the status of a host whose install has ended. Its tokens stay, so that a repeated callback is recognised, but they
 // read nothing. A requested boot is forgotten: its script is of the install before.
 func (m *Machine) installed(s Status, by end, why string) Status {
-	return Status{State: Installed, Since: m.deps.Now(), Tokens: s.Tokens, Why: why, Assumed: by == byTimeout}
+	return Status{State: Installed, Since: m.deps.Now(), Tokens: s.Tokens, Why: why, Assumed: by == byTimeout, ByAdmin: by == byAdmin}
 }
 
 // finish makes the host installed, as done says.
@@ -160,6 +160,6 @@ func (m *Machine) finish(ctx context.Context, h *lab.Host, s, done Status, by en
 	if by == byTimeout {
 		kind = event.InstallTimeout
 	}
-	m.emit(kind, h, done.Why)
+	m.record(event.Event{Kind: kind, Detail: done.Why, ByAdmin: done.ByAdmin}, h)
 	return nil
 }

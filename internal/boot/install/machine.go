@@ -247,7 +247,12 @@ func (m *Machine) plainOf(h *lab.Host) tokens {
 }
 
 func (m *Machine) emit(k event.Kind, h *lab.Host, detail string) {
-	e := event.Event{Kind: k, Host: h.Name, Detail: detail}
+	m.record(event.Event{Kind: k, Detail: detail}, h)
+}
+
+// record records e, which is about h.
+func (m *Machine) record(e event.Event, h *lab.Host) {
+	e.Host = h.Name
 	if len(h.MACs) > 0 {
 		e.MAC = h.MACs[0]
 	}

@@ -122,7 +122,15 @@ func (s Status) HeldByRestore() bool { return s.Held && s.Why != "" }
 
 const labelHeld = "held"
 
-// label is the state for people.
+// Text is the state as hosts, why and dashboard show it; empty: nothing to install.
+func (s Status) Text() string {
+	if s.State == Live && !s.Held {
+		return ""
+	}
+	return s.label()
+}
+
+// label is the state for people: held, until an admin says what the host is, or State.
 func (s Status) label() string {
 	if s.Held {
 		return labelHeld

@@ -102,6 +102,7 @@ type Status struct {
 	Held     bool      `json:"held,omitempty"`     // stopped after too many attempts, or by a restore
 	Signals  Signals   `json:"signals,omitempty"`  // of this boot
 	Assumed  bool      `json:"assumed,omitempty"`  // installed by install_timeout
+	ByAdmin  bool      `json:"by_admin,omitempty"` // installed by bootlab install HOST --done
 	Why      string    `json:"why,omitempty"`      // it counts as installed, empty: the installer called back; or a restore holds it
 	Deadline time.Time `json:"deadline,omitzero"`  // of install_timeout; zero: none
 	Minted   time.Time `json:"minted,omitzero"`    // when the boot under way, or the last, got its token

@@ -103,8 +103,8 @@ func GRUBNothing(mac lab.MAC) []byte {
 	return b.Bytes()
 }
 
-// GRUBHeld is Held for GRUB.
-func GRUBHeld(host, why string) []byte {
+// GRUBBootLoop is BootLoop for GRUB.
+func GRUBBootLoop(host, why string) []byte {
 	var b text
 	grubSays(&b, host, why)
 	b.WriteString("sleep 60\nexit 1\n")

@@ -32,7 +32,7 @@ func TestGRUB(t *testing.T) {
 	}
 	golden.Check(t, update, "testdata/local-boot.grub", string(recipe.GRUBLocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootAuto)))
 	golden.Check(t, update, "testdata/local-boot-exit.grub", string(recipe.GRUBLocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootExit)))
-	golden.Check(t, update, "testdata/held.grub", string(recipe.GRUBHeld("worker-0", "got its script too often")))
+	golden.Check(t, update, "testdata/bootloop.grub", string(recipe.GRUBBootLoop("worker-0", "got its script too often")))
 	golden.Check(t, update, "testdata/nothing.grub", string(recipe.GRUBNothing(lab.MAC{0x52, 0x54, 0, 0, 2, 4})))
 }
 

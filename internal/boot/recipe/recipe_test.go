@@ -88,7 +88,7 @@ func TestScripts(t *testing.T) {
 	golden.Check(t, update, "testdata/local-boot-exit.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootExit)))
 	golden.Check(t, update, "testdata/local-boot-sanboot.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootSanboot)))
 	golden.Check(t, update, "testdata/discover.ipxe", string(recipe.Discover(lab.MAC{0x52, 0x54, 0, 0, 2, 4}, "http://192.168.16.1:8080")))
-	golden.Check(t, update, "testdata/held.ipxe", string(recipe.Held("worker-0", "got its script too often")))
+	golden.Check(t, update, "testdata/bootloop.ipxe", string(recipe.BootLoop("worker-0", "got its script too often")))
 	golden.Check(t, update, "testdata/nothing.ipxe", string(recipe.Nothing(lab.MAC{0x52, 0x54, 0, 0, 2, 4})))
 }
 

@@ -110,8 +110,8 @@ func Nothing(mac lab.MAC) []byte {
 	return b.Bytes()
 }
 
-// Held returns the script for a machine in a boot loop: it prints why, and goes on to the next boot device after a minute.
-func Held(host, why string) []byte {
+// BootLoop returns the script for a machine in a boot loop: it prints why, and goes on to the next boot device after a minute.
+func BootLoop(host, why string) []byte {
 	var b text
 	begin(&b, host, why)
 	b.WriteString("sleep 60\nexit 1\n")

@@ -19,7 +19,7 @@ func reported(level Level, check, subject, text string) Finding {
 	return Finding{Check: check, Subject: subject, Level: level, Text: text}
 }
 
-// statusServers are a refused reload, and the servers, addresses and store that are not good.
+// statusServers are a refused reload, and the servers, addresses and store that are not good, and a loss of install states.
 func statusServers(s api.Status) (all []Finding) {
 	if refused := s.Reload.Refused(); refused != "" {
 		f := fail("reload", refused+": "+strings.ReplaceAll(s.Reload.Err, "\n", "; "), "remove the cause, then: bootlab reload")
@@ -46,6 +46,9 @@ func statusServers(s api.Status) (all []Finding) {
 			continue
 		}
 		all = append(all, reported(Fail, "daemon", a.Addr.String(), a.Problem))
+	}
+	if s.StateLost != "" { // no machine is installed
+		all = append(all, reported(Fail, "state", s.Store.Folder, s.StateLost))
 	}
 	for _, problem := range s.Store.Problems {
 		all = append(all, reported(Fail, "state", s.Store.Folder, problem))
@@ -84,11 +87,12 @@ func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 	return all
 }
 
-// statusWarnings are the warnings of status that no condition, interface or address reports.
+// statusWarnings are the warnings of status that nothing else reports.
 func statusWarnings(s api.Status, l *lab.Lab) (all []Finding) {
 	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
 	for _, w := range s.Warnings {
 		switch {
+		case w.Message == s.StateLost:
 		case slices.ContainsFunc(s.Conditions, func(c api.Condition) bool { return c.Has(w) }):
 		case slices.ContainsFunc(addresses, func(p *lab.Problem) bool { return p.Key == w.Key && p.Message == w.Message }):
 		case w.Path != "":

@@ -59,6 +59,12 @@ func TestStatusConditions(t *testing.T) {
 	if all := doctor.FromStatus(marker, &lab.Lab{}, nil); !slices.Equal(all, []doctor.Finding{{Check: "state", Subject: "/m", Level: doctor.Warn, Text: "was removed"}}) {
 		t.Errorf("%+v", all)
 	}
+	// While install states are lost, machines are not installed: one line, and a failure.
+	const lost = "install states were lost, noticed 2026-11-21"
+	loss := api.Status{StateLost: lost, Store: api.Store{Folder: "/state"}, Warnings: lab.Problems{{Message: lost}}}
+	if all := doctor.FromStatus(loss, &lab.Lab{}, nil); !slices.Equal(all, []doctor.Finding{{Check: "state", Subject: "/state", Level: doctor.Fail, Text: lost}}) {
+		t.Errorf("%+v", all)
+	}
 	// What a check of its own has found says more.
 	s := api.Status{Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "br0", OK: true, Detail: "network n"}}}
 	own := []doctor.Finding{{Check: "interfaces", Subject: "br0", Level: doctor.OK, Text: "is up and has 10.0.0.1"}}

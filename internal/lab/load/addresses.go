@@ -104,6 +104,9 @@ func parseRange(s string) (lab.Range, error) {
 	if !ok || a.parse(strings.TrimSpace(first)) != nil || b.parse(strings.TrimSpace(last)) != nil {
 		return lab.Range{}, fmt.Errorf("%q is not a range: want two IPv4 addresses like 192.168.16.130-192.168.16.135", s)
 	}
+	if near := netip.PrefixFrom(a.Addr, 24).Contains(b.Addr); b.Less(a.Addr) && !near { // more likely a wrong digit
+		return lab.Range{}, fmt.Errorf("%q ends before it begins: want two addresses of the network, the lower one first", s)
+	}
 	if b.Less(a.Addr) {
 		return lab.Range{}, fmt.Errorf("%q ends before it begins: want %s-%s", s, b, a)
 	}

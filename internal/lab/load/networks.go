@@ -327,25 +327,33 @@ func criteria[T any](r *resolver, raw *oneOrMore[T], key string) []T {
 // those are never handed out.
 func (r *resolver) poolRange(p *lab.Pool, s spot, key string) {
 	n := p.Network
-	if !n.Subnet.Contains(p.Range.First) || !n.Subnet.Contains(p.Range.Last) {
+	if !inNetwork(p) {
 		r.failOutside(subnetOf{n: n}, s, key, p.Range, "addresses inside "+n.Subnet.String())
 		return
 	}
 	r.inside[subnetOf{n: n}] = true
-	for _, taken := range []struct {
-		addr netip.Addr
-		what string
-	}{{n.Subnet.Addr(), "the network address"}, {lastAddr(n.Subnet), "the broadcast address"}} {
-		if p.Range.Contains(taken.addr) {
-			r.fail(s, key, "%s contains %s, %s: want a range without it", p.Range, taken.addr, taken.what)
-		}
+	first, last := n.Subnet.Addr(), lastAddr(n.Subnet)
+	switch {
+	case p.Range.Contains(first) && p.Range.Contains(last):
+		r.fail(s, key, "%s contains the network address, %s, and the broadcast address, %s: want a range without them", p.Range, first, last)
+	case p.Range.Contains(first):
+		r.fail(s, key, "%s contains the network address, %s: want a range without it", p.Range, first)
+	case p.Range.Contains(last):
+		r.fail(s, key, "%s contains the broadcast address, %s: want a range without it", p.Range, last)
 	}
 }
 
+// inNetwork reports whether the range of p is inside its network.
+func inNetwork(p *lab.Pool) bool {
+	subnet := p.Network.Subnet
+	return subnet.Contains(p.Range.First) && subnet.Contains(p.Range.Last)
+}
+
+// overlappingPools reports ranges that overlap. One that is outside its network is reported as that alone.
 func (r *resolver) overlappingPools(e *entry[rawNetwork], n *lab.Network) {
 	for i, p := range n.Pools {
 		for j, q := range n.Pools[:i] {
-			if overlap(p, q) {
+			if overlap(p, q) && inNetwork(p) && inNetwork(q) {
 				r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s overlaps %s of pool %s (%s): want ranges that do not overlap",
 					p.Range, q.Range, q.Name, r.pos(e.V.Pools.Entries[j].V.Range.spot))
 			}

@@ -67,6 +67,8 @@ type Diagnosis struct {
 	HypervisorSilent bool // its hypervisor does not answer: Facts say why
 
 	MachineStage, MachineWhy string // of Machine.State
+
+	Install string // as hosts shows it; empty: nothing to install
 }
 
 // maxEvidence bounds Evidence.
@@ -86,6 +88,7 @@ func Of(boots []timeline.Boot, m Machine) Diagnosis {
 	d.Host, d.State = m.Host, states[m.State.Stage]
 	if m.Known {
 		d.MachineStage, d.MachineWhy = string(m.State.Stage), m.State.Why
+		d.Install = m.Install.Text()
 	}
 	d = c.addressConflict(d)
 	d.Do = c.adoption(d.Do)
@@ -223,6 +226,8 @@ func (c *boot) diagnose() Diagnosis {
 		return c.underWay()
 	case s.Stage == machine.Off, s.Cause == machine.Hypervisor:
 		return c.power()
+	case s.Cause == machine.Unseen && c.m.Install.State == install.Installed: // whatever failed before
+		return c.unseen()
 	case s.Cause == machine.Held:
 		return c.held()
 	case s.Cause == machine.DiskReturns:

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/diagnosis"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
@@ -84,6 +85,10 @@ func TestOf(t *testing.T) {
 	}
 	later := machine.State{Stage: machine.Waiting, Waits: "the control plane"}
 	live, installed := machineOf(install.Live), machineOf(install.Installed)
+	marked := with(func(m *diagnosis.Machine) {
+		m.Install = install.Status{State: install.Installed, ByAdmin: true, Since: start.Add(time.Hour)}
+	})
+	armed := with(func(m *diagnosis.Machine) { m.Install.Since = start })
 	for _, tt := range []struct {
 		name    string
 		machine diagnosis.Machine
@@ -115,9 +120,13 @@ func TestOf(t *testing.T) {
 		{name: "hypervisor not asked yet", machine: vm("unasked"), state: diagnosis.Unknown, stage: event.StageMachine, cause: "has not answered yet", do: "bootlab status"},
 		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageMachine, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
 		{name: "a snapshot is no step of a boot", machine: vm("running"), events: toScript(ev(event.FileServed, "k"), ev(event.VMSnapshot)), state: diagnosis.Stopped, stage: event.StageFiles, cause: "it fetched its last file", do: "look at its console"},
-		{name: "armed, no packet", machine: host, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "select the network in its boot menu"},
-		{name: "armed, with a BMC, no packet", machine: with(func(m *diagnosis.Machine) { m.BMC = "on" }), events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "bootlab install a --now"},
-		{name: "marked as installed, no packet", machine: host, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.BackendDrained)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it was marked as installed, and no packet"},
+		{name: "armed, no packet", machine: armed, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "select the network in its boot menu"},
+		{name: "armed, with a BMC, no packet", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Install = "on", armed.Install }), events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "bootlab install a --now"},
+		{name: "marked as installed, no packet", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.BackendDrained)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
+		{name: "installed, and a restore or a crash lost that event", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
+		{name: "installed, and a restore or a crash lost all its events", machine: installed, state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is installed, and no packet"},
+		{name: "marked as installed after a boot that failed, and a crash lost that event", machine: marked, events: toScript(because(event.FileMissing, event.NotFound, "k", "x")), state: diagnosis.Unknown, stage: event.StageFiles, cause: "it is installed, and no packet"},
+		{name: "armed, and a restore or a crash lost that event", machine: armed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "since it was armed", do: "select the network in its boot menu"},
 		{name: "never seen, off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), state: diagnosis.Stopped, stage: event.StageMachine, cause: "it is off, its BMC says", do: "bootlab power on a"},
 		{name: "stopped at its kernel, and off", machine: with(func(m *diagnosis.Machine) { m.BMC, m.Power = "off", machine.PowerOff }), events: toScript(ev(event.FileServed, "k")), state: diagnosis.Stopped, stage: event.StageMachine, cause: "it is off, its BMC says", do: "bootlab power on a"},
 		{name: "never seen, on", machine: with(func(m *diagnosis.Machine) { m.BMC = "on" }), state: diagnosis.Unknown, stage: event.StageAddress, cause: "it is on, and no packet", do: "boot order"},
@@ -178,7 +187,7 @@ func TestOf(t *testing.T) {
 		}), events: toScript(event.Event{Kind: event.AddressConflict, Claimed: true, Reason: event.OtherMachine, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Booting, stage: event.StageScript, cause: "it boots from the network, at stage script"},
 		{name: "its disk is full", machine: with(func(m *diagnosis.Machine) { m.Reserved, m.Store = false, "no space left on device" }), events: []event.Event{dhcp(event.DHCPDiscover, event.ClientPXE), dhcp(event.DHCPOffer, event.ClientPXE)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "the store takes no lease: no space left on device", do: "bootlab status"},
 		{name: "its disk is full, and it has a reservation", machine: with(func(m *diagnosis.Machine) { m.Store = "no space left on device" }), events: []event.Event{dhcp(event.DHCPDiscover, event.ClientPXE), dhcp(event.DHCPOffer, event.ClientPXE)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "the offer does not reach it"},
-		{name: "armed, off, and its address is in use", machine: with(func(m *diagnosis.Machine) { m.Conflict = "02:00:00:00:00:09 uses 10.0.0.1" }), outcome: timeline.None, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received since it was armed", do: "switch that machine off", fact: "another machine uses its address: 02:00:00:00:00:09 uses 10.0.0.1"},
+		{name: "armed, off, and its address is in use", machine: with(func(m *diagnosis.Machine) { m.Install, m.Conflict = armed.Install, "02:00:00:00:00:09 uses 10.0.0.1" }), outcome: timeline.None, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received since it was armed", do: "switch that machine off", fact: "another machine uses its address: 02:00:00:00:00:09 uses 10.0.0.1"},
 		{name: "others in its name", machine: host, events: toKernel(ev(event.ConfigServed), event.Event{Kind: event.ConfigRefused, Claimed: true, Addr: netip.MustParseAddr("10.0.0.99"), Err: "wrong address"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "has not reported that it is done"},
 		{name: "held", machine: with(func(m *diagnosis.Machine) { m.Install.State, m.Install.Held = install.Booting, true }), outcome: timeline.Failed, events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "is held", do: "bootlab install a --done"},
 		{name: "held by a restore, and off", machine: with(func(m *diagnosis.Machine) {
@@ -199,10 +208,11 @@ func TestOf(t *testing.T) {
 		}), outcome: timeline.Done, events: toKernel(ev(event.InstallDone)), state: diagnosis.Stopped, stage: event.StageBalancer, cause: "fails its check: refused", fact: "the check of balancer api fails: refused"},
 		{name: "counts as installed", machine: with(func(m *diagnosis.Machine) { m.Install = install.Status{State: install.Installed, Assumed: true} }), events: toKernel(ev(event.ConfigServed), ev(event.InstallTimeout)), state: diagnosis.Unknown, stage: event.StageInstall, cause: "no signal within install_timeout", do: "look at its console"},
 		{name: "live", machine: live, events: toKernel(ev(event.ConfigServed)), state: diagnosis.Done, cause: "nothing is wrong: its system was started"},
+		{name: "live, and its document is refused", machine: live, events: toKernel(because(event.ConfigRefused, event.NotRendered, "live.ign", "x")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "its request for a config document was refused: live.ign", do: "bootlab plan a"},
 		{name: "from its disk", machine: installed, events: leased(event.ClientOS), state: diagnosis.Done, cause: "nothing is wrong: its system was started"},
 		{name: "from its disk though armed", machine: host, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "nothing here can restart it"},
 		{name: "its system requests a file", machine: installed, outcome: timeline.Done, events: append(leased(event.ClientOS), ev(event.FileMissing, "files/nosuch")), state: diagnosis.Done, cause: "nothing is wrong"},
-		{name: "marked as installed, and its system requests a file", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.FileMissing, "files/nosuch")}, state: diagnosis.Unknown, cause: "it was marked as installed"},
+		{name: "marked as installed, and its system requests a file", machine: installed, outcome: timeline.None, events: []event.Event{ev(event.InstallDone), ev(event.FileMissing, "files/nosuch")}, state: diagnosis.Unknown, cause: "it is installed, and no packet"},
 		{name: "serves", machine: host, events: append(toKernel(), ev(event.BackendUp)), state: diagnosis.Done, cause: "nothing is wrong"},
 		{name: "serves, whatever its last boot shows", machine: with(func(m *diagnosis.Machine) { m.State = machine.State{Stage: machine.Serving, Why: "it passes"} }), outcome: timeline.Failed, events: toScript(ev(event.FileMissing, "k"), ev(event.BackendUp), ev(event.FileMissing, "x")), state: diagnosis.Done, cause: "nothing is wrong: it passes"},
 		{name: "done, and another machine uses its address", machine: with(func(m *diagnosis.Machine) {
@@ -286,6 +296,23 @@ func TestCheckOfANewSystem(t *testing.T) {
 	}
 }
 
+// TestBackendAlone: of a machine that is a backend and boots nothing from here, its check is the diagnosis, and no boot that it never makes.
+func TestBackendAlone(t *testing.T) {
+	t.Parallel()
+	m := machineOf(install.Live)
+	m.Profile, m.Elsewhere = "", true
+	m.Check = machine.Check{Health: machine.CheckFailing, Since: start, Reason: "no answer within 2s", Unreachable: true, Kind: lab.CheckTCP, Balancer: "web", Addr: netip.MustParseAddrPort("10.0.0.5:80")}
+	m.Checks = []diagnosis.Check{{Balancer: "web", Reason: m.Check.Reason}}
+	d := of(t, nil, m, start.Add(time.Hour))
+	want := "it does not answer at its backend address 10.0.0.5:80: the tcp check of balancer web fails: no answer within 2s"
+	if d.State != diagnosis.Stopped || d.Cause != want || d.Stage != event.StageBalancer || !d.Since.Equal(start) || len(d.Facts) > 0 || len(d.Do) != 1 {
+		t.Errorf("%+v, want stopped since %v: %s", d, start, want)
+	}
+	if d.MachineStage != string(machine.Failing) {
+		t.Errorf("it is %s", d.MachineStage)
+	}
+}
+
 // TestBootsInARow: what one boot cannot show.
 func TestBootsInARow(t *testing.T) {
 	t.Parallel()
@@ -314,6 +341,30 @@ func TestBootsInARow(t *testing.T) {
 	next := boot(timeline.Booting, start.Add(time.Minute), leased(event.ClientPXE)...)
 	if d := of(t, []timeline.Boot{failed, next}, m, next.Ended); d.State != diagnosis.Booting || !strings.Contains(strings.Join(d.Facts, ""), "k is missing") {
 		t.Errorf("boots again after a failure: %+v", d)
+	}
+}
+
+// TestSameScriptAgain: a machine that starts again at once gets the same script, and its kernel an address, which is not the end of its
+// installation: neither timeline nor diagnosis say done, and both the same.
+func TestSameScriptAgain(t *testing.T) {
+	t.Parallel()
+	m := machineOf(install.Booting)
+	refused := because(event.ConfigRefused, event.NotRendered, "worker.ign", "line 3")
+	failed := boot(timeline.Booting, start, toKernel(refused)...)
+	again := append(leased(event.ClientIPXE), ev(event.ScriptServed, "boot.ipxe"), ev(event.FileServed, "k"))
+	again = append(again, leased(event.ClientOS)...)
+	for _, tt := range []struct {
+		events         []event.Event
+		outcome, state string
+	}{
+		{again, timeline.Booting, diagnosis.Booting},
+		{append(again[:len(again):len(again)], refused), timeline.Failed, diagnosis.Stopped},
+	} {
+		boots := []timeline.Boot{failed, boot(timeline.Booting, failed.Ended.Add(time.Second), tt.events...)}
+		last, _ := record(t, boots).Last("a")
+		if d := of(t, boots, m, boots[1].Ended); last.Outcome != tt.outcome || d.State != tt.state {
+			t.Errorf("after %v: %s in the timeline, %s in the diagnosis; want %s, %s", tt.events[len(tt.events)-1].Kind, last.Outcome, d.State, tt.outcome, tt.state)
+		}
 	}
 }
 

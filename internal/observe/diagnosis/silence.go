@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
@@ -80,6 +81,9 @@ func (c *boot) check() Diagnosis {
 	d := c.well()
 	d.Stage, d.Cause = event.StageBalancer, c.m.State.Why
 	for _, check := range c.m.Checks {
+		if c.m.Elsewhere && check.Balancer == c.m.Check.Balancer {
+			continue // the cause says it
+		}
 		d.Facts = append(d.Facts, "the check of balancer "+check.Balancer+" fails: "+check.Reason)
 	}
 	if c.m.State.Stage == machine.Starting {
@@ -117,7 +121,8 @@ func (c *boot) diskReturns() Diagnosis {
 // way is what to check where nothing of a machine arrives.
 const way = "boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)"
 
-// unseen is a machine of which no packet was received since it was switched on.
+// unseen is a machine of which no packet was received since it was switched on. Its install state, not an event, says what it boots next: a
+// crash or a restore can lose events.
 func (c *boot) unseen() Diagnosis {
 	last := event.Event{}
 	if n := len(c.own); n > 0 {
@@ -133,11 +138,11 @@ func (c *boot) unseen() Diagnosis {
 		d.Cause, d.Do = "the DHCP server does not serve, and no request of the machine was received", c.commands("bootlab status")
 	case c.m.State.Stage == machine.Stopped:
 		d.Cause, d.Do = c.m.State.Why, c.commands("check "+way)
-	case last.Kind == event.InstallArmed:
+	case c.m.Install.State == install.Armed && !c.m.Install.Since.IsZero():
 		d.Cause = "it is to be installed at its next network boot, and no packet of it was received since it was armed"
 		d.Do = c.commands(c.networkBoot())
-	case last.Kind == event.InstallDone:
-		d.Cause = "it was marked as installed, and no packet of it was received since"
+	case c.m.Install.State == install.Installed:
+		d.Cause = "it is installed, and no packet of it was received since"
 	case on:
 		d.Cause = "it is on, and no packet of it was received since bootlab knows it: its system may have run all the time"
 		d.Do = c.commands("restart it to see it boot; if nothing comes then, check " + way)

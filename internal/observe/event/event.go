@@ -29,6 +29,8 @@ type Event struct {
 	// Claimed marks a request in the machine's name from an address that is not known to be the machine's, or that another machine uses, or
 	// where nobody has shown that he receives: see Forgeable.
 	Claimed bool `json:"claimed,omitempty"`
+	// ByAdmin marks what an admin did to a lease or an install state: it shows nothing of what the machine does.
+	ByAdmin bool `json:"by_admin,omitempty"`
 	// Unverified marks a request by a datagram that nobody acknowledged, so that anybody can have sent it. Whether it is Claimed depends on
 	// what the machine does at the time.
 	Unverified bool `json:"-"`

@@ -170,7 +170,7 @@ var table = [kinds]description{
 	DHCPAck:               {"dhcp_ack", StageAddress, slog.LevelInfo, request, "an address was leased, or its lease renewed"},
 	DHCPNak:               {"dhcp_nak", StageAddress, slog.LevelInfo, refusal, "a REQUEST for a wrong address was refused"},
 	DHCPDecline:           {"dhcp_decline", StageAddress, slog.LevelWarn, refusal, "a machine declined its address, because another machine uses it"},
-	DHCPRelease:           {"dhcp_release", StageAddress, slog.LevelDebug, request, "a machine released its address"},
+	DHCPRelease:           {"dhcp_release", StageAddress, slog.LevelDebug, request, "a machine released its address, or an admin its lease"},
 	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, refusal, "no address for this machine: no reservation, no pool, or the pool is full"},
 	DHCPRogueServerChosen: {"dhcp_rogue_server_chosen", StageAddress, slog.LevelWarn, refusal, "a machine accepted the offer of another DHCP server"},
 	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, request, "boot information was offered beside another DHCP server"},
@@ -303,6 +303,9 @@ func (k Kind) Reached() Stage {
 
 // Shows returns where e shows its machine to be; empty: it shows nothing of a boot.
 func (e Event) Shows() Stage {
+	if e.ByAdmin && !e.Kind.Mark() {
+		return ""
+	}
 	switch e.Kind {
 	case VMMediaInserted, VMMediaEjected, MachineReported, DHCPRogue, DHCPPoolConflict, DHCPFlood, DHCPNameConflict:
 		return ""

@@ -2,6 +2,8 @@ package machine
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +28,7 @@ const (
 	Starting   Stage = "starting"   // its system was started; it passes no check yet
 	Serving    Stage = "serving"    // it passes the check of its balancer
 	Running    Stage = "running"    // its system was started; no balancer checks it
-	Failing    Stage = "failing"    // its system was started and its check fails, or another machine uses its address
+	Failing    Stage = "failing"    // its system was started, or nothing here boots it, and its check fails; or another machine uses its address
 	Gone       Stage = "gone"       // a bootstrap machine that is no longer needed
 )
 
@@ -75,6 +77,10 @@ type Check struct {
 	Since  time.Time // it has been so
 	Reason string    // why it fails
 
+	Kind     lab.CheckKind
+	Balancer string
+	Addr     netip.AddrPort // of the backend
+
 	Unreachable bool // it fails, and nobody answers: not even to refuse the connection
 }
 
@@ -86,6 +92,7 @@ type Observation struct {
 	Problem   string // why Power is PowerSilent
 	Install   install.Status
 	Document  bool             // its profile has a config document
+	Elsewhere bool             // nothing here boots it: its check is all that is known of it
 	OwnScript bool             // its profile is an iPXE script of the admin's own: what that loads need not come from bootlab
 	Boot      timeline.Summary // its last
 	Check     Check
@@ -137,7 +144,12 @@ func Booted(s timeline.Summary) bool {
 // runs, as its hypervisor says, was.
 func (o Observation) unseen() bool {
 	runs := o.Power == PowerOn && o.Install.State == install.Installed
-	return !runs && !Booted(o.Boot) && o.Boot.At != event.StageAddress && !o.Boot.Served && !o.system() && !installing(o.Install)
+	return !runs && (o.marked() || !Booted(o.Boot) && o.Boot.At != event.StageAddress && !o.Boot.Served && !o.system() && !installing(o.Install))
+}
+
+// marked reports whether nothing but an admin says that the machine has a system: nothing was received since, and no system before.
+func (o Observation) marked() bool {
+	return o.Install.ByAdmin && !o.Boot.Active.After(o.Install.Since) && !o.Boot.Served && !o.system()
 }
 
 // Reinstalls reports whether what the machine serves is not what it will serve: it was armed, or is being installed. A host that nobody armed
@@ -211,11 +223,13 @@ func (o Observation) before(now time.Time) State {
 		return State{Stage: Unknown, Cause: Hypervisor, Why: "its hypervisor has not answered yet", Waits: "the first answer of its hypervisor"}
 	case o.Power == PowerPaused:
 		return stuck(Stopped, Hypervisor, "its hypervisor has paused it")
+	case o.Elsewhere && o.Check.Health == CheckFailing && !o.IsOff() && o.unseen():
+		return o.unanswered()
 	case o.IsOff() || o.unseen():
 		s := o.silent(now)
 		s.Idle = o.Power != PowerOn
 		return s
-	case Booted(o.Boot) && o.Boot.Outcome == timeline.Failed:
+	case Booted(o.Boot) && o.Boot.Outcome == timeline.Failed && !o.done():
 		return stuck(Stopped, BootFailed, o.Boot.Reason)
 	case o.Boot.Returns:
 		return stuck(Stopped, DiskReturns, "it is sent to its own disk, and comes back to the network each time: the disk does not boot")
@@ -223,6 +237,20 @@ func (o Observation) before(now time.Time) State {
 		return o.underWay(now)
 	}
 	return State{}
+}
+
+// unanswered is a machine that is a backend alone, and fails its check.
+func (o Observation) unanswered() State {
+	c := o.Check
+	does := "it fails its check"
+	if c.Unreachable {
+		does = "it does not answer"
+	}
+	if c.Addr.IsValid() {
+		does += " at its backend address " + c.Addr.String()
+	}
+	why := fmt.Sprintf("%s: the %s check of balancer %s fails: %s", does, c.Kind, c.Balancer, c.Reason)
+	return State{Stage: Failing, Why: why, Waits: "its check: " + c.Reason}
 }
 
 // fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.
@@ -245,7 +273,7 @@ func (o Observation) silent(now time.Time) State {
 		return State{Stage: Booting, Why: "it is being switched on", Waits: "its power: it is being switched on"}
 	case o.Wait != "":
 		return State{Stage: Waiting, Why: "it is switched on after " + o.Wait, Waits: o.Wait}
-	case off == "" && o.Boot.Outcome == timeline.Failed: // its controller did not switch it on
+	case off == "" && o.Boot.Outcome == timeline.Failed && !o.marked(): // its controller did not switch it on
 		return stuck(Stopped, BootFailed, o.Boot.Reason)
 	case off != "":
 		return State{Stage: Off, Why: off, Waits: "its power: " + off}
@@ -256,7 +284,7 @@ func (o Observation) silent(now time.Time) State {
 	case o.Power == PowerOn:
 		return State{Stage: Unknown, Cause: Unseen, Why: "it runs, and no request of it was received", Waits: "its network boot"}
 	case o.Install.State == install.Installed:
-		return State{Stage: Unknown, Cause: Unseen, Why: "it was marked as installed, and no request of it was received since", Waits: "its check: nothing else says whether it is on"}
+		return State{Stage: Unknown, Cause: Unseen, Why: "it is installed, and no request of it was received since", Waits: "its check: nothing else says whether it is on"}
 	}
 	return State{Stage: Unknown, Cause: Unseen, Why: "no request of it was received: it is off, or does not boot from the network", Waits: "its network boot"}
 }
@@ -266,6 +294,15 @@ func (o Observation) assumed() bool {
 	return o.Install.Assumed && o.Boot.At == event.StageInstall && o.Boot.Outcome != timeline.Done
 }
 
+// done reports whether the machine's last boot is done. An install state is on disk before its event is recorded, which a crash or a restore
+// can lose: what was installed after all that was received is done, whatever the timeline has.
+func (o Observation) done() bool {
+	if o.Install.State == install.Installed && !o.Install.Assumed && o.Install.Since.After(o.Boot.Active) {
+		return Booted(o.Boot)
+	}
+	return o.Boot.Outcome == timeline.Done && !installing(o.Install)
+}
+
 // up reports whether the machine's system was started: it has passed a check, its boot is done, its own system asks for an address, it has all
 // that a system that is not installed loads, it counts as installed, or its installer is done and its hypervisor says that it runs.
 func (o Observation) up() bool {
@@ -273,8 +310,8 @@ func (o Observation) up() bool {
 	switch {
 	case o.Boot.Served && o.Install.State == install.Installed:
 		return true
-	case o.Boot.Outcome == timeline.Done:
-		return !installing(o.Install)
+	case o.done(), o.Boot.Outcome == timeline.Done:
+		return o.done()
 	case o.assumed():
 		return true
 	case o.system():
@@ -308,8 +345,9 @@ func (o Observation) underWay(now time.Time) State {
 	}
 	switch {
 	case now.Sub(last) < patience || last.IsZero():
-	case o.OwnScript && b.At == event.StageScript:
-		return State{Stage: Unknown, Cause: Silent, Why: "it fetched an iPXE script of your own, and nothing from bootlab since", Waits: s.Waits}
+	case o.OwnScript && (b.At == event.StageScript || b.At == event.StageFiles):
+		return State{Stage: Unknown, Cause: Silent, Waits: "a lease of its system, or its check",
+			Why: "it fetched an iPXE script of your own, and nothing was received since: what that boots from elsewhere is not seen here"}
 	default:
 		return stuck(Stopped, Silent, "it has sent nothing for more than "+patienceText(patience)+at)
 	}

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -40,12 +41,18 @@ var (
 	booting   = install.Status{State: install.Booting, Since: ago(time.Hour)}
 	installs  = install.Status{State: install.Installing, Since: ago(time.Hour)}
 	installed = install.Status{State: install.Installed, Since: ago(time.Hour)}
+	marked    = install.Status{State: install.Installed, Since: ago(time.Hour), ByAdmin: true}
 	assumed   = install.Status{State: install.Installed, Since: ago(time.Hour), Assumed: true}
 	live      = install.Status{State: install.Live}
 	done      = with(boots(event.StageInstall, time.Hour), timeline.Done, "")
 	passing   = machine.Check{Health: machine.CheckPassing, Since: ago(time.Minute)}
 	pending   = machine.Check{Health: machine.CheckPending}
 )
+
+// backend is the check of a backend that does not answer.
+var backend = machine.Check{
+	Health: machine.CheckFailing, Since: ago(time.Hour), Reason: "no answer within 2s", Unreachable: true, Kind: lab.CheckTCP, Balancer: "web", Addr: netip.MustParseAddrPort("10.0.0.5:80"),
+}
 
 // failing is a check that has failed for so long.
 func failing(since time.Duration) machine.Check {
@@ -66,10 +73,16 @@ func TestOf(t *testing.T) {
 		{name: "armed, never seen", o: machine.Observation{Install: armed}, want: machine.Unknown, why: "no request of it was received"},
 		{name: "armed by an admin, never seen", o: machine.Observation{Install: rearmed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageMachine}}, want: machine.Unknown, why: "no request of it was received"},
 		{name: "armed, never seen, runs", o: machine.Observation{Install: armed, Power: machine.PowerOn}, want: machine.Unknown, why: "it runs, and no request of it was received"},
-		{name: "done said by an admin, never seen", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall}}, want: machine.Unknown, why: "marked as installed"},
+		{name: "done said by an admin, never seen", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall}}, want: machine.Unknown, why: "it is installed, and no request"},
 		{name: "done said by an admin, its system asks for an address", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageSystem}}, want: machine.Running},
 
 		{name: "done said by an admin, its check passed and fails", o: machine.Observation{Install: installed, Boot: timeline.Summary{Outcome: timeline.None, Active: ago(time.Hour), At: event.StageInstall, Stage: event.StageInstall, Served: true}, Check: failing(time.Minute)}, want: machine.Failing, why: "fails its check"},
+		{name: "done said by an admin, silent since a boot", o: machine.Observation{Install: marked, Boot: with(boots(event.StageScript, 2*time.Hour), timeline.Done, "")}, want: machine.Unknown, why: "it is installed, and no request"},
+		{name: "done said by an admin, silent since a boot that failed", o: machine.Observation{Install: marked, Boot: with(boots(event.StageAddress, 2*time.Hour), timeline.Failed, "no offer")}, want: machine.Unknown, why: "it is installed, and no request"},
+		{name: "done said by an admin, its system had an address before", o: machine.Observation{Install: marked, Boot: with(boots(event.StageSystem, 2*time.Hour), timeline.Done, "")}, want: machine.Running},
+		{name: "done said by an admin, its system has an address since", o: machine.Observation{Install: marked, Boot: with(boots(event.StageSystem, time.Minute), timeline.Done, "")}, want: machine.Running},
+		{name: "done said by an admin, and it boots from the network", o: machine.Observation{Install: marked, Boot: boots(event.StageAddress, time.Second)}, want: machine.Booting},
+		{name: "done said by an admin, and its hypervisor says that it runs", o: machine.Observation{Power: machine.PowerOn, Install: marked, Boot: with(boots(event.StageScript, 2*time.Hour), timeline.Done, "")}, want: machine.Running},
 		{name: "hypervisor not asked yet, done before", o: machine.Observation{Power: machine.PowerUnasked, Install: installed, Boot: done}, want: machine.Unknown, why: "has not answered yet"},
 		{name: "hypervisor frozen", o: machine.Observation{Power: machine.PowerSilent, Problem: "no route", Install: installed, Boot: done}, want: machine.Unknown, why: "its hypervisor does not answer: no route", stuck: true},
 		{name: "hypervisor frozen, check passes", o: machine.Observation{Power: machine.PowerSilent, Install: installed, Boot: done, Check: passing}, want: machine.Serving},
@@ -94,7 +107,13 @@ func TestOf(t *testing.T) {
 
 		{name: "boots", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting, why: "at stage script"},
 		{name: "boots, silent beyond patience", o: machine.Observation{Install: booting, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Stopped, why: "more than 5 min, at stage script", stuck: true},
-		{name: "its own script, silent", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Unknown, why: "script of your own"},
+		{name: "its own script, silent", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageScript, 2*machine.KernelPatience)}, want: machine.Unknown, why: "an iPXE script of your own, and nothing was received since: what that boots from elsewhere is not seen here"},
+		{name: "its own script, which loads a file here, silent", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageFiles, 2*machine.KernelPatience)}, want: machine.Unknown, why: "script of your own"},
+		{name: "its own script, just served", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting},
+		{name: "its own script, silent in its firmware", o: machine.Observation{Install: live, OwnScript: true, Boot: boots(event.StageFirmware, 2*machine.KernelPatience)}, want: machine.Stopped, stuck: true},
+		{name: "installed, and a crash lost that event", o: machine.Observation{Install: installed, Document: true, Boot: boots(event.StageConfig, 2*time.Hour)}, want: machine.Running},
+		{name: "installed, a crash lost that event, and a document was refused before", o: machine.Observation{Install: installed, Boot: with(boots(event.StageConfig, 2*time.Hour), timeline.Failed, "read twice")}, want: machine.Running},
+		{name: "installed, and boots from the network again", o: machine.Observation{Install: installed, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting},
 		{name: "boot failed", o: machine.Observation{Install: booting, Boot: with(boots(event.StageFiles, time.Second), timeline.Failed, "no such file")}, want: machine.Stopped, why: "no such file", stuck: true},
 		{name: "held", o: machine.Observation{Host: "d", Install: install.Status{State: install.Booting, Held: true}, Boot: boots(event.StageScript, time.Second)}, want: machine.Stopped, why: "too many attempts: bootlab install d --done if it has a system, else fix its profile, then bootlab install d, which overwrites its disk", stuck: true},
 		{name: "held by a restore, and off", o: machine.Observation{Host: "d", Power: machine.PowerOff, Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}, want: machine.Stopped, why: "a restore holds it: bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk", stuck: true},
@@ -131,6 +150,12 @@ func TestOf(t *testing.T) {
 		{name: "check passes, a control plane that installs", o: machine.Observation{Host: "cp", Role: lab.RoleControlPlane, Install: installs, Boot: boots(event.StageConfig, time.Minute), Check: passing}, want: machine.Installing, why: "has not reported"},
 		{name: "check passes, an armed worker", o: machine.Observation{Role: lab.RoleWorker, Install: rearmed, Check: passing}, want: machine.Serving},
 		{name: "check passes, a worker that boots", o: machine.Observation{Role: lab.RoleWorker, Power: machine.PowerOn, Install: booting, Boot: boots(event.StageScript, time.Minute), Check: passing}, want: machine.Serving},
+
+		{name: "of a balancer alone, its check fails", o: machine.Observation{Install: live, Elsewhere: true, Check: backend}, want: machine.Failing, why: "it does not answer at its backend address 10.0.0.5:80: the tcp check of balancer web fails: no answer within 2s"},
+		{name: "of a balancer alone, its check passes", o: machine.Observation{Install: live, Elsewhere: true, Check: passing}, want: machine.Serving},
+		{name: "of a balancer alone, not checked yet", o: machine.Observation{Install: live, Elsewhere: true, Check: pending}, want: machine.Unknown, why: "no request of it was received"},
+		{name: "of a balancer alone, off", o: machine.Observation{Power: machine.PowerOff, Install: live, Elsewhere: true, Check: backend}, want: machine.Off},
+		{name: "to be installed, its check fails", o: machine.Observation{Install: armed, Check: backend}, want: machine.Unknown, why: "no request of it was received"},
 
 		{name: "bootstrap gone", o: machine.Observation{Role: lab.RoleBootstrap, Power: machine.PowerOff, Install: installed, Boot: done, Gone: true}, want: machine.Gone},
 		{name: "address conflict, check passes", o: machine.Observation{Install: installed, Boot: done, Check: passing, Conflict: "02:00:00:00:00:09"}, want: machine.Failing, why: "02:00:00:00:00:09", stuck: true},

@@ -73,6 +73,7 @@ type bootSummary struct {
 	Document   bool `json:"document,omitempty"`   // it was served its config document
 	Loading    bool `json:"loading,omitempty"`    // its firmware or boot loader is at work, and may load by TFTP
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
+	Unfinished bool `json:"unfinished,omitempty"` // likewise, that the boot before has begun
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
 	Served     bool `json:"served,omitempty"`     // it passed the check of a balancer
 	System     bool `json:"system,omitempty"`     // once the machine had a system, it asked for an address as one: what firmware does next is another boot
@@ -106,6 +107,9 @@ func returns(boots []bootSummary) bool {
 	return true
 }
 
+// others reports whether all events of s are requests of other machines.
+func (s *bootSummary) others() bool { return s.Last.IsZero() && s.Outcome != None }
+
 // starts reports whether e is the first of a new boot, after s.
 func (s *bootSummary) starts(e event.Event) bool {
 	switch e.Kind {
@@ -132,10 +136,21 @@ func (s *bootSummary) byProgram(e event.Event) bool {
 	switch e.Kind {
 	case event.DHCPDiscover, event.DHCPOffer, event.DHCPAck:
 		return s.runs() && e.Client == event.ClientOS
-	case event.FileServed, event.FileAborted, event.FileMissing, event.ScriptRefused, event.ConfigRefused, event.TFTPRefused, event.TFTPFailed:
+	case event.ConfigRefused:
+		return s.runs() && !s.lacks(e)
+	case event.FileServed, event.FileAborted, event.FileMissing, event.ScriptRefused, event.TFTPRefused, event.TFTPFailed:
 		return s.runs()
 	}
 	return false
+}
+
+// lacks reports whether e refuses a system that was fetched and has an address the first document of its boot, for a fault of ours: it is not
+// done yet. Only its boot has the token that such a request needs.
+func (s *bootSummary) lacks(e event.Event) bool {
+	if e.Kind != event.ConfigRefused || !s.Scripted || s.Document || s.Installed || s.Local {
+		return false
+	}
+	return e.Reason == event.NotRendered || e.Reason == event.NotFound || e.Reason == event.NotStored
 }
 
 func (s *bootSummary) startsByDiscover(e event.Event) bool {
@@ -204,14 +219,26 @@ func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	return s.Events <= c.Events || matters(e) && s.Events <= 2*c.Events
 }
 
-// isCheck reports whether e is what a balancer saw or an admin did to it: it is no boot, nor anything that the machine itself did.
-func isCheck(e event.Event) bool { return e.Kind.Stage() == event.StageBalancer }
+// byOthers reports whether e is what a balancer saw, or an admin did to it or to a lease: it is no boot, nor anything that the machine
+// itself did.
+func byOthers(e event.Event) bool {
+	return e.Kind.Stage() == event.StageBalancer || e.ByAdmin && !e.Kind.Mark()
+}
 
-// advance updates the state by e, an event of the machine itself, or a check of it, that is counted already.
+// advance updates the state by e, an event of the machine itself, or what others did, that is counted already.
 func (s *bootSummary) advance(e event.Event) {
-	if isCheck(e) {
-		s.Served = s.Served || e.Kind == event.BackendUp
+	switch {
+	case e.Kind == event.BackendUp:
+		s.Served = true
 		s.updateOutcome(e)
+		return
+	case byOthers(e):
+		return
+	case e.ByAdmin: // a mark
+		s.updateProgress(e)
+		if s.Outcome != None {
+			s.updateOutcome(e)
+		}
 		return
 	}
 	s.Last = e.At
@@ -246,12 +273,12 @@ func (s *bootSummary) updateProgress(e event.Event) {
 	case event.FileServed, event.FileAborted, event.ConfigServed:
 		s.Fetched, s.Loaded, s.Document = true, s.Scripted, s.Document || e.Kind == event.ConfigServed
 	case event.InstallArmed:
-		s.Installed, s.Served = false, false
+		s.Installed, s.Served, s.Unfinished = false, false, false
 	case event.InstallBooting, event.InstallStarted:
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:
 		// If the machine asked and has loaded nothing yet, the installer of the boot before is done.
-		s.Installed, s.Installing = s.Installing || s.Loaded || !s.Asked, false
+		s.Installed, s.Installing, s.Unfinished = s.Installing || s.Loaded || !s.Asked, false, false
 	case event.InstallLocalBoot:
 		s.Local = true
 	case event.VMCreated:
@@ -275,15 +302,15 @@ func (s *bootSummary) updateLoading(e event.Event) {
 	}
 }
 
-// updateOutcome updates the outcome by e. Done stays done, whatever fails later. A refused machine that asks again is still refused until
+// updateOutcome updates the outcome by e. Done stays done, whatever fails later, but for the document of a live system. A refused machine that asks again is still refused until
 // it gets an answer, as a repeated refusal is recorded once. Of one that was refused its document, an address is no answer.
 func (s *bootSummary) updateOutcome(e event.Event) {
 	switch {
-	case s.Outcome == Done, s.Outcome == Failed && (e.Kind == event.DHCPDiscover || e.Client == event.ClientOS && s.Stage == event.StageConfig && !s.Document):
+	case s.Outcome == Done && !s.lacks(e), s.Outcome == Failed && (e.Kind == event.DHCPDiscover || e.Client == event.ClientOS && s.Stage == event.StageConfig && !s.Document):
 	case finishes(e, s):
 		s.Outcome, s.Reason, s.Done = Done, "", e.At
 	case e.Kind.Failure():
-		s.Outcome, s.Reason = Failed, reason(e)
+		s.Outcome, s.Reason, s.Done = Failed, reason(e), time.Time{}
 	case e.Kind == event.VMDeleted && s.Outcome == Booting:
 		s.Outcome = Ended
 	case e.Kind.Reached().Order() > 0 && !e.Kind.Change():
@@ -297,10 +324,22 @@ func finishes(e event.Event, s *bootSummary) bool {
 		return true
 	case event.BackendUp: // its system serves, if it has loaded one
 		return s.Loaded
-	case event.DHCPAck:
-		return s.Loaded && !s.Installing && e.Client == event.ClientOS
+	case event.ConfigServed: // of a live system
+		return s.Loaded && !s.installing()
+	case event.DHCPAck: // a script may load its system from elsewhere
+		loaded := s.Loaded || s.Scripted && s.Outcome != Failed
+		return loaded && !s.installing() && e.Client == event.ClientOS
 	}
 	return false
+}
+
+// installing reports whether an installer runs: an address is no sign that it is done.
+func (s *bootSummary) installing() bool { return s.Installing || s.Unfinished }
+
+// next returns the boot that begins at that time, after s. Soon after a script its machine gets the same again, which records no
+// event.InstallBooting.
+func (s *bootSummary) next(at time.Time) bootSummary {
+	return bootSummary{Unfinished: s.installing() && !s.Deleted && at.Sub(s.Last) < firmwarePause}
 }
 
 // reason says why e failed. The reasons that its kind can have are not named beside the one that it has.

@@ -218,7 +218,7 @@ func (r *Recorder) Record(e event.Event) {
 	}
 	m := r.machines[id]
 	if m == nil {
-		if isCheck(e) {
+		if byOthers(e) {
 			return // it is no boot
 		}
 		m = newMachine(id)
@@ -239,8 +239,12 @@ func (r *Recorder) addEventLocked(m *machine, e event.Event) {
 		m.head.addAddr(e.Addr)
 	}
 	n, own := len(m.head.Boots), m.head.own(e)
-	if n == 0 || own && !isCheck(e) && (m.head.Boots[n-1].Last.IsZero() || m.head.Boots[n-1].starts(e)) {
-		m.head.Boots = append(m.head.Boots, bootSummary{})
+	if n == 0 || own && !byOthers(e) && (m.head.Boots[n-1].others() || m.head.Boots[n-1].starts(e)) {
+		next := bootSummary{}
+		if n > 0 {
+			next = m.head.Boots[n-1].next(e.At)
+		}
+		m.head.Boots = append(m.head.Boots, next)
 		r.evictBootLocked(m)
 		n = len(m.head.Boots)
 	}
@@ -249,7 +253,7 @@ func (r *Recorder) addEventLocked(m *machine, e event.Event) {
 	if own {
 		boot.advance(e)
 	}
-	if !isCheck(e) {
+	if !byOthers(e) {
 		m.head.Last = e
 	}
 	r.dirty[m.machineID] = m

@@ -60,7 +60,15 @@ func newRig(t testing.TB, cfg timeline.Config, s store.Store) *rig {
 func (r *rig) record(after time.Duration, host string, kind event.Kind, detail string) {
 	r.now = r.now.Add(after)
 	r.seq++
-	r.Record(event.Event{Seq: r.seq, At: r.now, Kind: kind, Host: host, MAC: mac, Detail: detail, Client: clientOf(kind, detail)})
+	r.Record(event.Event{Seq: r.seq, At: r.now, Kind: kind, Host: host, MAC: mac, Detail: detail, Client: clientOf(kind, detail), Reason: reasonOf(kind, detail)})
+}
+
+// reasonOf returns the reason that the detail of a refused document is.
+func reasonOf(kind event.Kind, detail string) event.Reason {
+	if kind != event.ConfigRefused || event.Reason(detail).Help() == "" {
+		return ""
+	}
+	return event.Reason(detail)
 }
 
 // clientOf returns the DHCP client that the detail of these tests begins with.
@@ -139,6 +147,8 @@ var install = []step{
 func TestGrouping(t *testing.T) {
 	t.Parallel()
 	firmware := []step{{0, event.DHCPDiscover, "pxe arch 7"}, {time.Millisecond, event.DHCPAck, "pxe f"}, {time.Second, event.TFTPServed, "f"}}
+	again := []step{{time.Second, event.DHCPDiscover, "ipxe arch 7"}, {0, event.ScriptServed, "boot.ipxe: install"}, {0, event.FileServed, "k"}, {0, event.DHCPAck, "os"}}
+	refused := step{time.Second, event.ConfigRefused, "not_rendered"}
 	tests := []struct {
 		name  string
 		steps [][]step
@@ -189,6 +199,11 @@ func TestGrouping(t *testing.T) {
 			[]string{"2 files booting", "1 script booting"}},
 		{"live system", [][]step{{{0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}, {time.Minute, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"},
 			{6 * time.Hour, event.DHCPAck, "os"}}}, []string{"5 files done"}},
+		{"a script that loads its system elsewhere", [][]step{append(again[:2:2], again[3])}, []string{"3 script done"}},
+		{"a script whose file is missing, then a system", [][]step{append(again[:2:2], step{0, event.FileMissing, "k"}, again[3])}, []string{"4 files booting"}},
+		{"live system whose document is refused", [][]step{append(again[:4:4], refused, step{time.Minute, event.DHCPAck, "os"})}, []string{"6 config failed"}},
+		{"live system whose document is refused at first", [][]step{append(again[:4:4], refused, step{time.Minute, event.ConfigServed, "live.ign"})}, []string{"6 config done"}},
+		{"live system that has its document, and a program that asks for another", [][]step{append(again[:4:4], step{time.Second, event.ConfigServed, "meta-data"}, refused)}, []string{"6 config done"}},
 		{"armed, then booted much later", [][]step{firmware, {{time.Hour, event.InstallArmed, ""}, {time.Hour, event.DHCPDiscover, "pxe"}}},
 			[]string{"3 firmware booting", "2 address booting"}},
 		{"virtual machine", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}, {time.Second, event.DHCPDiscover, "pxe"}, {0, event.TFTPServed, "f"}},
@@ -207,6 +222,10 @@ func TestGrouping(t *testing.T) {
 		{"virtual machine that cannot be changed while it serves", [][]step{install, {{time.Hour, event.VMFailed, "apply on kvm1"}}}, []string{"18 install done"}},
 		{"fails, then goes on", [][]step{{{0, event.DHCPDiscover, "pxe"}, {0, event.TFTPRefused, "grub.cfg"}, {0, event.TFTPServed, "f"}}}, []string{"3 firmware booting"}},
 		{"its document is refused, and its system asks for an address", [][]step{install[:14], {{time.Second, event.ConfigRefused, "master.ign"}, {time.Minute, event.DHCPDiscover, "os"}, {0, event.DHCPOffer, "os"}, {0, event.DHCPAck, "os"}}}, []string{"18 config failed"}},
+		{"its document is refused, and it boots again with the same token", [][]step{append(install[:14:14], step{time.Second, event.ConfigRefused, "master.ign"}), again,
+			append(again[:4:4], step{time.Second, event.ConfigRefused, "master.ign"})}, []string{"15 config failed", "4 files booting", "5 config failed"}},
+		{"its document is refused, it is armed, and its system has an address", [][]step{append(install[:14:14], step{time.Second, event.ConfigRefused, "master.ign"}),
+			append([]step{{0, event.InstallArmed, ""}, {0, event.InstallDone, "marked by an admin"}}, again...)}, []string{"15 config failed", "2  none", "4 files done"}},
 		{"it reads its document twice, and its system asks for an address", [][]step{install[:16], {{time.Second, event.ConfigRefused, "master.ign"}, {time.Minute, event.DHCPAck, "os"}}}, []string{"18 install booting"}},
 		{"fails", [][]step{firmware, {{0, event.TFTPFailed, "f"}}}, []string{"4 firmware failed"}},
 		{"an error after it was done", [][]step{install, {{time.Second, event.ConfigRefused, "second reader"}, {time.Hour, event.BackendDown, "api"}}}, []string{"19 install done"}},
@@ -255,6 +274,33 @@ func TestCheckIsNoBoot(t *testing.T) {
 	}
 	if s, _ := r.Last("master-0"); s.Last.Kind != event.InstallLocalBoot || s.Stage != event.StageScript {
 		t.Errorf("the last that the machine did is %+v", s)
+	}
+}
+
+// TestAdminIsNoMachine: an admin who releases a lease, or marks a machine as installed, shows nothing of what the machine does.
+func TestAdminIsNoMachine(t *testing.T) {
+	t.Parallel()
+	admin := func(r *rig, k event.Kind) {
+		r.now = r.now.Add(time.Minute)
+		r.Record(event.Event{At: r.now, Kind: k, Host: "master-0", MAC: mac, Detail: "by an admin", ByAdmin: true})
+	}
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	admin(r, event.DHCPRelease)
+	if s, ok := r.Last("master-0"); ok {
+		t.Errorf("a released lease alone makes %+v", s)
+	}
+	r.record(time.Second, "master-0", event.DHCPDiscover, "pxe arch 7")
+	admin(r, event.InstallDone)
+	was, _ := r.Last("master-0")
+	if was.At != event.StageAddress || was.Stage != event.StageAddress || was.Outcome != timeline.Done || !was.Active.Before(r.now) {
+		t.Errorf("marked as installed after a DISCOVER: %+v", was)
+	}
+	admin(r, event.DHCPRelease)
+	if s, _ := r.Last("master-0"); s != was {
+		t.Errorf("a released lease changes %+v to %+v", was, s)
+	}
+	if b := r.boots(t, "master-0"); len(b) != 1 || len(b[0].Events) != 3 {
+		t.Errorf("%+v, want one boot with all three events", b)
 	}
 }
 
