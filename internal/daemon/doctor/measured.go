@@ -40,7 +40,7 @@ func measuredServers(s api.Status) (all []Finding) {
 			all = append(all, measured(Warn, "daemon", srv.Name, text))
 		}
 	}
-	for _, a := range s.Unheld() {
+	for _, a := range s.Unreached() {
 		if a.State == api.AddressLooking {
 			all = append(all, measured(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem))
 			continue
@@ -89,7 +89,7 @@ func measuredConditions(s api.Status, faults lab.Problems) (all []Finding) {
 
 // measuredWarnings are the warnings of status that nothing else reports.
 func measuredWarnings(s api.Status, l *lab.Lab) (all []Finding) {
-	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
+	addresses := interfaces.AddressWarnings(l) // which interfaces and Unreached report
 	for _, w := range s.Warnings {
 		switch {
 		case w.Message == s.StateLost:

@@ -77,7 +77,7 @@ func (a *Addresses) Follow() {
 func (a *Addresses) report(s vip.Address) {
 	e := event.Event{Kind: event.ServiceAddressUp, Addr: s.Addr, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
 	switch s.Phase {
-	case vip.Held:
+	case vip.Added:
 	case vip.Present:
 		e.Detail = fmt.Sprintf("%s of %s, which bootlab did not add", s.Addr, s.For)
 	case vip.Taken, vip.Conflict, vip.Leased:
@@ -175,7 +175,7 @@ const MetricAddresses = "bootlab_addresses"
 
 // newCollector counts the addresses.
 func newCollector(h *vip.Holder) *metrics.Gauges {
-	desc := prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
+	desc := prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: added (by bootlab), present (by something else), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[vip.Phase]int{}
 		for _, s := range h.States() {
