@@ -25,6 +25,7 @@ import (
 
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -195,7 +196,8 @@ func TestReadyz(t *testing.T) {
 			s.Conditions = []api.Condition{{Kind: api.ConditionInterface, Name: "br0", Problem: "interface is down"}, {Kind: api.ConditionInterface, Name: "br1", OK: true}, {Kind: api.ConditionPool, Name: "lan/guests", OK: true}}
 		}, 200, "\ninterfaces: degraded: br0: interface is down\npools: ok\n"},
 		{"machines with one error", func(s *api.Status) {
-			s.Conditions = []api.Condition{{Kind: api.ConditionMachine, Name: "a", Problem: "refused: x"}, {Kind: api.ConditionMachine, Name: "b", Problem: "refused: x"}, {Kind: api.ConditionMachine, Name: "c", Problem: "refused: y"}}
+			x, y := &lab.Problem{Message: "x"}, &lab.Problem{Message: "y"}
+			s.Conditions = []api.Condition{{Kind: api.ConditionMachine, Name: "a", Problem: "refused: x", Cause: x}, {Kind: api.ConditionMachine, Name: "b", Problem: "refused: x", Cause: x}, {Kind: api.ConditionMachine, Name: "c", Problem: "refused: y", Cause: y}}
 		}, 200, "\nmachines: degraded: a, b: refused: x; c: refused: y\n"},
 		{"an address is in use", func(s *api.Status) { s.Addresses = s.Addresses[1:] }, 200, "\naddresses: degraded: 192.168.131.9 is used by another machine"},
 		{"all addresses are held", func(s *api.Status) { s.Addresses = s.Addresses[:1] }, 200, "\naddresses: ok\n"},

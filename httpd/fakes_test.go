@@ -243,7 +243,7 @@ func newFakeDaemon() *fakeDaemon {
 		h.status.Servers = append(h.status.Servers, api.Server{Name: name, Serving: true, Addrs: []string{"0.0.0.0:67"}})
 	}
 	h.status.Addresses = []api.Address{
-		{Addr: netip.MustParseAddr("192.168.131.10"), Interface: "br0", For: "cluster mycluster", State: "held", OK: true, Since: at(-time.Hour)},
+		{Addr: netip.MustParseAddr("192.168.131.10"), Interface: "br0", For: "cluster mycluster", State: "added", OK: true, Since: at(-time.Hour)},
 		{Addr: netip.MustParseAddr("192.168.131.9"), Interface: "br0", For: "balancer router", State: "in_use", MAC: macOf(2), Host: "master-0", Since: at(-time.Minute),
 			Problem: "the machine with MAC " + macOf(2).String() + " (master-0) uses it: remove it there, or change it here; bootlab adds it once it is free"},
 	}

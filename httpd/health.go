@@ -41,8 +41,8 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 			fmt.Fprintf(w, "%ss: %s\n", kind, conditionsText(len(all), failed, trusted))
 		}
 	}
-	if unheld := s.Unheld(); len(unheld) > 0 {
-		fmt.Fprintln(w, "addresses: degraded:", unheldText(unheld, trusted))
+	if unreached := s.Unreached(); len(unreached) > 0 {
+		fmt.Fprintln(w, "addresses: degraded:", unreachedText(unreached, trusted))
 	} else if len(s.Addresses) > 0 {
 		fmt.Fprintln(w, "addresses: ok")
 	}
@@ -81,11 +81,11 @@ func conditionsText(all int, failed []api.Condition, trusted bool) string {
 	return "degraded: " + strings.Join(texts, "; ")
 }
 
-// unheldText says why clients do not reach this machine at some addresses. Only trusted callers learn which they are.
-func unheldText(unheld []api.Address, trusted bool) string {
+// unreachedText says why clients do not reach this machine at some addresses. Only trusted callers learn which they are.
+func unreachedText(unreached []api.Address, trusted bool) string {
 	var texts []string
 	counts := map[string]int{}
-	for _, a := range unheld {
+	for _, a := range unreached {
 		text := a.Addr.String() + " is " + a.Short()
 		if a.Command != "" {
 			text += " (" + a.Command + ")"

@@ -47,7 +47,9 @@ func ConditionKinds() []string {
 }
 
 // SameProblem reports whether two machines are refused for one error, which names them: texts show it once.
-func (c Condition) SameProblem(o Condition) bool { return o.Cause != nil && c.Kind == o.Kind && c.Has(o.Cause) }
+func (c Condition) SameProblem(o Condition) bool {
+	return o.Cause != nil && c.Kind == o.Kind && c.Has(o.Cause)
+}
 
 // Has reports whether p is the error for which the condition is not OK. That of a certificate is the same at each key that names its file.
 func (c Condition) Has(p *lab.Problem) bool {

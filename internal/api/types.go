@@ -117,14 +117,14 @@ func (s Status) Notes(srv Server) (notes []string) {
 	return notes
 }
 
-// Unheld returns the addresses at which clients do not reach this machine.
-func (s Status) Unheld() (unheld []Address) {
+// Unreached returns the addresses at which clients do not reach this machine.
+func (s Status) Unreached() (unreached []Address) {
 	for _, a := range s.Addresses {
 		if !a.OK {
-			unheld = append(unheld, a)
+			unreached = append(unreached, a)
 		}
 	}
-	return unheld
+	return unreached
 }
 
 // A Server is one of the daemon's servers.
@@ -145,7 +145,7 @@ type Address struct {
 	Addr      netip.Addr `json:"addr"`
 	Interface string     `json:"interface,omitempty"` // that has it; else that of its network
 	For       string     `json:"for"`                 // who listens there, such as "cluster prod"
-	State     string     `json:"state"`               // held (bootlab added it), present (something else did), probing, in_use, conflict, leased, missing
+	State     string     `json:"state"`               // added (by bootlab), present (something else did), probing, in_use, conflict, leased, missing
 	OK        bool       `json:"ok"`                  // clients reach this machine at it
 	MAC       lab.MAC    `json:"mac,omitzero"`        // of the other machine that uses it
 	Host      string     `json:"host,omitempty"`      // that machine, if the lab knows it

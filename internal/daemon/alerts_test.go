@@ -30,7 +30,7 @@ clusters: {ocp: {kind: openshift, address: 10.125.1.10}}
 `)
 	r.registry = prometheus.NewRegistry()
 	r.start()
-	r.until("the cluster's balancers were checked and its address is held", func() bool { s := r.status(); return len(s.Balancers) == 4 && len(s.Unheld()) == 0 })
+	r.until("the cluster's balancers were checked and its address is added", func() bool { s := r.status(); return len(s.Balancers) == 4 && len(s.Unreached()) == 0 })
 	families, err := r.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

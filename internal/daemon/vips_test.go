@@ -59,9 +59,9 @@ func dial(addr string) error {
 	return c.Close()
 }
 
-// TestAddressesAreHeld: what a cluster needs is on its network's interface while the daemon runs: README's pattern, the appliance .1
+// TestAddressesAreAdded: what a cluster needs is on its network's interface while the daemon runs: README's pattern, the appliance .1
 // and the cluster .10, needs no command. It follows the lab, and goes with the daemon.
-func TestAddressesAreHeld(t *testing.T) {
+func TestAddressesAreAdded(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.62.0.1")
 	bridge := r.bridge()
@@ -69,8 +69,8 @@ func TestAddressesAreHeld(t *testing.T) {
 	cluster := base + "clusters: {prod: {kind: kubernetes, address: 10.62.0.10}}\n"
 	r.write(strings.Replace(cluster, "ip: 10.62.0.11}", "ip: 10.62.0.11, cluster: prod, role: control-plane}", 1))
 	r.start()
-	r.until("the cluster's address is held", func() bool { return r.address("10.62.0.10").OK })
-	if a := r.address("10.62.0.10"); a.State != "held" || a.Interface != bridge || a.For != "cluster prod" || a.Problem != "" || a.Since.IsZero() {
+	r.until("the cluster's address is added", func() bool { return r.address("10.62.0.10").OK })
+	if a := r.address("10.62.0.10"); a.State != "added" || a.Interface != bridge || a.For != "cluster prod" || a.Problem != "" || a.Since.IsZero() {
 		t.Errorf("%+v", a)
 	}
 	if !r.on(bridge, "10.62.0.10") {
@@ -82,11 +82,11 @@ func TestAddressesAreHeld(t *testing.T) {
 	if body := r.get("http://10.62.0.1:9680/readyz"); !strings.Contains(body, "\naddresses: ok\n") {
 		t.Errorf("/readyz:\n%s", body)
 	}
-	if m := r.get("http://10.62.0.1:9680/metrics"); !strings.Contains(m, "\nbootlab_vips{state=\"held\"} 1\n") || !strings.Contains(m, "\nbootlab_vips{state=\"in_use\"} 0\n") {
+	if m := r.get("http://10.62.0.1:9680/metrics"); !strings.Contains(m, "\nbootlab_vips{state=\"added\"} 1\n") || !strings.Contains(m, "\nbootlab_vips{state=\"in_use\"} 0\n") {
 		t.Error("no metric counts it")
 	}
 	r.write(base + "balancers: {web: {listen: \"10.62.0.20:80\", backends: [a:80]}}\n")
-	r.until("a balancer's address is held", func() bool { return r.address("10.62.0.20").OK })
+	r.until("a balancer's address is added", func() bool { return r.address("10.62.0.20").OK })
 	r.until("the cluster's is removed", func() bool { return !r.on(bridge, "10.62.0.10") })
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -125,10 +125,10 @@ func TestAddressOfAnotherMachine(t *testing.T) {
 		t.Errorf("the timeline of b begins with it: %+v, %v", boots, err)
 	}
 	netns.Run(t, "ip", "-n", spy.Name, "addr", "del", "10.61.0.10/24", "dev", "eth0")
-	r.until("it is added", func() bool { return r.address("10.61.0.10").State == "held" })
+	r.until("it is added", func() bool { return r.address("10.61.0.10").State == "added" })
 }
 
-// TestClaimsOfAnAddress: machines with hundreds of MACs that claim an address of a cluster fill no log, and the address stays held.
+// TestClaimsOfAnAddress: machines with hundreds of MACs that claim an address of a cluster fill no log, and the address stays.
 func TestClaimsOfAnAddress(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	const addr = "10.126.3.1"
@@ -150,7 +150,7 @@ func TestClaimsOfAnAddress(t *testing.T) {
 	}
 	defer sock.Close()
 	r.start()
-	r.until("the address is held", func() bool { return r.address(vip.String()).OK })
+	r.until("the address is added", func() bool { return r.address(vip.String()).OK })
 	for i := range 300 {
 		frame := arp.Request(lab.MAC{2, 9, 9, 0, byte(i >> 8), byte(i)}, vip, arp.Broadcast, vip)
 		if err := sock.Send(link.Index, frame[:]); err != nil {
@@ -211,14 +211,14 @@ func TestAddressesOff(t *testing.T) {
 	}
 }
 
-// TestHeldAddressIsNotTheNetworks: the default of networks.n.address is never an address that the daemon itself has added.
-func TestHeldAddressIsNotTheNetworks(t *testing.T) {
+// TestAddedAddressIsNotTheNetworks: the default of networks.n.address is never an address that the daemon itself has added.
+func TestAddedAddressIsNotTheNetworks(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.58.0.1")
 	bridge := r.bridge()
 	r.write(strings.NewReplacer(", address: 10.58.0.1", "", `"10.58.0.1:`, `"127.0.0.1:`).Replace(r.read()) + "balancers: {web: {listen: \"10.58.0.10:80\", backends: [a:80]}}\n")
 	r.start()
-	r.until("the address is held", func() bool { return r.address("10.58.0.10").OK })
+	r.until("the address is added", func() bool { return r.address("10.58.0.10").OK })
 	netns.Run(t, "ip", "addr", "del", "10.58.0.1/24", "dev", bridge)
 	if all, _ := r.status().ConditionsOf(api.ConditionInterface); len(all) != 1 || all[0].Problem != "10.58.0.1 is on no interface: run ip addr add 10.58.0.1/24 dev "+bridge {
 		t.Errorf("the remedy names an address of a balancer: %+v", all)

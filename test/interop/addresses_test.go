@@ -44,7 +44,7 @@ func TestAddresses(t *testing.T) {
 	}
 	held := func(addr string) {
 		t.Helper()
-		d.until(addr+" is held", func() bool { return d.address(addr).State == "held" })
+		d.until(addr+" is added", func() bool { return d.address(addr).State == "added" })
 		if !d.onBridge(addr) || !answers(addr) {
 			t.Errorf("%s: on the bridge %t, answers ARP %t", addr, d.onBridge(addr), answers(addr))
 		}
@@ -127,7 +127,7 @@ func holding(t *testing.T, net string) (*labFile, *daemon) {
 	l.balancers = "  web: {listen: \"NET.5:80\", backends: [w0:80]}\n"
 	l.write()
 	d := start(t, l)
-	d.until("it is held", func() bool { return d.address(net+".5").State == "held" })
+	d.until("it is added", func() bool { return d.address(net+".5").State == "added" })
 	return l, d
 }
 
@@ -148,7 +148,7 @@ func TestAddressOfAnInterfaceThatIsDown(t *testing.T) {
 		t.Errorf("the metric counts %v", n)
 	}
 	netns.Run(t, "ip", "link", "set", l.seg.Bridge, "up")
-	d.until("it is held again", func() bool { a := d.address("10.73.4.5"); return a.OK && a.State == "held" })
+	d.until("it is added again", func() bool { a := d.address("10.73.4.5"); return a.OK && a.State == "added" })
 }
 
 // TestAddressesOffAfterACrash: a daemon that is to hold no addresses removes those that it was killed with, though it may not add one: another
@@ -188,7 +188,7 @@ func TestAddressWithALease(t *testing.T) {
 	if err := d.reload(); err != nil {
 		t.Fatal(err)
 	}
-	d.until("it is held", func() bool { return d.onBridge(addr) })
+	d.until("it is added", func() bool { return d.onBridge(addr) })
 	d.until("the lease is noticed", func() bool { return d.address(addr).State == "leased" })
 	if a := d.address(addr); a.OK || a.MAC.String() != "02:00:73:03:00:01" || !strings.Contains(a.Problem, "02:00:73:03:00:01 (laptop) has a lease of it") {
 		t.Errorf("%+v", a)
@@ -204,5 +204,5 @@ func TestAddressWithALease(t *testing.T) {
 	if other := m.leaseAs(t, "laptop"); other == "" || other == addr {
 		t.Errorf("the machine leases %q, and had %s", other, addr)
 	}
-	d.until("it is the appliance's alone", func() bool { a := d.address(addr); return a.OK && a.State == "held" && a.Problem == "" })
+	d.until("it is the appliance's alone", func() bool { a := d.address(addr); return a.OK && a.State == "added" && a.Problem == "" })
 }

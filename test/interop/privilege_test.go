@@ -249,7 +249,7 @@ func TestAsUser(t *testing.T) {
 				wrap = append(wrap, "sh", "-c", `shift; exec "$0" "$@"`, binary) // in place of the binary
 			}
 			d := start(t, l, wrap...)
-			all, effective, phase := "0000000000003400", "0000000000002400", "held"
+			all, effective, phase := "0000000000003400", "0000000000002400", "added"
 			if tt.off {
 				all, phase = effective, "missing"
 			}

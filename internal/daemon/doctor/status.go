@@ -40,7 +40,7 @@ func statusServers(s api.Status) (all []Finding) {
 			all = append(all, reported(Warn, "daemon", srv.Name, text))
 		}
 	}
-	for _, a := range s.Unheld() {
+	for _, a := range s.Unreached() {
 		if a.State == api.AddressProbing {
 			all = append(all, reported(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem))
 			continue
@@ -89,7 +89,7 @@ func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 
 // statusWarnings are the warnings of status that nothing else reports.
 func statusWarnings(s api.Status, l *lab.Lab) (all []Finding) {
-	addresses := interfaces.AddressWarnings(l) // which interfaces and Unheld report
+	addresses := interfaces.AddressWarnings(l) // which interfaces and Unreached report
 	for _, w := range s.Warnings {
 		switch {
 		case w.Message == s.StateLost:

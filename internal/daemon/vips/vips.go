@@ -77,7 +77,7 @@ func (a *VIPs) Follow() {
 func (a *VIPs) report(s vip.Address) {
 	e := event.Event{Kind: event.VIPUp, Addr: s.Addr, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
 	switch s.Phase {
-	case vip.Held:
+	case vip.Added:
 	case vip.Present:
 		e.Detail = fmt.Sprintf("%s of %s, which bootlab did not add", s.Addr, s.For)
 	case vip.InUse, vip.Conflict, vip.Leased:
@@ -175,7 +175,7 @@ const MetricVIPs = "bootlab_vips"
 
 // newCollector counts the VIPs.
 func newCollector(h *vip.Holder) *metrics.Gauges {
-	desc := prometheus.NewDesc(MetricVIPs, "Addresses of clusters and balancers (VIPs): held (bootlab added it), present (something else did), probing (other machines are asked), in_use (by another machine), conflict (another one uses it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
+	desc := prometheus.NewDesc(MetricVIPs, "Addresses of clusters and balancers (VIPs): added (by bootlab), present (by something else), probing (other machines are asked), in_use (by another machine), conflict (another one uses it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[vip.Phase]int{}
 		for _, s := range h.States() {

@@ -35,7 +35,7 @@ type Phase string
 // The phases.
 const (
 	Probing  Phase = "probing"  // other machines are asked whether they use it
-	Held     Phase = "held"     // added here
+	Added    Phase = "added"    // by this package
 	Present  Phase = "present"  // on an interface, and something else has added it
 	InUse    Phase = "in_use"   // on no interface: another machine uses it
 	Conflict Phase = "conflict" // on an interface, and another machine claims it
@@ -44,7 +44,7 @@ const (
 )
 
 // Phases returns all phases.
-func Phases() []Phase { return []Phase{Probing, Held, Present, InUse, Conflict, Leased, Missing} }
+func Phases() []Phase { return []Phase{Probing, Added, Present, InUse, Conflict, Leased, Missing} }
 
 // An Address is what is known of a wanted address.
 type Address struct {
@@ -58,7 +58,7 @@ type Address struct {
 }
 
 // OK reports whether clients reach this machine at the address.
-func (s Address) OK() bool { return s.Phase == Held || s.Phase == Present }
+func (s Address) OK() bool { return s.Phase == Added || s.Phase == Present }
 
 // Command returns what an admin runs so that clients reach the address: it adds it, or sets its interface up; empty: nothing would, or the
 // interface is not known.

@@ -27,7 +27,7 @@ func (a *tracked) enter(p Phase, mac lab.MAC, reason string, now time.Time) {
 
 // here reports whether an interface of this machine has the address.
 func (a *tracked) here() bool {
-	return a.Phase == Held || a.Phase == Present || a.Phase == Conflict || a.Phase == Leased
+	return a.Phase == Added || a.Phase == Present || a.Phase == Conflict || a.Phase == Leased
 }
 
 // step does what is due for one address, and returns when it is to be called again at the latest.
@@ -61,7 +61,7 @@ func (h *Holder) step(ctx context.Context, a *tracked, now time.Time) time.Time 
 	case len(others) > 0:
 		return h.keep(a, on, Present, now)
 	case a.added:
-		return h.keep(a, on, Held, now)
+		return h.keep(a, on, Added, now)
 	}
 	if a.here() {
 		h.deps.Log.Warn("address was removed by something else, or with its interface", "addr", a.Addr)
@@ -149,7 +149,7 @@ func (h *Holder) add(ctx context.Context, a *tracked, on link, now time.Time) ti
 		if a.Addr.Is6() && on.carrier {
 			return now.Add(h.cfg.Interval)
 		}
-		return h.keep(a, on, Held, now)
+		return h.keep(a, on, Added, now)
 	case errors.Is(err, unix.EEXIST): // by something else, just now
 		h.forget(ctx, a.Addr)
 		h.wake()
@@ -163,7 +163,7 @@ func (h *Holder) add(ctx context.Context, a *tracked, on link, now time.Time) ti
 	}
 }
 
-// keep announces an address that an interface has, in a phase that is Held or Present, and checks whether another machine claims it.
+// keep announces an address that an interface has, in a phase that is Added or Present, and checks whether another machine claims it.
 func (h *Holder) keep(a *tracked, on link, phase Phase, now time.Time) time.Time {
 	if !a.here() || a.carrier != on.carrier { // neighbours do not know it yet, or may have removed it
 		a.carrier, a.announced, a.announce, a.probed, a.next = on.carrier, announcements, now, 0, now.Add(h.cfg.Interval)
@@ -193,7 +193,7 @@ func (h *Holder) keep(a *tracked, on link, phase Phase, now time.Time) time.Time
 		a.next = now.Add(check)
 	}
 	next := a.next
-	if a.announced > 0 && a.added && on.carrier && phase == Held {
+	if a.announced > 0 && a.added && on.carrier && phase == Added {
 		if !now.Before(a.announce) {
 			h.send(on, a.Addr, gratuitousARP(on.mac, a.Addr))
 			a.announced--

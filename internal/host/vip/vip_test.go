@@ -185,7 +185,7 @@ func TestHold(t *testing.T) {
 	}
 	r.start(r.addr, r.addr6)
 	for _, a := range []netip.Addr{r.addr, r.addr6} {
-		s := r.until(a, vip.Held)
+		s := r.until(a, vip.Added)
 		line, on := r.on(a)
 		if !s.OK() || !on || !strings.Contains(line, fmt.Sprintf("%s/%d", a, a.BitLen())) {
 			t.Errorf("%+v, on the bridge %v: %s", s, on, line)
@@ -228,7 +228,7 @@ func TestInUse(t *testing.T) {
 	}
 	for _, a := range []netip.Addr{r.addr, r.addr6} {
 		r.spyLeaves(a)
-		r.until(a, vip.Held)
+		r.until(a, vip.Added)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestConflict(t *testing.T) {
 			r := newRig(t, 3+i)
 			addr := []netip.Addr{r.addr, r.addr6}[i]
 			r.start(addr)
-			r.until(addr, vip.Held)
+			r.until(addr, vip.Added)
 			r.spyTakes(addr)
 			if s := r.until(addr, vip.Conflict); s.MAC != other || s.OK() {
 				t.Errorf("%+v, want a conflict with %s", s, other)
@@ -248,7 +248,7 @@ func TestConflict(t *testing.T) {
 				t.Error("the address was given up")
 			}
 			r.spyLeaves(addr)
-			r.until(addr, vip.Held)
+			r.until(addr, vip.Added)
 			if line, _ := r.on(addr); strings.Count(r.log.String(), "address removed") > 0 {
 				t.Errorf("it was removed: %s\n%s", line, r.log)
 			}
@@ -262,7 +262,7 @@ func TestDefended(t *testing.T) {
 	netns.Need(t, "arping")
 	r.cfg.Check, r.cfg.Retry = time.Hour, time.Hour
 	r.start(r.addr)
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	third := r.seg.NewClient(t, "02:00:00:00:00:77")
 	netns.Run(t, "ip", "-n", third.Name, "addr", "add", "10.79.5.77/24", "dev", "eth0")
 	netns.Run(t, "ip", "-n", third.Name, "neigh", "replace", r.addr.String(), "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "stale")
@@ -275,7 +275,7 @@ func TestDefended(t *testing.T) {
 	netns.WaitFor(t, "the third machine to know the holder again", func() bool {
 		return strings.Contains(netns.Run(t, "ip", "-n", third.Name, "neigh", "show", r.addr.String()), r.bridgeMAC())
 	})
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 }
 
 // TestPresent leaves alone what something else has added, also when it is not wanted any more.
@@ -292,7 +292,7 @@ func TestPresent(t *testing.T) {
 	r.until(r.addr, vip.Present)
 	// Its owner removes it: then it is held, until the end.
 	netns.Run(t, "ip", "addr", "del", r.addr.String()+"/24", "dev", r.seg.Bridge)
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	netns.Run(t, "ip", "addr", "add", r.addr.String()+"/24", "dev", r.seg.Bridge)
 	r.until(r.addr, vip.Present)
 	r.stop()
@@ -309,11 +309,11 @@ func TestReload(t *testing.T) {
 	r := newRig(t, 7)
 	second := r.addr.Next()
 	r.start(r.addr)
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	r.want(second, r.addr6)
 	r.gone(r.addr)
-	r.until(second, vip.Held)
-	r.until(r.addr6, vip.Held)
+	r.until(second, vip.Added)
+	r.until(r.addr6, vip.Added)
 	if n := len(r.States()); n != 2 {
 		t.Errorf("%d states: %+v", n, r.States())
 	}
@@ -327,20 +327,20 @@ func TestInterfaceGoes(t *testing.T) {
 	add()
 	r.start()
 	r.Want([]vip.Wanted{{Addr: r.addr, Interface: name}})
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	netns.Run(t, "ip", "link", "del", name)
 	if s := r.until(r.addr, vip.Missing); s.Err != "interface vip8 does not exist" || s.Command() != "ip addr add 10.79.8.10/32 dev vip8" {
 		t.Errorf("%+v, %q", s, s.Command())
 	}
 	add()
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	netns.Run(t, "ip", "link", "set", name, "down")
 	netns.Run(t, "ip", "addr", "flush", "dev", name)
 	if s := r.until(r.addr, vip.Missing); s.Err != "interface vip8 is down" {
 		t.Errorf("%+v", s)
 	}
 	netns.Run(t, "ip", "link", "set", name, "up")
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	netns.Run(t, "ip", "addr", "del", r.addr.String()+"/32", "dev", name)
 	netns.WaitFor(t, "the address to be added again", func() bool {
 		return strings.Contains(netns.Run(t, "ip", "addr", "show", "dev", name), r.addr.String()+"/32")
@@ -354,7 +354,7 @@ func TestDown(t *testing.T) {
 	second := r.addr.Next()
 	netns.Run(t, "ip", "addr", "add", second.String()+"/32", "dev", r.seg.Bridge)
 	r.start(r.addr, second)
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	r.until(second, vip.Present)
 	netns.Run(t, "ip", "link", "set", r.seg.Bridge, "down")
 	for _, a := range []netip.Addr{r.addr, second} {
@@ -366,7 +366,7 @@ func TestDown(t *testing.T) {
 		}
 	}
 	netns.Run(t, "ip", "link", "set", r.seg.Bridge, "up")
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	r.until(second, vip.Present)
 	if strings.Contains(r.log.String(), "address was removed") {
 		t.Error(r.log)
@@ -383,7 +383,7 @@ func TestOnLoopback(t *testing.T) {
 	if s := r.until(r.addr, vip.Present); s.On != "lo" || !s.OK() {
 		t.Errorf("%+v, want it on lo", s)
 	}
-	if s := r.until(second, vip.Held); s.On != r.seg.Bridge {
+	if s := r.until(second, vip.Added); s.On != r.seg.Bridge {
 		t.Errorf("%+v, want it on %s", s, r.seg.Bridge)
 	}
 }
@@ -453,7 +453,7 @@ func TestKilled(t *testing.T) {
 	r := newRig(t, 11)
 	unwanted, foreign, manual, before := r.addr.Next(), r.addr.Next().Next(), r.addr.Next().Next().Next(), netip.MustParseAddr("10.79.11.20")
 	r.start(r.addr) // learns the name of this start of the machine
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	all, _ := r.records.Load(t.Context())
 	r.stop()
 	for _, a := range []netip.Addr{r.addr, unwanted, manual} {
@@ -467,7 +467,7 @@ func TestKilled(t *testing.T) {
 	}
 	netns.Run(t, "ip", "addr", "add", manual.String()+"/32", "dev", r.seg.Bridge)
 	r.start(r.addr)
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	r.gone(unwanted)
 	r.stop()
 	r.gone(r.addr)
@@ -484,7 +484,7 @@ func TestKilledAndOff(t *testing.T) {
 	manual := r.addr.Next()
 	netns.Run(t, "ip", "addr", "add", manual.String()+"/32", "dev", r.seg.Bridge)
 	r.start(r.addr)
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	all, _ := r.records.Load(t.Context())
 	r.stop()
 	_ = r.records.Put(t.Context(), all[0])
@@ -510,11 +510,11 @@ func TestTwoHolders(t *testing.T) {
 	// The other machine probes it, too.
 	netns.Need(t, "arping")
 	_ = exec.Command("ip", "netns", "exec", r.spy.Name, "arping", "-D", "-c1", "-w1", "-I", "eth0", r.addr.String()).Run()
-	r.until(r.addr, vip.Held)
+	r.until(r.addr, vip.Added)
 	if err := exec.Command("ip", "netns", "exec", r.spy.Name, "arping", "-D", "-c2", "-w5", "-I", "eth0", r.addr.String()).Run(); err == nil {
 		t.Error("duplicate address detection of another machine does not find the holder")
 	}
-	if s := r.until(r.addr, vip.Held); !s.OK() {
+	if s := r.until(r.addr, vip.Added); !s.OK() {
 		t.Errorf("a probe is no conflict: %+v", s)
 	}
 }
