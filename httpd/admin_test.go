@@ -58,6 +58,7 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/hosts/master-1", false, "200", "a file that it loads is not served: &lt;k&gt;", true},
 		{"GET", "/api/v1/hosts/nobody/why", false, "404", "no host nobody", false},
 		{"GET", "/hosts/52-54-00-00-02-03", false, "200", "<h1>master-1</h1>", true},
+		{"GET", "/hosts/loadbalancer-provisioning.mycluster.example.com", false, "200", "<h1>loadbalancer</h1>", true},
 		{"GET", "/hosts/DE:AD:BE:EF:00:01", false, "200", "<h1>de:ad:be:ef:00:01</h1>", true},
 		{"GET", "/hosts/nobody", false, "404", "no host nobody", true},
 		{"GET", "/hosts/%3Cscript%3E", false, "400", "is not the name of a host", true},

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -137,6 +138,12 @@ func (h *fakeDaemon) Boots(_ context.Context, host string) ([]api.Boot, error) {
 func (h *fakeDaemon) Why(_ context.Context, host string) (api.Diagnosis, error) {
 	if host == "nobody" {
 		return api.Diagnosis{}, unknown(host)
+	}
+	for _, known := range h.hosts { // as the daemon does
+		named := func(n api.NIC) bool { return n.FQDN == host || n.MAC.String() == host }
+		if slices.ContainsFunc(known.MACs, func(m lab.MAC) bool { return m.String() == host }) || slices.ContainsFunc(known.NICs, named) || known.FQDN == host {
+			host = known.Name
+		}
 	}
 	return api.Diagnosis{Host: host, State: "stopped", Stage: event.StageFiles, Since: noon(), Cause: "a file that it loads is not served: <k>", Do: []string{"bootlab images pull"}}, nil
 }

@@ -291,12 +291,16 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	p := hostPage{Host: api.Host{Name: name}}
+	why, whyErr := a.deps.Backend.Why(r.Context(), name)
+	if whyErr == nil {
+		name = why.Host // by whatever the machine was asked for
+	} else {
+		why = api.Diagnosis{State: "unknown", Cause: "no diagnosis: " + api.AsError(whyErr).Message}
+	}
+	p := hostPage{Host: api.Host{Name: name}, Why: why}
 	hosts := a.deps.Backend.Hosts(r.Context())
-	if i := slices.IndexFunc(hosts, func(h api.Host) bool {
-		return h.Name == name || slices.ContainsFunc(h.MACs, func(m lab.MAC) bool { return m.String() == name })
-	}); i >= 0 {
-		p.Host, p.Known, name = hosts[i], true, hosts[i].Name
+	if i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name }); i >= 0 {
+		p.Host, p.Known = hosts[i], true
 	}
 	p.page = a.page(r.Context(), name)
 	boots, err := a.deps.Backend.Boots(r.Context(), name)
@@ -307,9 +311,6 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	boots = slices.Clone(boots)
 	slices.Reverse(boots)
 	p.Boots = boots[:min(maxBoots, len(boots))]
-	if p.Why, err = a.deps.Backend.Why(r.Context(), name); err != nil {
-		p.Why = api.Diagnosis{State: "unknown", Cause: "no diagnosis: " + api.AsError(err).Message}
-	}
 	if p.VM = a.vmOf(r, p.Host); p.VM != nil && p.Why.HypervisorSilent {
 		p.VM.Err = "" // the diagnosis has it
 	}

@@ -75,12 +75,12 @@ func TestHostsNamed(t *testing.T) {
 	all := func() []api.Host {
 		return []api.Host{
 			{Name: "a", FQDN: "a.lab.example", MACs: []lab.MAC{{2, 1}}, IP: netip.MustParseAddr("10.0.0.5"), Cluster: "prod"},
-			{Name: "b", FQDN: "b.lab.example", MACs: []lab.MAC{{2, 2}}, NICs: []api.NIC{{MAC: lab.MAC{2, 3}, IP: netip.MustParseAddr("10.1.0.6")}}},
+			{Name: "b", FQDN: "b.lab.example", MACs: []lab.MAC{{2, 2}}, NICs: []api.NIC{{MAC: lab.MAC{2, 3}, IP: netip.MustParseAddr("10.1.0.6"), IP6: netip.MustParseAddr("fd00::6"), FQDN: "b-storage.lab.example"}}},
 			{Name: "worker-0", FQDN: "worker-0.lab.example", Cluster: "prod"},
 		}
 	}
 	for names, want := range map[string]string{
-		"b a": "a b", "prod": "a worker-0", "prod a": "a worker-0", "B.lab.example": "b", "02:01:00:00:00:00": "a", "02:03:00:00:00:00": "b", "10.1.0.6": "b",
+		"b a": "a b", "prod": "a worker-0", "prod a": "a worker-0", "B.lab.example": "b", "02:01:00:00:00:00": "a", "02:03:00:00:00:00": "b", "10.1.0.6": "b", "fd00::6": "b", "b-storage.lab.example.": "b",
 	} {
 		hosts, err := hostsNamed(all(), strings.Fields(names))
 		var got []string

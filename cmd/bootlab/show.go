@@ -158,16 +158,16 @@ func hostsNamed(hosts []api.Host, names []string) ([]api.Host, error) {
 	return slices.DeleteFunc(hosts, func(h api.Host) bool { return !wanted[h.Name] }), nil
 }
 
+// isNamed reports whether h, or its cluster, is what a command asks for, as lab.Find does.
 func isNamed(h *api.Host, name string) bool {
-	name = strings.ToLower(name)
-	if name == strings.ToLower(h.Name) || name == strings.TrimSuffix(strings.ToLower(h.FQDN), ".") || name == strings.ToLower(h.Cluster) && name != "" {
-		return true
-	}
 	if mac, err := lab.ParseMAC(name); err == nil {
 		return slices.Contains(h.MACs, mac) || slices.ContainsFunc(h.NICs, func(n api.NIC) bool { return n.MAC == mac })
 	}
-	ip, err := netip.ParseAddr(name)
-	return err == nil && (h.IP == ip || slices.ContainsFunc(h.NICs, func(n api.NIC) bool { return n.IP == ip }))
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return h.IP == ip || h.IP6 == ip || slices.ContainsFunc(h.NICs, func(n api.NIC) bool { return n.IP == ip || n.IP6 == ip })
+	}
+	is := func(other string) bool { return other != "" && strings.EqualFold(strings.TrimSuffix(name, "."), other) }
+	return is(h.Name) || is(h.FQDN) || is(h.Cluster) || slices.ContainsFunc(h.NICs, func(n api.NIC) bool { return is(n.FQDN) })
 }
 
 func unknownText(cmd *cobra.Command, ms []api.UnknownMachine) error {

@@ -202,6 +202,7 @@ type Host struct {
 	FQDN    string       `json:"fqdn,omitempty"`
 	MACs    []lab.MAC    `json:"macs,omitempty"`
 	IP      netip.Addr   `json:"ip,omitzero"` // reserved or leased
+	IP6     netip.Addr   `json:"ip6,omitzero"`
 	Network string       `json:"network,omitempty"`
 	NICs    []NIC        `json:"nics,omitempty"` // in further networks
 	Cluster string       `json:"cluster,omitempty"`
@@ -250,6 +251,7 @@ func (h Host) StateText() string {
 type NIC struct {
 	MAC     lab.MAC    `json:"mac"`
 	IP      netip.Addr `json:"ip,omitzero"` // reserved
+	IP6     netip.Addr `json:"ip6,omitzero"`
 	FQDN    string     `json:"fqdn,omitempty"`
 	Network string     `json:"network,omitempty"`
 }

@@ -88,7 +88,7 @@ func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 }
 
 func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
-	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, Role: h.Role, Power: vmadmin.SwitchOf(h)}
+	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP6: h.IP6, Role: h.Role, Power: vmadmin.SwitchOf(h)}
 	a.IP, _ = c.nicAddrs(seen.Lab).OfHost(h)
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = status.Text(), status.Assumed, status.Note(h.Name)
@@ -99,7 +99,7 @@ func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
 		a.Network = h.Network.Name
 	}
 	for _, as := range h.Interfaces()[1:] {
-		n := api.NIC{MAC: as.MACs[0], IP: as.IP, FQDN: as.FQDN}
+		n := api.NIC{MAC: as.MACs[0], IP: as.IP, IP6: as.IP6, FQDN: as.FQDN}
 		if as.Network != nil {
 			n.Network = as.Network.Name
 		}
