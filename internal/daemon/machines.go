@@ -81,11 +81,14 @@ func powerOf(vm virt.Status) machine.Power {
 	return machine.PowerSilent
 }
 
+// assessed reports whether the state of h is decided with those of its cluster.
+func assessed(h *lab.Host) bool { return h.Cluster != nil && h.Cluster.Kind != lab.Plain }
+
 // counts reports whether the check of a balancer says whether h is well. Of its cluster's balancers that is the one of the API alone: the
 // others have backends that are not needed, as all workers but those on which the router runs. The check of the API counts
 // while its backend is drained, too: whether a bootstrap machine still serves says whether it is needed.
 func counts(h *lab.Host, balancer string, check backendCheck) bool {
-	if h.Cluster != nil && h.Cluster.Kind != lab.Plain {
+	if assessed(h) {
 		return balancer == h.Cluster.BalancerOf(lab.ServiceAPI)
 	}
 	return !check.drained
@@ -100,7 +103,7 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
 	} else {
-		o.Elsewhere = h.VM == nil && (h.Cluster == nil || h.Cluster.Kind == lab.Plain)
+		o.Elsewhere = h.VM == nil && !assessed(h)
 	}
 	switch {
 	case h.VM != nil:
@@ -142,7 +145,7 @@ func (c *clusters) state(h *lab.Host, seen seen) (s machine.State, waits string)
 	if h.Role == lab.RoleAppliance {
 		return machine.State{}, ""
 	}
-	if h.Cluster == nil || h.Cluster.Kind == lab.Plain {
+	if !assessed(h) {
 		return machine.Of(c.observation(h, seen), time.Now()), ""
 	}
 	all := cluster.Assess(h.Cluster, c.observe(h.Cluster, seen), c.record(h.Cluster.Name), time.Now())

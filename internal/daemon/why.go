@@ -111,12 +111,27 @@ func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Ma
 			}
 		}
 	}
-	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
-		if check := seen.checks[h.Name][b]; counts(h, b, check) && check.Health == machine.CheckFailing {
-			m.Checks = append(m.Checks, diagnosis.Check{Balancer: b, Reason: check.Reason})
+	m.Checks = failingChecks(h, s, seen)
+	return m
+}
+
+// failingChecks are those that count for h and fail: in a cluster the one by which its state was decided.
+func failingChecks(h *lab.Host, s machine.State, seen seen) (all []diagnosis.Check) {
+	failing := func(c machine.Check) {
+		if c.Health == machine.CheckFailing {
+			all = append(all, diagnosis.Check{Balancer: c.Balancer, Reason: c.Reason})
 		}
 	}
-	return m
+	if assessed(h) {
+		failing(s.Check)
+		return all
+	}
+	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
+		if check := seen.checks[h.Name][b]; counts(h, b, check) {
+			failing(check.Check)
+		}
+	}
+	return all
 }
 
 // fromImage reports whether h is made from an image: it boots from its disk alone, and nothing installs it.

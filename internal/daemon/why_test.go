@@ -33,18 +33,24 @@ func TestWhichChecksCount(t *testing.T) {
 		balancer string
 		drained  bool
 		want     bool
+		role     string
+		silent   bool // the machine does not answer at all
 	}{
-		{"of no cluster", nil, "web", false, true},
-		{"of no cluster, drained", nil, "web", true, false},
-		{"the API of a cluster", prod, prod.BalancerOf(lab.ServiceAPI), false, true},
-		{"the API of a cluster, drained", prod, prod.BalancerOf(lab.ServiceAPI), true, true},
-		{"the ingress of a cluster", prod, prod.BalancerOf(lab.ServiceIngress), false, false},
+		{name: "of no cluster", balancer: "web", want: true},
+		{name: "of no cluster, drained", balancer: "web", drained: true},
+		{name: "the API of a cluster", cluster: prod, balancer: prod.BalancerOf(lab.ServiceAPI), want: true, role: lab.RoleControlPlane},
+		{name: "the API of a cluster, drained", cluster: prod, balancer: prod.BalancerOf(lab.ServiceAPI), drained: true, want: true, role: lab.RoleControlPlane},
+		{name: "the ingress of a cluster", cluster: prod, balancer: prod.BalancerOf(lab.ServiceIngress), role: lab.RoleControlPlane, silent: true},
+		{name: "the ingress, of a worker without a router", cluster: prod, balancer: prod.BalancerOf(lab.ServiceIngress), role: lab.RoleWorker},
+		{name: "the ingress, of a worker that is silent", cluster: prod, balancer: prod.BalancerOf(lab.ServiceIngress), role: lab.RoleWorker, silent: true, want: true},
 	} {
-		h := &lab.Host{Name: "a", Role: lab.RoleControlPlane, Cluster: tt.cluster}
-		check := backendCheck{machine.Check{Health: machine.CheckFailing, Reason: "connection refused"}, tt.drained}
+		h := &lab.Host{Name: "a", Role: tt.role, Cluster: tt.cluster}
+		prod.Hosts = []*lab.Host{h}
+		check := backendCheck{machine.Check{Health: machine.CheckFailing, Reason: "refused", Balancer: tt.balancer, Unreachable: tt.silent}, tt.drained}
 		now := seen{checks: map[string]map[string]backendCheck{"a": {tt.balancer: check}}}
-		state := c.observation(h, now).Check.Health == machine.CheckFailing
-		diagnosis := len(c.machine(h, machine.State{}, now).Checks) == 1
+		s, _ := c.state(h, now)
+		state := s.Check.Health == machine.CheckFailing
+		diagnosis := len(c.machine(h, s, now).Checks) == 1
 		if state != tt.want || diagnosis != tt.want {
 			t.Errorf("%s: counts for the state: %v, for the diagnosis: %v; want %v", tt.name, state, diagnosis, tt.want)
 		}

@@ -126,6 +126,7 @@ type State struct {
 	Stuck bool   // it goes on only if an admin acts
 	Idle  bool   // it is off, or nothing tells that it is on: who wants it to boot has to switch it on
 
+	Check    Check  // the check that counts for it
 	Conflict string // the MAC of another machine that uses its address, where it is Failing for that
 }
 
@@ -169,6 +170,7 @@ func (o Observation) system() bool {
 
 // Of returns what a machine is.
 func Of(o Observation, now time.Time) State {
+	check := o.Check
 	if o.IsOff() && o.Check.Health == CheckPassing {
 		o.Check.Health = CheckFailing // the last check of a machine that is off says nothing
 	}
@@ -182,6 +184,7 @@ func Of(o Observation, now time.Time) State {
 	if o.Conflict != "" && (s.Stage.Good() || s.Stage == Starting) {
 		s = State{Stage: Failing, Why: "another machine uses its address: " + o.Conflict, Waits: "its address, which " + o.Conflict + " uses", Stuck: true, Conflict: o.Conflict}
 	}
+	s.Check = check
 	return s
 }
 
