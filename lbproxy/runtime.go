@@ -216,11 +216,11 @@ func (s *Server) mayAdd(m RuntimeBackend) error {
 	case f.Listen.Has(m.Addr):
 		return fmt.Errorf("%w: the balancer itself listens there", ErrBackend)
 	}
-	switch ring := s.ring(f.Frontend, m.Addr); {
-	case len(ring) == 1:
+	switch loop := s.balancerLoop(f.Frontend, m.Addr); {
+	case len(loop) == 1:
 		return fmt.Errorf("%w: the balancer itself listens there, on every address of this machine", ErrBackend)
-	case len(ring) > 1:
-		return fmt.Errorf("%w: it leads back to the balancer itself, through %s", ErrBackend, strings.Join(ring[1:], ", "))
+	case len(loop) > 1:
+		return fmt.Errorf("%w: it leads back to the balancer itself, through %s", ErrBackend, strings.Join(loop[1:], ", "))
 	case m.Weight > lab.MaxWeight:
 		return fmt.Errorf("%d %w: want 1 to %d", m.Weight, ErrWeight, lab.MaxWeight)
 	case len(backends) == 0 && s.added(m.Balancer) >= maxAdded:
@@ -229,9 +229,9 @@ func (s *Server) mayAdd(m RuntimeBackend) error {
 	return nil
 }
 
-// ring returns the balancers through which a connection of f to an address would come to f again, f first; none: it does not. Backends that
+// balancerLoop returns the balancers through which a connection of f to an address would come to f again, f first; none: it does not. Backends that
 // were added and addresses that were looked up count too, and every address of this machine.
-func (s *Server) ring(f *Frontend, to netip.AddrPort) (names []string) {
+func (s *Server) balancerLoop(f *Frontend, to netip.AddrPort) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.active.Load()
@@ -243,7 +243,7 @@ func (s *Server) ring(f *Frontend, to netip.AddrPort) (names []string) {
 		}
 	}
 	own, _ := links.Addrs() // without them those of the lab count
-	for _, i := range lab.NewHops(all, append(own, f.own...)).Ring(f.index, to) {
+	for _, i := range lab.NewHops(all, append(own, f.own...)).Loop(f.index, to) {
 		names = append(names, t.frontends[i].Name)
 	}
 	return names

@@ -23,7 +23,7 @@ func (r *resolver) listeners() {
 		}
 		index.add(i, b)
 	}
-	r.rings()
+	r.balancerLoops()
 }
 
 // A listenIndex finds the balancers that may be in conflict with another. Not all are compared: the rules of one HAProxy become as many
@@ -159,8 +159,8 @@ func (r *resolver) ownBackend(b *lab.Balancer) {
 	}
 }
 
-// rings reports balancers that pass connections round and round, each ring once.
-func (r *resolver) rings() {
+// balancerLoops reports balancers that pass connections on in a loop, each loop once.
+func (r *resolver) balancerLoops() {
 	all := make([]lab.Hop, len(r.lab.Balancers))
 	for i, b := range r.lab.Balancers {
 		all[i] = lab.HopOf(b)
@@ -168,12 +168,12 @@ func (r *resolver) rings() {
 	hops, reported := lab.NewHops(all, r.lab.OwnAddresses()), map[int]bool{}
 	for i, b := range r.lab.Balancers {
 		for j := range b.Backends {
-			ring := hops.Ring(i, b.Backends[j].Addr)
-			if len(ring) < 2 || slices.ContainsFunc(ring, func(at int) bool { return reported[at] }) {
-				continue // ownBackend reports a ring of one
+			loop := hops.Loop(i, b.Backends[j].Addr)
+			if len(loop) < 2 || slices.ContainsFunc(loop, func(at int) bool { return reported[at] }) {
+				continue // ownBackend reports a loop of one
 			}
 			var through []string
-			for _, at := range ring[1:] {
+			for _, at := range loop[1:] {
 				reported[at] = true
 				through = append(through, r.lab.Balancers[at].Name)
 			}

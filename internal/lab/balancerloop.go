@@ -24,7 +24,7 @@ func HopOf(b *Balancer) Hop {
 	return h
 }
 
-// Hops finds balancers that pass a connection round and round: each round takes further connections, until none are left.
+// Hops finds balancers that pass a connection on in a loop: each round takes further connections, until none are left.
 type Hops struct {
 	all  []Hop
 	own  []netip.Addr
@@ -48,8 +48,8 @@ func NewHops(all []Hop, own []netip.Addr) *Hops {
 	return h
 }
 
-// Ring returns the hops that a connection of hop i to backend m takes until it is at i again: i first. It is nil if it never is.
-func (h *Hops) Ring(i int, m netip.AddrPort) []int {
+// Loop returns the hops that a connection of hop i to backend m takes until it is at i again: i first. It is nil if it never is.
+func (h *Hops) Loop(i int, m netip.AddrPort) []int {
 	seen := map[int]bool{}
 	var search func(from int, m netip.AddrPort) []int
 	search = func(from int, m netip.AddrPort) []int {
