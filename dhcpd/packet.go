@@ -135,12 +135,12 @@ func (s *Server) poolFor(sc *scope, r *wire.Packet) *pool {
 	if len(sc.pools) == 0 {
 		return nil
 	}
-	c := traitsOf(r)
 	if l, ok := s.deps.Book.Bound(r.MAC, sc.network.Subnet); ok && l.Live(s.deps.Now()) {
-		if p := sc.poolHolding(l.Addr); p != nil && p.keeps(&c) {
+		if p := sc.poolHolding(l.Addr); p != nil && p.keeps(r) {
 			return p
 		}
 	}
+	c := traitsOf(r)
 	return sc.poolFor(&c)
 }
 

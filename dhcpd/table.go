@@ -324,8 +324,14 @@ func (s *scope) poolHolding(a netip.Addr) *pool {
 
 // keeps reports whether a machine that has an address of the pool may keep it. Firmware, iPXE and system of one machine
 // send different options and must not be moved from pool to pool in one boot; its MAC and its relay port stay the same.
-func (p *pool) keeps(traits *lab.Client) bool {
-	return p.Admits(traits.MAC) && matchesAny(p.CircuitIDs, traits.CircuitID) && matchesAny(p.RemoteIDs, traits.RemoteID)
+func (p *pool) keeps(r *wire.Packet) bool {
+	return p.Admits(r.MAC) && (passedNoRelay(r) || matchesAny(p.CircuitIDs, r.CircuitID) && matchesAny(p.RemoteIDs, r.RemoteID))
+}
+
+// passedNoRelay reports whether a machine that has its address sent a packet by unicast, as it does to renew (RFC 2131 section 4.4.5): behind
+// a relay or not, the packet has no option 82.
+func passedNoRelay(r *wire.Packet) bool {
+	return r.CIAddr.IsValid() && !r.GIAddr.IsValid() && len(r.CircuitID)+len(r.RemoteID) == 0
 }
 
 func matchesAny(patterns []lab.Pattern, value []byte) bool {
