@@ -3,8 +3,10 @@ package dhcpd
 import (
 	"net"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -82,6 +84,23 @@ func TestIgnoredHosts(t *testing.T) {
 	asked := b.exchange("lab0", 67, "0.0.0.0:68", message(t, dhcpv4.MessageTypeDiscover, mac(t, "02:00:00:00:77:25"), udhcpc, withRequested("10.77.0.200")))
 	if len(asked) != 1 || decode(t, asked[0].data).YourIPAddr.String() == "10.77.0.200" {
 		t.Errorf("its address: %d replies", len(asked))
+	}
+}
+
+// TestHostsWithoutMAC: a pool never gives the address of a host that gets it from elsewhere, nor imports a lease of it.
+func TestHostsWithoutMAC(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.table = Compile(labWith(t, "  nas: {ip: 10.77.0.201}\n"))
+	for i := range 4 {
+		m := lab.MAC{2, 0, 0, 0, 1, byte(i)}
+		if got, full := b.lease(t, m.String(), udhcpc), i == 3; got == "10.77.0.201" || (got == "") != full {
+			t.Errorf("machine %d got %q", i, got)
+		}
+	}
+	l := imported(t, b, other, "10.77.0.201", time.Hour)
+	if b.Import(t.Context(), []*Import{l}, ImportMode{}); l.Skipped != SkipReserved {
+		t.Errorf("its address is imported as a lease: %+v", l)
 	}
 }
 

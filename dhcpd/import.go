@@ -172,7 +172,7 @@ func (im *importer) against(l *Import, sc *scope) (SkipReason, string) {
 	case other != nil:
 		return SkipReserved, "the address is reserved for " + other.Name
 	case !im.t.poolMayGive(l.Addr):
-		return SkipReserved, "the address is that of a router, a server or the appliance"
+		return SkipReserved, "the address is that of a host without a MAC, a router, a server or the appliance"
 	}
 	p := sc.poolHolding(l.Addr)
 	switch {

@@ -15,7 +15,7 @@ type Table struct {
 	scopes    []*scope // in the lab's order
 	byIface   map[string][]*scope
 	hosts     map[lab.MAC]*host
-	notPooled map[netip.Addr]struct{}  // in no pool: reservations, and addresses of routers, servers, appliance and clusters
+	notPooled map[netip.Addr]struct{}  // see lab.Lab.NotPooled
 	reserved  map[netip.Addr]*lab.Host // where this server gives the addresses
 	machineOf func(lab.MAC, netip.Addr) *lab.Host
 	mayReply  func(netip.Addr) bool
@@ -53,7 +53,7 @@ func Compile(l *lab.Lab) *Table {
 		domain:    l.Domain,
 		byIface:   map[string][]*scope{},
 		hosts:     make(map[lab.MAC]*host, len(l.Hosts)),
-		notPooled: make(map[netip.Addr]struct{}, len(l.Hosts)),
+		notPooled: l.NotPooled(),
 		reserved:  make(map[netip.Addr]*lab.Host, len(l.Hosts)),
 		machineOf: l.MachineOf, mayReply: l.MayReply,
 	}
@@ -62,9 +62,6 @@ func Compile(l *lab.Lab) *Table {
 		byNetwork[n] = t.addScope(n)
 	}
 	t.addHosts(l.Hosts, byNetwork)
-	for _, a := range l.Infrastructure() {
-		t.notPooled[a] = struct{}{} // although the range of a pool may hold it
-	}
 	for _, s := range t.scopes {
 		for _, p := range s.pools {
 			p.addrs = leases.NewPool(p.Range.First, p.Range.Last, func(a netip.Addr) bool { return !t.poolMayGive(a) })
@@ -135,7 +132,6 @@ func (t *Table) hostOptions(h *host, s *scope) {
 	own, n := h.Routes != nil || h.Options != nil, s.network
 	switch {
 	case h.reserved():
-		t.notPooled[h.IP] = struct{}{}
 		if h.options = s.options; own {
 			h.options = optionsOf(n, firstSet(h.Routes, n.Routes), firstSet(h.Options, n.Options))
 		}

@@ -159,9 +159,16 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Infrastructure returns the IPv4 addresses that no machine may get, from a pool or by a reservation: those of the appliance, of routers, of
-// servers that networks name, of clusters and of balancers. Some may be there twice.
-func (l *Lab) Infrastructure() (all []netip.Addr) {
+// NotPooled returns the IPv4 addresses that no pool gives, although its range may hold them: those of hosts, with and without a MAC, of the
+// appliance, of routers, of servers that networks name, of clusters and of balancers.
+func (l *Lab) NotPooled() map[netip.Addr]struct{} {
+	all := make([]netip.Addr, 0, len(l.Hosts))
+	for _, h := range l.Hosts {
+		all = append(all, h.IP)
+		for _, n := range h.NICs {
+			all = append(all, n.IP)
+		}
+	}
 	for _, n := range l.Networks {
 		all = append(append(append(all, n.Address, n.Router), n.DNS...), n.NTP...)
 		for _, r := range n.Routes {
@@ -174,5 +181,11 @@ func (l *Lab) Infrastructure() (all []netip.Addr) {
 	for _, b := range l.Balancers {
 		all = append(all, b.Listen.Addrs()...)
 	}
-	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.Is4() })
+	set := make(map[netip.Addr]struct{}, len(all))
+	for _, a := range all {
+		if a.Is4() {
+			set[a] = struct{}{}
+		}
+	}
+	return set
 }

@@ -324,7 +324,7 @@ func criteria[T any](r *resolver, raw *oneOrMore[T], key string) []T {
 }
 
 // poolRange checks a range against its network. It may contain addresses of hosts, clusters, the router and the appliance;
-// those are never handed out.
+// those are never handed out, see lab.Lab.NotPooled.
 func (r *resolver) poolRange(p *lab.Pool, s spot, key string) {
 	n := p.Network
 	if !n.Subnet.Contains(p.Range.First) || !n.Subnet.Contains(p.Range.Last) {
