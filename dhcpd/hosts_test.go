@@ -128,6 +128,36 @@ func TestReservedAddressIsOfferedAtOnce(t *testing.T) {
 	}
 }
 
+// TestHostsInOtherNetworks: a host boots its own profile in a network that the lab file does not put it in, whatever its pool there boots, and
+// not from a NIC that boots nothing.
+func TestHostsInOtherNetworks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.table = Compile(labWith(t, `
+  moved:
+    profile: rhcos
+    nics: [{mac: "02:00:00:00:77:51", ip: 10.78.0.51, boot: true}, {mac: "52:54:00:00:77:52", ip: 10.79.0.52}]
+  moved-1: {mac: "52:54:00:00:77:54", ip: 10.78.0.54, profile: rhcos}
+  diskless: {mac: "52:54:00:00:77:53", ip: 10.78.0.53}
+`))
+	for _, tt := range []struct{ name, mac, iface, want string }{
+		{"in a pool that boots a profile", "52:54:00:00:77:54", "lab0", "boot/52-54-00-00-77-54/undionly.kpxe"},
+		{"in one that boots none", "02:00:00:00:77:51", "lab0", "boot/02-00-00-00-77-51/undionly.kpxe"},
+		{"beside another DHCP server", "02:00:00:00:77:51", "lab1", "boot/02-00-00-00-77-51/undionly.kpxe"},
+		{"a NIC that boots nothing", "52:54:00:00:77:52", "lab0", ""},
+		{"a host that boots nothing", "52:54:00:00:77:53", "lab0", ""},
+	} {
+		out := b.exchange(tt.iface, 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), bios))
+		got := "no reply"
+		if len(out) > 0 {
+			got = decode(t, out[0].data).BootFileName
+		}
+		if got != tt.want {
+			t.Errorf("%s: boot file %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // TestNICsOfOneHost: each NIC has the address of its own network, all have the host's name, and only the one that boots is sent a boot file.
 func TestNICsOfOneHost(t *testing.T) {
 	t.Parallel()
