@@ -115,7 +115,7 @@ func (s *Server) match(x *exchange) dropReason {
 	}
 	h := x.t.hosts[r.MAC]
 	switch {
-	case x.scope.network.DHCP == lab.DHCPOff || h != nil && h.Ignored:
+	case !x.scope.network.Answers(h.ofLab()):
 		return dropOff
 	case !x.serverID.IsValid():
 		return dropNoServer

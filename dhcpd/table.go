@@ -29,6 +29,14 @@ type host struct {
 	poolOptions map[*pool]*wire.Options // of one without, in place of the pool's; nil: the pool's
 }
 
+// ofLab returns the lab's host, nil for none.
+func (h *host) ofLab() *lab.Host {
+	if h == nil {
+		return nil
+	}
+	return h.Host
+}
+
 // reserved reports whether the host has an address of its own. A nil host has none.
 func (h *host) reserved() bool { return h != nil && h.IP.IsValid() }
 

@@ -51,6 +51,9 @@ type Network struct {
 // another network.
 func (n *Network) HasAppliance() bool { return n.Subnet.Contains(n.Address) }
 
+// Answers reports whether the DHCP server answers h in the network, and without h whether it answers machines that are no hosts.
+func (n *Network) Answers(h *Host) bool { return n.DHCP != DHCPOff && (h == nil || !h.Ignored) }
+
 // AddCommand returns the command that adds an address to the network's interface.
 func (n *Network) AddCommand(a netip.Addr) string {
 	return fmt.Sprintf("ip addr add %s/%d dev %s", a, n.Subnet.Bits(), n.Interface)
