@@ -19,6 +19,7 @@ type Table struct {
 	reserved  map[netip.Addr]*lab.Host // where this server gives the addresses
 	machineOf func(lab.MAC, netip.Addr) *lab.Host
 	mayReply  func(netip.Addr) bool
+	givesOn   func(iface string) bool // lab.Lab.GivesAddressesOn
 }
 
 // A host is a host of the lab file with a MAC: all its MACs lead to one address.
@@ -63,7 +64,7 @@ func Compile(l *lab.Lab) *Table {
 		hosts:     make(map[lab.MAC]*host, len(l.Hosts)),
 		notPooled: l.NotPooled(),
 		reserved:  make(map[netip.Addr]*lab.Host, len(l.Hosts)),
-		machineOf: l.MachineOf, mayReply: l.MayReply,
+		machineOf: l.MachineOf, mayReply: l.MayReply, givesOn: l.GivesAddressesOn,
 	}
 	byNetwork := make(map[*lab.Network]*scope, len(l.Networks))
 	for _, n := range l.Networks {
@@ -88,7 +89,7 @@ func (t *Table) addScope(n *lab.Network) *scope {
 		s.pools = append(s.pools, added)
 	}
 	t.scopes = append(t.scopes, s)
-	if n.Interface != "" && n.DHCP != lab.DHCPOff {
+	if n.Served() {
 		t.byIface[n.Interface] = append(t.byIface[n.Interface], s)
 	}
 	return s
@@ -208,14 +209,12 @@ func (t *Table) Interfaces() []string {
 	var names []string
 	relayed := false
 	for _, s := range t.scopes {
-		if s.network.DHCP == lab.DHCPOff {
-			continue
-		}
-		if s.network.Interface == "" {
+		switch n := s.network; {
+		case n.Served():
+			names = append(names, n.Interface)
+		case n.DHCP != lab.DHCPOff:
 			relayed = true
-			continue
 		}
-		names = append(names, s.network.Interface)
 	}
 	if len(names) == 0 && relayed {
 		return []string{""}
@@ -227,15 +226,10 @@ func (t *Table) Interfaces() []string {
 // serves reports whether the network's machines get their addresses from this server.
 func (s *scope) serves() bool { return s.network.DHCP == lab.DHCPServer }
 
-// servesOn reports whether machines on the interface get their addresses from this server.
-func (t *Table) servesOn(iface string) bool {
-	return slices.ContainsFunc(t.byIface[iface], (*scope).serves)
-}
-
 // advertises reports whether a router solicitation of m on the interface is answered: from any machine where this server
 // gives the addresses; beside another DHCP server, whose network may have routers, from hosts that boot from here.
 func (t *Table) advertises(iface string, m lab.MAC) bool {
-	if t.servesOn(iface) {
+	if t.givesOn(iface) {
 		return true
 	}
 	h := t.hosts[m]

@@ -87,6 +87,12 @@ func (l *Lab) HostByIP(a netip.Addr) *Host { return l.index.hostByIP[a] }
 // Network returns the network of that name, or nil.
 func (l *Lab) Network(name string) *Network { return l.index.networks[name] }
 
+// GivesAddressesOn reports whether machines on an interface get their addresses from this server, so that another DHCP server there is one
+// too many. Several networks may have the interface.
+func (l *Lab) GivesAddressesOn(iface string) bool {
+	return slices.ContainsFunc(l.Networks, func(n *Network) bool { return n.Served() && n.Interface == iface && n.DHCP == DHCPServer })
+}
+
 // NetworkOf returns the network whose subnet holds a, or nil. Subnets never overlap.
 func (l *Lab) NetworkOf(a netip.Addr) *Network { return FindSubnet(l.index.bySubnet, a) }
 

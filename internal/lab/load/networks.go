@@ -276,7 +276,7 @@ func (r *resolver) findAddress(n *lab.Network) {
 			return
 		}
 	}
-	if n.DHCP != lab.DHCPOff && n.Interface != "" {
+	if n.Served() {
 		r.lab.Warnings.Addf(n.Pos, "networks."+n.Name+".address", "interface %s has no address in %s on this machine: want address, or a host with role: appliance", n.Interface, n.Subnet)
 	}
 }
