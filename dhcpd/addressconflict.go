@@ -74,7 +74,7 @@ func (s *Server) recheckAddressConflicts(t *Table) {
 	now := s.deps.Now()
 	for addr, x := range s.addressConflicts.fresh(now) {
 		sc := scopeOf(t.scopes, addr)
-		if sc == nil || !sc.network.Probe || isRelayed(sc.network) || now.Sub(x.last) < recheckAfter {
+		if sc == nil || !sc.network.Probe || sc.network.Relayed() || now.Sub(x.last) < recheckAfter {
 			continue
 		}
 		s.prober.Forget(addr)

@@ -11,12 +11,25 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// programs are the network boot programs of the kinds of firmware that have one.
-var programs = map[string]string{
-	"bios": firmware.BIOS, "uefi-x64": firmware.UEFI, "uefi-arm64": firmware.ARM64,
+// firmwares are the kinds of firmware that have a network boot program.
+var firmwares = []struct {
+	name    string // for people
+	arch    uint16 // a code of its kind, see lab.ArchName
+	program string
+}{
+	{"BIOS", 0, firmware.BIOS}, {"UEFI x64", 7, firmware.UEFI}, {"UEFI arm64", 11, firmware.ARM64},
 	// Not built in: served from the folder of --firmware. A pool of such machines is a warning if it has none.
-	"uefi-ia32": "ipxe-ia32.efi", "uefi-arm32": "ipxe-arm32.efi", "uefi-riscv64": "ipxe-riscv64.efi", "uefi-loongarch64": "ipxe-loong64.efi",
+	{"UEFI ia32", 6, "ipxe-ia32.efi"}, {"UEFI arm32", 10, "ipxe-arm32.efi"}, {"UEFI riscv64", 27, "ipxe-riscv64.efi"}, {"UEFI loongarch64", 39, "ipxe-loong64.efi"},
 }
+
+// programs are the network boot programs of firmwares, by lab.ArchName.
+var programs = func() map[string]string {
+	all := map[string]string{}
+	for _, f := range firmwares {
+		all[lab.ArchName(f.arch)] = f.program
+	}
+	return all
+}()
 
 const (
 	vendorPXE  = "PXEClient"
@@ -172,30 +185,23 @@ type BootFile struct {
 
 // BootFiles returns what each kind of firmware of h fetches from its first NIC, iPXE last. It is empty for a host that boots
 // nothing from here.
-func BootFiles(h *lab.Host) []BootFile {
-	if h.Network == nil || h.Network.DHCP == lab.DHCPOff || len(h.MACs) == 0 {
+func BootFiles(h *lab.Host) (files []BootFile) {
+	if h.Network == nil || !h.Network.Answers(h) || len(h.MACs) == 0 {
 		return nil
 	}
-	var files []BootFile
-	for _, as := range []struct {
-		firmware string
-		client   wire.ClientKind
-		arch     uint16 // a code of its kind
-	}{
-		{"BIOS", wire.ClientPXE, 0},
-		{"UEFI x64", wire.ClientPXE, 7},
-		{"UEFI x64 HTTP", wire.ClientHTTP, 16},
-		{"UEFI arm64", wire.ClientPXE, 11},
-		{"UEFI arm64 HTTP", wire.ClientHTTP, 19},
-		{"iPXE", wire.ClientIPXE, 0},
-	} {
-		boot := bootInfoFor(&wire.Packet{MAC: h.MACs[0], Client: as.client, Arch: as.arch, HasArch: true}, h.Network, h)
+	add := func(name string, client wire.ClientKind, arch uint16) {
+		boot := bootInfoFor(&wire.Packet{MAC: h.MACs[0], Client: client, Arch: arch, HasArch: true}, h.Network, h)
 		switch {
 		case boot.file != "":
-			files = append(files, BootFile{Firmware: as.firmware, File: boot.file})
+			files = append(files, BootFile{Firmware: name, File: boot.file})
 		case boot.vendorInfo == raspberryBoot && h.Profile.Tree != "":
 			files = append(files, BootFile{Firmware: "Raspberry Pi", File: h.Profile.Tree + "/"})
 		}
 	}
+	for _, f := range firmwares {
+		add(f.name, wire.ClientPXE, f.arch)
+		add(f.name+" HTTP", wire.ClientHTTP, f.arch)
+	}
+	add("iPXE", wire.ClientIPXE, 0)
 	return files
 }

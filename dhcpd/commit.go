@@ -70,7 +70,7 @@ func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease,
 		Subnet: x.scope.network.Subnet, Reserved: x.host.reserved(),
 		Lease: leases.Lease{
 			Addr: addr, MAC: r.MAC, State: state, Start: start, Expiry: start.Add(lease), Hostname: r.Hostname(), Unnamed: x.host != nil,
-			ClientID: r.ClientID, Vendor: string(r.VendorClass), RelayPort: relayPort(r),
+			ClientID: r.ClientID, Vendor: string(r.VendorClass), RelayPort: s.relayPortOf(x),
 		},
 	}
 	p.unstored, p.deadline = unstored, x.start.Add(maxSyncWait)

@@ -94,6 +94,15 @@ func relayPort(r *wire.Packet) string {
 	return printable(r.CircuitID) + " of " + printable(r.RemoteID)
 }
 
+// relayPortOf returns the relay port to store with the machine's lease: that of the lease for a packet that passed no relay.
+func (s *Server) relayPortOf(x *exchange) string {
+	if passedNoRelay(&x.req) {
+		l, _ := s.deps.Book.Bound(x.req.MAC, x.scope.network.Subnet)
+		return l.RelayPort
+	}
+	return relayPort(&x.req)
+}
+
 func printable(b []byte) string {
 	for _, c := range b {
 		if c < ' ' || c > '~' {

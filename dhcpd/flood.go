@@ -119,7 +119,7 @@ func (f *floods) begin(p *lab.Pool) bool {
 
 // seenAgain notes that a machine behind a relay has sent another message.
 func (s *Server) seenAgain(x *exchange) {
-	if isRelayed(x.scope.network) {
+	if x.scope.network.Relayed() {
 		s.deps.Book.AskedAgain(x.req.MAC, x.scope.network.Subnet, seenAgain)
 	}
 }

@@ -3,8 +3,10 @@ package dhcpd
 import (
 	"net"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -85,6 +87,23 @@ func TestIgnoredHosts(t *testing.T) {
 	}
 }
 
+// TestHostsWithoutMAC: a pool never gives the address of a host that gets it from elsewhere, nor imports a lease of it.
+func TestHostsWithoutMAC(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.table = Compile(labWith(t, "  nas: {ip: 10.77.0.201}\n"))
+	for i := range 4 {
+		m := lab.MAC{2, 0, 0, 0, 1, byte(i)}
+		if got, full := b.lease(t, m.String(), udhcpc), i == 3; got == "10.77.0.201" || (got == "") != full {
+			t.Errorf("machine %d got %q", i, got)
+		}
+	}
+	l := imported(t, b, other, "10.77.0.201", time.Hour)
+	if b.Import(t.Context(), []*Import{l}, ImportMode{}); l.Skipped != SkipReserved {
+		t.Errorf("its address is imported as a lease: %+v", l)
+	}
+}
+
 // TestReservedAddressIsOfferedAtOnce: an address that is picked from a pool is probed for before it is offered; one that the lab file
 // reserves, or that the machine has had, is not: it would only make the boot later.
 func TestReservedAddressIsOfferedAtOnce(t *testing.T) {
@@ -105,6 +124,36 @@ func TestReservedAddressIsOfferedAtOnce(t *testing.T) {
 		}
 		if probed := b.probes.TokensAt(b.clock.Now()) != before; probed == tt.atOnce {
 			t.Errorf("%s: probed: %v", tt.name, probed)
+		}
+	}
+}
+
+// TestHostsInOtherNetworks: a host boots its own profile in a network that the lab file does not put it in, whatever its pool there boots, and
+// not from a NIC that boots nothing.
+func TestHostsInOtherNetworks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.table = Compile(labWith(t, `
+  moved:
+    profile: rhcos
+    nics: [{mac: "02:00:00:00:77:51", ip: 10.78.0.51, boot: true}, {mac: "52:54:00:00:77:52", ip: 10.79.0.52}]
+  moved-1: {mac: "52:54:00:00:77:54", ip: 10.78.0.54, profile: rhcos}
+  diskless: {mac: "52:54:00:00:77:53", ip: 10.78.0.53}
+`))
+	for _, tt := range []struct{ name, mac, iface, want string }{
+		{"in a pool that boots a profile", "52:54:00:00:77:54", "lab0", "boot/52-54-00-00-77-54/undionly.kpxe"},
+		{"in one that boots none", "02:00:00:00:77:51", "lab0", "boot/02-00-00-00-77-51/undionly.kpxe"},
+		{"beside another DHCP server", "02:00:00:00:77:51", "lab1", "boot/02-00-00-00-77-51/undionly.kpxe"},
+		{"a NIC that boots nothing", "52:54:00:00:77:52", "lab0", ""},
+		{"a host that boots nothing", "52:54:00:00:77:53", "lab0", ""},
+	} {
+		out := b.exchange(tt.iface, 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), bios))
+		got := "no reply"
+		if len(out) > 0 {
+			got = decode(t, out[0].data).BootFileName
+		}
+		if got != tt.want {
+			t.Errorf("%s: boot file %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

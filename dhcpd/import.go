@@ -83,7 +83,6 @@ type importer struct {
 	now  time.Time
 	mode ImportMode
 
-	reserved map[netip.Addr]*host        // by the address
 	holding  map[netip.Addr]leases.Lease // quarantined addresses
 	taken    map[netip.Addr]lab.MAC      // by this import
 	machines map[machineIn]netip.Addr    // likewise
@@ -96,13 +95,8 @@ type machineIn struct {
 }
 
 func (im *importer) index() {
-	im.reserved, im.holding = map[netip.Addr]*host{}, map[netip.Addr]leases.Lease{}
+	im.holding = map[netip.Addr]leases.Lease{}
 	im.taken, im.machines = map[netip.Addr]lab.MAC{}, map[machineIn]netip.Addr{}
-	for _, h := range im.t.hosts {
-		if h.reserved() {
-			im.reserved[h.IP] = h
-		}
-	}
 	for _, l := range im.book.All() {
 		if (l.State == leases.Declined || l.State == leases.Conflict) && im.now.Before(l.Expiry) {
 			im.holding[l.Addr] = l
@@ -161,7 +155,7 @@ func (im *importer) decide(l *Import) *leases.Change {
 
 // against returns why this server would not renew a lease, by the lab.
 func (im *importer) against(l *Import, sc *scope) (SkipReason, string) {
-	own, other := im.t.hosts[l.MAC], im.reserved[l.Addr]
+	own, other := im.t.hosts[l.MAC], im.t.reservedTo(l.Addr)
 	switch {
 	case own != nil && own.Ignored:
 		return SkipReserved, "dhcp is off for " + own.Name
@@ -172,13 +166,13 @@ func (im *importer) against(l *Import, sc *scope) (SkipReason, string) {
 	case other != nil:
 		return SkipReserved, "the address is reserved for " + other.Name
 	case !im.t.poolMayGive(l.Addr):
-		return SkipReserved, "the address is that of a router, a server or the appliance"
+		return SkipReserved, "the address is that of a host without a MAC, a router, a server or the appliance"
 	}
 	p := sc.poolHolding(l.Addr)
 	switch {
 	case p == nil:
 		return SkipNoPool, "no pool of network " + sc.network.Name + " has the address"
-	case !p.Admits(l.MAC):
+	case !p.keeps(&wire.Packet{MAC: l.MAC, CIAddr: l.Addr}): // as when it renews
 		return SkipNoPool, "pool " + p.Name + " is not for this MAC"
 	}
 	return "", ""

@@ -51,7 +51,7 @@ func TestImport(t *testing.T) {
 	add("02:00:00:00:00:57", "10.77.0.21", time.Hour, "reserved the address is reserved for master-0")
 	add("02:00:00:00:00:58", "10.77.0.131", time.Hour, "reserved the address is reserved for master-1")
 	add("52:54:00:00:02:01", "10.77.0.133", time.Hour, "reserved 10.77.0.21 is reserved for this machine, master-0")
-	add("02:00:00:00:00:59", "10.77.0.200", time.Hour, "reserved the address is that of a router, a server or the appliance")
+	add("02:00:00:00:00:59", "10.77.0.200", time.Hour, "reserved the address is that of a host without a MAC, a router, a server or the appliance")
 	add("02:00:00:00:00:60", "10.78.1.1", time.Minute, "double the file has a lease of this address for 02:00:00:00:00:50 that ends later")
 	add("02:00:00:00:00:50", "10.78.1.3", time.Minute, "double the file has a lease of 10.78.1.1 for this machine that ends later")
 	add("02:00:00:00:00:61", here, time.Hour, "leased the address is leased to "+other)

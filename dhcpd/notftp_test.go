@@ -40,7 +40,7 @@ func TestWithoutTFTP(t *testing.T) {
 	for _, f := range BootFiles(b.lab.Host("master-0")) {
 		firmware = append(firmware, f.Firmware)
 	}
-	if diff := cmp.Diff([]string{"UEFI x64 HTTP", "UEFI arm64 HTTP", "iPXE"}, firmware); diff != "" {
+	if diff := cmp.Diff([]string{"UEFI x64 HTTP", "UEFI arm64 HTTP", "UEFI ia32 HTTP", "UEFI arm32 HTTP", "UEFI riscv64 HTTP", "UEFI loongarch64 HTTP", "iPXE"}, firmware); diff != "" {
 		t.Errorf("boot files (-want +got):\n%s", diff)
 	}
 }

@@ -115,7 +115,7 @@ func (s *Server) match(x *exchange) dropReason {
 	}
 	h := x.t.hosts[r.MAC]
 	switch {
-	case x.scope.network.DHCP == lab.DHCPOff || h != nil && h.Ignored:
+	case !x.scope.network.Answers(h.ofLab()):
 		return dropOff
 	case !x.serverID.IsValid():
 		return dropNoServer
@@ -135,12 +135,12 @@ func (s *Server) poolFor(sc *scope, r *wire.Packet) *pool {
 	if len(sc.pools) == 0 {
 		return nil
 	}
-	c := traitsOf(r)
 	if l, ok := s.deps.Book.Bound(r.MAC, sc.network.Subnet); ok && l.Live(s.deps.Now()) {
-		if p := sc.poolHolding(l.Addr); p != nil && p.keeps(&c) {
+		if p := sc.poolHolding(l.Addr); p != nil && p.keeps(r) {
 			return p
 		}
 	}
+	c := traitsOf(r)
 	return sc.poolFor(&c)
 }
 

@@ -170,7 +170,7 @@ func (x *exchange) path() segment.Path {
 
 // relayed reports whether the client is not on the segment where its packet came in: a relay sent it, or, where the client renews, a router.
 func (x *exchange) relayed() bool {
-	return x.req.GIAddr.IsValid() || isRelayed(x.scope.network) || x.scope.network.Interface != x.iface
+	return x.req.GIAddr.IsValid() || x.scope.network.Relayed() || x.scope.network.Interface != x.iface
 }
 
 // poolConflict takes an address of a pool that a machine uses without a lease out of use, and records it. A claim is not enough.
@@ -234,9 +234,6 @@ func (s *Server) probeAheadLoop(ctx context.Context) {
 	}
 }
 
-// isRelayed reports whether a network is reached through relays alone: the appliance has no address in it, or no interface.
-func isRelayed(n *lab.Network) bool { return n.Interface == "" || !n.HasAppliance() }
-
 // nextAddresses returns the free addresses of each segment. A network behind relays is probed by ping, which the kernel routes, whatever
 // interface that goes through.
 func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
@@ -248,7 +245,7 @@ func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 	for _, sc := range t.scopes {
 		n := sc.network
 		path, most := segment.Path{Interface: n.Interface}, probedAhead
-		if isRelayed(n) {
+		if n.Relayed() {
 			path.Relay, most = true, probedAheadRelay
 		}
 		if n.Interface == "" {
@@ -290,7 +287,7 @@ func (s *Server) recordConflicts(p *pool, free []netip.Addr) {
 
 // otherServer reports another DHCP server, where this one gives the addresses. With dhcp: proxy another one is expected.
 func (s *Server) rogueReplied(r segment.ServerReply) {
-	if !s.deps.Table().servesOn(r.Interface) {
+	if !s.deps.Table().givesOn(r.Interface) {
 		return
 	}
 	s.m.rogue.Add(float64(1 + r.Suppressed))

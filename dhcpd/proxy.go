@@ -50,12 +50,9 @@ func (s *Server) sendBootInfo(x *exchange, kind wire.MessageType) dropReason {
 
 // proxyMachine returns the machine, whose address another server chose, or nil.
 func (x *exchange) proxyMachine() *lab.Host {
-	if x.host != nil || x.pool == nil {
-		return x.machine(x.req.CIAddr)
+	addr := x.req.CIAddr
+	if x.pool != nil && !x.pool.Range.Contains(addr) {
+		addr = x.pool.Range.First
 	}
-	addr := x.pool.Range.First
-	if x.pool.Range.Contains(x.req.CIAddr) {
-		addr = x.req.CIAddr
-	}
-	return x.t.machineOf(x.req.MAC, addr)
+	return x.machine(addr)
 }

@@ -49,15 +49,16 @@ func (x *exchange) options() *wire.Options {
 	return x.pool.options
 }
 
-// machine returns the host whose profile the machine boots, or nil. A pool with a profile makes one up for addr.
+// machine returns the host whose profile the machine boots, or nil: that of the lab file, in whatever network it is, or else the one that a
+// pool with a profile makes up for addr.
 func (x *exchange) machine(addr netip.Addr) *lab.Host {
-	switch {
-	case x.host != nil: // as its NIC sees it: a further one boots nothing, in a pool with a profile too
-		return x.host.Host
-	case x.pool != nil && x.pool.Profile != nil:
-		return x.t.machineOf(x.req.MAC, addr)
+	if h := x.t.hosts[x.req.MAC]; h != nil { // as its NIC sees it: a further one boots nothing, in a pool with a profile too
+		return h.Host
 	}
-	return nil
+	if x.pool == nil || x.pool.Profile == nil {
+		return nil
+	}
+	return x.t.machineOf(x.req.MAC, addr)
 }
 
 // nameInDNS returns the name that leads to the machine once it has a lease of addr: the host's of the lab file, else the client's own,

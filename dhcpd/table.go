@@ -15,10 +15,11 @@ type Table struct {
 	scopes    []*scope // in the lab's order
 	byIface   map[string][]*scope
 	hosts     map[lab.MAC]*host
-	notPooled map[netip.Addr]struct{}  // in no pool: reservations, and addresses of routers, servers, appliance and clusters
+	notPooled map[netip.Addr]struct{}  // see lab.Lab.NotPooled
 	reserved  map[netip.Addr]*lab.Host // where this server gives the addresses
 	machineOf func(lab.MAC, netip.Addr) *lab.Host
 	mayReply  func(netip.Addr) bool
+	givesOn   func(iface string) bool // lab.Lab.GivesAddressesOn
 }
 
 // A host is a host of the lab file with a MAC: all its MACs lead to one address.
@@ -27,6 +28,14 @@ type host struct {
 	scope       *scope                  // its network; nil: none
 	options     *wire.Options           // of a host with a reservation
 	poolOptions map[*pool]*wire.Options // of one without, in place of the pool's; nil: the pool's
+}
+
+// ofLab returns the lab's host, nil for none.
+func (h *host) ofLab() *lab.Host {
+	if h == nil {
+		return nil
+	}
+	return h.Host
 }
 
 // reserved reports whether the host has an address of its own. A nil host has none.
@@ -53,18 +62,15 @@ func Compile(l *lab.Lab) *Table {
 		domain:    l.Domain,
 		byIface:   map[string][]*scope{},
 		hosts:     make(map[lab.MAC]*host, len(l.Hosts)),
-		notPooled: make(map[netip.Addr]struct{}, len(l.Hosts)),
+		notPooled: l.NotPooled(),
 		reserved:  make(map[netip.Addr]*lab.Host, len(l.Hosts)),
-		machineOf: l.MachineOf, mayReply: l.MayReply,
+		machineOf: l.MachineOf, mayReply: l.MayReply, givesOn: l.GivesAddressesOn,
 	}
 	byNetwork := make(map[*lab.Network]*scope, len(l.Networks))
 	for _, n := range l.Networks {
 		byNetwork[n] = t.addScope(n)
 	}
 	t.addHosts(l.Hosts, byNetwork)
-	for _, a := range l.Infrastructure() {
-		t.notPooled[a] = struct{}{} // although the range of a pool may hold it
-	}
 	for _, s := range t.scopes {
 		for _, p := range s.pools {
 			p.addrs = leases.NewPool(p.Range.First, p.Range.Last, func(a netip.Addr) bool { return !t.poolMayGive(a) })
@@ -83,7 +89,7 @@ func (t *Table) addScope(n *lab.Network) *scope {
 		s.pools = append(s.pools, added)
 	}
 	t.scopes = append(t.scopes, s)
-	if n.Interface != "" && n.DHCP != lab.DHCPOff {
+	if n.Served() {
 		t.byIface[n.Interface] = append(t.byIface[n.Interface], s)
 	}
 	return s
@@ -135,7 +141,6 @@ func (t *Table) hostOptions(h *host, s *scope) {
 	own, n := h.Routes != nil || h.Options != nil, s.network
 	switch {
 	case h.reserved():
-		t.notPooled[h.IP] = struct{}{}
 		if h.options = s.options; own {
 			h.options = optionsOf(n, firstSet(h.Routes, n.Routes), firstSet(h.Options, n.Options))
 		}
@@ -204,14 +209,12 @@ func (t *Table) Interfaces() []string {
 	var names []string
 	relayed := false
 	for _, s := range t.scopes {
-		if s.network.DHCP == lab.DHCPOff {
-			continue
-		}
-		if s.network.Interface == "" {
+		switch n := s.network; {
+		case n.Served():
+			names = append(names, n.Interface)
+		case n.DHCP != lab.DHCPOff:
 			relayed = true
-			continue
 		}
-		names = append(names, s.network.Interface)
 	}
 	if len(names) == 0 && relayed {
 		return []string{""}
@@ -223,15 +226,10 @@ func (t *Table) Interfaces() []string {
 // serves reports whether the network's machines get their addresses from this server.
 func (s *scope) serves() bool { return s.network.DHCP == lab.DHCPServer }
 
-// servesOn reports whether machines on the interface get their addresses from this server.
-func (t *Table) servesOn(iface string) bool {
-	return slices.ContainsFunc(t.byIface[iface], (*scope).serves)
-}
-
 // advertises reports whether a router solicitation of m on the interface is answered: from any machine where this server
 // gives the addresses; beside another DHCP server, whose network may have routers, from hosts that boot from here.
 func (t *Table) advertises(iface string, m lab.MAC) bool {
-	if t.servesOn(iface) {
+	if t.givesOn(iface) {
 		return true
 	}
 	h := t.hosts[m]
@@ -324,8 +322,14 @@ func (s *scope) poolHolding(a netip.Addr) *pool {
 
 // keeps reports whether a machine that has an address of the pool may keep it. Firmware, iPXE and system of one machine
 // send different options and must not be moved from pool to pool in one boot; its MAC and its relay port stay the same.
-func (p *pool) keeps(traits *lab.Client) bool {
-	return p.Admits(traits.MAC) && matchesAny(p.CircuitIDs, traits.CircuitID) && matchesAny(p.RemoteIDs, traits.RemoteID)
+func (p *pool) keeps(r *wire.Packet) bool {
+	return p.Admits(r.MAC) && (passedNoRelay(r) || matchesAny(p.CircuitIDs, r.CircuitID) && matchesAny(p.RemoteIDs, r.RemoteID))
+}
+
+// passedNoRelay reports whether a machine that has its address sent a packet by unicast, as it does to renew (RFC 2131 section 4.4.5): behind
+// a relay or not, the packet has no option 82.
+func passedNoRelay(r *wire.Packet) bool {
+	return r.CIAddr.IsValid() && !r.GIAddr.IsValid() && len(r.CircuitID)+len(r.RemoteID) == 0
 }
 
 func matchesAny(patterns []lab.Pattern, value []byte) bool {

@@ -177,11 +177,12 @@ func (s *Server) openFile(table *Table, name string) (content, error) {
 }
 
 // inHostTree returns where a name is below the tree of the profile that the machine boots: some firmware asks for files by
-// fixed names, as a Raspberry Pi does for "config.txt" and "start4.elf". ok is false for a machine without a tree.
+// fixed names, as a Raspberry Pi does for "config.txt" and "start4.elf". As for scripts, a MAC in the name says which machine, else the
+// lease does. ok is false for a machine without a tree.
 func (s *Server) inHostTree(table *Table, name string, from netip.Addr) (file string, ok bool) {
 	mac, rest := cutHostFolder(name)
-	if leased, ok := s.deps.Leases.MACOf(from); ok {
-		mac = leased
+	if mac.IsZero() {
+		mac, _ = s.deps.Leases.MACOf(from)
 	}
 	h := table.lab.MachineOf(mac, from.Unmap())
 	if h == nil || h.Profile == nil || h.Profile.Tree == "" || !h.BootsFrom(mac) {

@@ -407,3 +407,23 @@ hosts:
 		t.Errorf("report: %v, asked for %v", err, r.asked)
 	}
 }
+
+// TestReservationWhileLeased: a machine that leased an address before the lab file reserved another for it reports from either, until it
+// renews.
+func TestReservationWhileLeased(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	before := netip.MustParseAddr("192.168.16.201")
+	r.leases[mac] = before
+	for _, from := range []netip.Addr{before, addr} {
+		if err := r.Report(t.Context(), mac, "manufacturer=x", from); err != nil {
+			t.Errorf("a report from %s: %v", from, err)
+		}
+		if _, err := r.Script(t.Context(), mac, from, "boot.ipxe"); err != nil {
+			t.Errorf("its script from %s: %v", from, err)
+		}
+	}
+	if _, err := r.Script(t.Context(), mac, intrud, "boot.ipxe"); err == nil || !strings.Contains(err.Error(), "holds "+addr.String()) {
+		t.Errorf("its script from %s: %v, want a refusal that names the reserved address", intrud, err)
+	}
+}

@@ -98,15 +98,17 @@ func (s *Service) verifyAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.A
 	if !leasedHere(h.Network) {
 		return nil
 	}
-	holds, ok := s.addrOf(t, mac)
+	reserved, leased := s.addrsOf(t, mac)
+	holds := "no address"
 	switch {
-	case from == holds || h.Pool == nil && h.Has(from): // the host made for a machine of a pool has the address that asks
+	case from == leased || h.Pool == nil && h.Has(from): // the host made for a machine of a pool has the address that asks
 		return nil
-	case !ok:
-		return forbidden(event.WrongAddress, "asked from "+from.String()+", but "+h.Name+" holds no address", nil)
-	default:
-		return forbidden(event.WrongAddress, "asked from "+from.String()+", but "+h.Name+" holds "+holds.String(), nil)
+	case reserved.IsValid():
+		holds = reserved.String()
+	case leased.IsValid():
+		holds = leased.String()
 	}
+	return forbidden(event.WrongAddress, "asked from "+from.String()+", but "+h.Name+" holds "+holds, nil)
 }
 
 // verifySender returns an error if another machine than the one with these MACs sends from an address, where that can be known: on a segment of
@@ -163,7 +165,7 @@ func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, from netip.Addr) er
 	if !leasedHere(n) {
 		return nil
 	}
-	if holds, ok := s.addrOf(t, mac); !ok || holds != from {
+	if reserved, leased := s.addrsOf(t, mac); from != reserved && from != leased {
 		return forbidden(event.WrongAddress, "asked from "+from.String()+", which "+mac.String()+" does not hold", nil)
 	}
 	return nil

@@ -57,20 +57,19 @@ func New(deps Deps) *Service {
 	return &Service{deps: deps}
 }
 
-// addrOf returns the address that mac holds: its lease, else its reservation.
-func (s *Service) addrOf(t *Table, mac lab.MAC) (netip.Addr, bool) {
-	if addr, ok := s.deps.Leases.AddrOf(mac); ok {
-		return addr, true
+// addrsOf returns the addresses that mac holds: the reserved one, and the one leased to it, which is another until the machine renews, if it had
+// that before the lab file reserved one. One that is not valid is none.
+func (s *Service) addrsOf(t *Table, mac lab.MAC) (reserved, leased netip.Addr) {
+	if h := t.lab.HostByMAC(mac); h != nil {
+		reserved = h.AddrOf(mac)
 	}
-	if h := t.lab.HostByMAC(mac); h != nil && h.AddrOf(mac).IsValid() {
-		return h.AddrOf(mac), true
-	}
-	return netip.Addr{}, false
+	leased, _ = s.deps.Leases.AddrOf(mac)
+	return reserved, leased
 }
 
 // machine returns the host with that MAC, or the machine of the pool that its address is from, or nil.
 func (s *Service) machine(t *Table, mac lab.MAC, from netip.Addr) *lab.Host {
-	if addr, ok := s.addrOf(t, mac); ok {
+	if addr, ok := s.deps.Leases.AddrOf(mac); ok { // a reservation is a host's, whatever its address
 		from = addr
 	}
 	return t.lab.MachineOf(mac, from)

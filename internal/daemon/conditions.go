@@ -31,7 +31,7 @@ func (d *Daemon) conditions(s *snapshot.Snapshot) []api.Condition {
 // interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
 func interfaceConditions(l *lab.Lab) (all []api.Condition) {
 	for _, n := range l.Networks {
-		if n.Interface == "" || n.DHCP == lab.DHCPOff {
+		if !n.Served() {
 			continue
 		}
 		c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}

@@ -66,7 +66,7 @@ func (p *networkFaults) log(l *lab.Lab, log *slog.Logger) {
 	defer p.mu.Unlock()
 	now := map[string]interfaces.Fault{}
 	for _, n := range l.Networks {
-		if n.Interface == "" || n.DHCP == lab.DHCPOff {
+		if !n.Served() {
 			continue
 		}
 		before := p.of[n.Name]

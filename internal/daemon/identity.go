@@ -10,7 +10,8 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// nicAddrs maps MACs to addresses and back, by the leases and one lab. A lease goes before a reservation.
+// nicAddrs maps hosts to addresses, by a reservation before a lease, and addresses to MACs, by a lease before a reservation: the address is
+// that of whom it was given to, until that machine is given another.
 type nicAddrs struct {
 	book *leases.Book
 	lab  *lab.Lab
@@ -18,15 +19,10 @@ type nicAddrs struct {
 
 func (d *Daemon) nicAddrs(l *lab.Lab) nicAddrs { return nicAddrs{d.book, l} }
 
-// AddrOf returns the address leased to mac, else the one reserved for it.
-func (w nicAddrs) AddrOf(mac lab.MAC) (netip.Addr, bool) {
-	if l, ok := w.book.ByMAC(mac); ok {
-		return l.Addr, true
-	}
-	if h := w.lab.HostByMAC(mac); h != nil && h.AddrOf(mac).IsValid() {
-		return h.AddrOf(mac), true
-	}
-	return netip.Addr{}, false
+// Machine returns the machine with a MAC: a host, or one of the pool that holds its lease; nil: none.
+func (w nicAddrs) Machine(mac lab.MAC) *lab.Host {
+	l, _ := w.book.ByMAC(mac)
+	return w.lab.MachineOf(mac, l.Addr)
 }
 
 // OfHost returns the address of a host: its reserved one, else the one leased to the first of its MACs that has a lease.
@@ -67,7 +63,7 @@ func (n addressesNow) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	return n.d.nicAddrs(n.d.current.Load().Lab).MACOf(addr)
 }
 
-// leased are the addresses of leases alone: the boot service takes reservations from the table of its request.
+// leased are the addresses of leases: the boot service takes reservations from the table of its request.
 type leased struct{ book *leases.Book }
 
 // AddrOf implements boot.Leases.
@@ -111,11 +107,11 @@ func (d *Daemon) addHost(l *lab.Lab, e *event.Event) {
 	if e.Host != "" || e.MAC.IsZero() && !e.Addr.IsValid() {
 		return
 	}
-	addr := e.Addr
-	if !addr.IsValid() || e.Kind.Refusal() { // anybody can name an address of a pool: a machine of the pool holds one
-		addr, _ = d.nicAddrs(l).AddrOf(e.MAC)
+	h := l.MachineOf(e.MAC, e.Addr)
+	if !e.Addr.IsValid() || e.Kind.Refusal() { // anybody can name an address of a pool: a machine of the pool holds one
+		h = d.nicAddrs(l).Machine(e.MAC)
 	}
-	if h := l.MachineOf(e.MAC, addr); h != nil {
+	if h != nil {
 		e.Host = h.Name
 	}
 }

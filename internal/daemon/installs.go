@@ -26,11 +26,7 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 	if err != nil {
 		return nil
 	}
-	addr, ok := d.nicAddrs(l).AddrOf(mac)
-	if !ok {
-		return nil
-	}
-	return l.MachineOf(mac, addr)
+	return d.nicAddrs(l).Machine(mac)
 }
 
 // followLimit is how long a disk has to take the install states of renamed hosts.

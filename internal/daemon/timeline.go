@@ -26,8 +26,7 @@ func (c *adminBackend) key(l *lab.Lab, machine string) (string, error) {
 	if err != nil {
 		return "", api.NoHost(l, machine)
 	}
-	addr, _ := c.nicAddrs(l).AddrOf(mac)
-	if h := l.MachineOf(mac, addr); h != nil && l.Host(h.Name) != nil {
+	if h := c.nicAddrs(l).Machine(mac); h != nil && l.Host(h.Name) != nil {
 		return h.Name, nil
 	}
 	return mac.String(), nil

@@ -27,8 +27,7 @@ func (c *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, err
 	h := l.Host(key)
 	if h == nil { // of a pool, or unknown
 		if mac, err := lab.ParseMAC(key); err == nil {
-			addr, _ := c.nicAddrs(l).AddrOf(mac)
-			h = l.MachineOf(mac, addr)
+			h = c.nicAddrs(l).Machine(mac)
 		}
 	}
 	if h == nil {

@@ -87,6 +87,12 @@ func (l *Lab) HostByIP(a netip.Addr) *Host { return l.index.hostByIP[a] }
 // Network returns the network of that name, or nil.
 func (l *Lab) Network(name string) *Network { return l.index.networks[name] }
 
+// GivesAddressesOn reports whether machines on an interface get their addresses from this server, so that another DHCP server there is one
+// too many. Several networks may have the interface.
+func (l *Lab) GivesAddressesOn(iface string) bool {
+	return slices.ContainsFunc(l.Networks, func(n *Network) bool { return n.Served() && n.Interface == iface && n.DHCP == DHCPServer })
+}
+
 // NetworkOf returns the network whose subnet holds a, or nil. Subnets never overlap.
 func (l *Lab) NetworkOf(a netip.Addr) *Network { return FindSubnet(l.index.bySubnet, a) }
 
@@ -159,9 +165,16 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Infrastructure returns the IPv4 addresses that no machine may get, from a pool or by a reservation: those of the appliance, of routers, of
-// servers that networks name, of clusters and of balancers. Some may be there twice.
-func (l *Lab) Infrastructure() (all []netip.Addr) {
+// NotPooled returns the IPv4 addresses that no pool gives, although its range may hold them: those of hosts, with and without a MAC, of the
+// appliance, of routers, of servers that networks name, of clusters and of balancers.
+func (l *Lab) NotPooled() map[netip.Addr]struct{} {
+	all := make([]netip.Addr, 0, len(l.Hosts))
+	for _, h := range l.Hosts {
+		all = append(all, h.IP)
+		for _, n := range h.NICs {
+			all = append(all, n.IP)
+		}
+	}
 	for _, n := range l.Networks {
 		all = append(append(append(all, n.Address, n.Router), n.DNS...), n.NTP...)
 		for _, r := range n.Routes {
@@ -174,5 +187,11 @@ func (l *Lab) Infrastructure() (all []netip.Addr) {
 	for _, b := range l.Balancers {
 		all = append(all, b.Listen.Addrs()...)
 	}
-	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.Is4() })
+	set := make(map[netip.Addr]struct{}, len(all))
+	for _, a := range all {
+		if a.Is4() {
+			set[a] = struct{}{}
+		}
+	}
+	return set
 }

@@ -51,6 +51,15 @@ type Network struct {
 // another network.
 func (n *Network) HasAppliance() bool { return n.Subnet.Contains(n.Address) }
 
+// Served reports whether the DHCP server listens on the network's interface.
+func (n *Network) Served() bool { return n.Interface != "" && n.DHCP != DHCPOff }
+
+// Relayed reports whether the network is reached through relays alone: the appliance has no address in it, or no interface.
+func (n *Network) Relayed() bool { return n.Interface == "" || !n.HasAppliance() }
+
+// Answers reports whether the DHCP server answers h in the network, and without h whether it answers machines that are no hosts.
+func (n *Network) Answers(h *Host) bool { return n.DHCP != DHCPOff && (h == nil || !h.Ignored) }
+
 // AddCommand returns the command that adds an address to the network's interface.
 func (n *Network) AddCommand(a netip.Addr) string {
 	return fmt.Sprintf("ip addr add %s/%d dev %s", a, n.Subnet.Bits(), n.Interface)

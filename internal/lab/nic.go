@@ -49,12 +49,18 @@ const (
 	FromOther  = "from another server"
 	FromNobody = "none: no pool"
 	FromSilent = "none: dhcp is off"
+
+	FromElsewhere = "not by DHCP" // reserved, and another server gives it, or nobody
 )
 
-// AddressFrom says where a NIC without a reserved address gets one.
+// AddressFrom says where the first NIC gets its address; empty: from here, the reserved one.
 func (h *Host) AddressFrom() string {
 	n := h.Network
 	switch {
+	case h.IP.IsValid() && n != nil && n.DHCP == DHCPServer && !h.Ignored:
+		return ""
+	case h.IP.IsValid():
+		return FromElsewhere
 	case h.Ignored || n != nil && n.DHCP == DHCPProxy:
 		return FromOther
 	case n != nil && n.DHCP == DHCPOff:

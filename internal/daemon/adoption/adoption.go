@@ -261,7 +261,7 @@ func (m Machines) NextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 	}
 	free := func(from netip.Addr) netip.Addr {
 		for a, tries := from.Next(), 0; n.Subnet.Contains(a) && tries < maxTries; a, tries = a.Next(), tries+1 {
-			if !taken[a] && n.PoolHolding(a) == nil && n.Subnet.Contains(a.Next()) { // the last is the broadcast address
+			if _, used := taken[a]; !used && n.PoolHolding(a) == nil && n.Subnet.Contains(a.Next()) { // the last is the broadcast address
 				return a
 			}
 		}
@@ -274,19 +274,11 @@ func (m Machines) NextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 }
 
 // takenIn returns the addresses of n that are in use.
-func (m Machines) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
-	taken := map[netip.Addr]bool{}
-	for _, a := range l.Infrastructure() {
-		taken[a] = true
-	}
-	for _, h := range l.Hosts {
-		for _, as := range h.Interfaces() {
-			taken[as.IP] = true
-		}
-	}
+func (m Machines) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]struct{} {
+	taken := l.NotPooled()
 	m.Book.Walk(func(lease *leases.Lease) {
 		if n.Subnet.Contains(lease.Addr) && n.PoolHolding(lease.Addr) == nil { // else it is not looked at
-			taken[lease.Addr] = true
+			taken[lease.Addr] = struct{}{}
 		}
 	})
 	return taken

@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
@@ -66,6 +67,9 @@ func TestSegment(t *testing.T) {
 	found(t, machine(t, seg.Bridge, ", dhcp: proxy", ""), "dhcp", seg.Bridge, doctor.Fail, "no DHCP server answers")
 	found(t, machine(t, seg.Bridge, ", mtu: 9000", ""), "mtu", seg.Bridge, doctor.Fail, "large packets are lost")
 	found(t, machine(t, seg.Bridge, ", mtu: 1400", ""), "mtu", seg.Bridge, doctor.Warn, "ip link set")
+
+	shared := machine(t, seg.Bridge, ", dhcp: proxy", "  two: {subnet: 10.132.2.0/24, interface: "+seg.Bridge+", address: 10.132.2.1}\n")
+	found(t, shared, "dhcp", seg.Bridge, doctor.OK, "no other DHCP server answers")
 
 	forgotten := machine(t, seg.Bridge, "", "")
 	forgotten.Lab.Networks[0].Interface = ""
@@ -119,6 +123,20 @@ func rogue(t *testing.T, c *netns.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+// TestSilentNetwork: an interface on which DHCP is off need not exist.
+func TestSilentNetwork(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "br-not-here", ", dhcp: off", "")
+	for _, f := range doctor.Run(t.Context(), m) {
+		if f.Check == "interfaces" {
+			t.Errorf("found %+v", f)
+		}
+	}
+	if warnings := interfaces.Warnings(m.Lab); len(warnings) > 0 {
+		t.Errorf("warnings %v", warnings)
+	}
 }
 
 // TestPorts names the process that has a port, and says what to do about it.

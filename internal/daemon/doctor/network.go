@@ -130,10 +130,10 @@ func portFinding(subject string, err error, good string) Finding {
 // served looks at the interfaces that networks are served on.
 func served(_ context.Context, m *Machine) (all []Finding) {
 	for _, n := range m.Lab.Networks {
-		if n.Interface == "" {
-			if problem, fix := interfaces.Forgotten(n); problem != "" {
-				all = append(all, warn("network "+n.Name, "interface "+problem, fix))
-			}
+		if problem, fix := interfaces.Forgotten(n); problem != "" {
+			all = append(all, warn("network "+n.Name, "interface "+problem, fix))
+		}
+		if !n.Served() {
 			continue
 		}
 		good := fmt.Sprintf("up, with %s/%d of network %s", n.Address, n.Subnet.Bits(), n.Name)
@@ -183,7 +183,7 @@ func otherServers(ctx context.Context, m *Machine) (all []Finding) {
 	done := map[string]bool{}
 	var asked []*lab.Network
 	for _, n := range m.Lab.Networks {
-		if n.Interface == "" || n.DHCP == lab.DHCPOff || done[n.Interface] {
+		if !n.Served() || done[n.Interface] {
 			continue
 		}
 		done[n.Interface] = true
@@ -215,11 +215,11 @@ func serversBeside(ctx context.Context, m *Machine, n *lab.Network, within time.
 	}
 	own := m.Lab.OwnAddresses()
 	offers = slices.DeleteFunc(offers, func(o segment.ServerReply) bool { return slices.Contains(own, o.ServerID) }) // of the daemon
-	return offersOf(n, offers)
+	return offersOf(m, n, offers)
 }
 
-// offersOf says what the answers of other servers mean in n.
-func offersOf(n *lab.Network, offers []segment.ServerReply) Finding {
+// offersOf says what the answers of other servers mean on the interface of n.
+func offersOf(m *Machine, n *lab.Network, offers []segment.ServerReply) Finding {
 	var servers []string
 	for _, o := range offers {
 		server := o.ServerID
@@ -230,11 +230,11 @@ func offersOf(n *lab.Network, offers []segment.ServerReply) Finding {
 			servers = append(servers, text)
 		}
 	}
-	who := strings.Join(servers, ", ")
+	who, gives := strings.Join(servers, ", "), m.Lab.GivesAddressesOn(n.Interface)
 	switch {
-	case n.DHCP == lab.DHCPProxy && len(servers) == 0:
+	case !gives && len(servers) == 0:
 		return fail(n.Interface, "no DHCP server answers, and network "+n.Name+" is dhcp: proxy: machines get no address", "start the other server, or set dhcp: server")
-	case n.DHCP == lab.DHCPProxy:
+	case !gives:
 		return ok(n.Interface, who+" assigns addresses, as dhcp: proxy wants")
 	case len(servers) == 0:
 		return ok(n.Interface, "no other DHCP server answers")
@@ -249,7 +249,7 @@ func tooMany(n *lab.Network, who string) Finding {
 
 // reversePath looks for a filter that drops packets of machines behind a relay or another router.
 func reversePath(_ context.Context, m *Machine) (all []Finding) {
-	remote := slices.ContainsFunc(m.Lab.Networks, func(n *lab.Network) bool { return n.Interface == "" && n.DHCP != lab.DHCPOff })
+	remote := slices.ContainsFunc(m.Lab.Networks, func(n *lab.Network) bool { return !n.Served() && n.DHCP != lab.DHCPOff })
 	for _, n := range m.Lab.Networks {
 		if n.Interface == "" {
 			continue

@@ -160,10 +160,10 @@ func interfaceExists(n *lab.Network) bool {
 	return n.Interface != "" && err == nil
 }
 
-// Warnings warns of interfaces of networks that do not exist here.
+// Warnings warns of interfaces that DHCP listens on and that do not exist here.
 func Warnings(l *lab.Lab) (warnings lab.Problems) {
 	for _, n := range l.Networks {
-		if n.Interface != "" && !interfaceExists(n) {
+		if n.Served() && !interfaceExists(n) {
 			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "%s does not exist on this machine: its machines are not served until it does", n.Interface)
 		}
 	}
@@ -172,7 +172,7 @@ func Warnings(l *lab.Lab) (warnings lab.Problems) {
 
 // addressMissing reports whether this machine has the interface of n, but not its address.
 func addressMissing(n *lab.Network) bool {
-	if !n.HasAppliance() || n.DHCP == lab.DHCPOff || !interfaceExists(n) { // the lab of another machine, or a bridge that is made later
+	if !n.HasAppliance() || !n.Served() || !interfaceExists(n) { // the lab of another machine, or a bridge that is made later
 		return false
 	}
 	return !onMachine(n.Address)

@@ -50,7 +50,7 @@ type Pool struct {
 type Reservation struct {
 	MAC     lab.MAC    `json:"mac"`
 	IP      netip.Addr `json:"ip,omitzero"`
-	IPFrom  string     `json:"ip_from,omitempty"` // where it comes from if it is not reserved, for people
+	IPFrom  string     `json:"ip_from,omitempty"` // where it comes from if not from a reservation, for people
 	Host    string     `json:"host"`
 	FQDN    string     `json:"fqdn"`
 	Network string     `json:"network"`
@@ -196,12 +196,9 @@ func (p *Plan) reservations(hosts []*lab.Host) {
 				fqdn = h.NICName
 			}
 			for _, m := range h.MACs {
-				r := Reservation{MAC: m, IP: h.IP, Host: h.Name, FQDN: fqdn, Role: h.Role, Profile: profileName(h.Profile)}
+				r := Reservation{MAC: m, IP: h.IP, IPFrom: h.AddressFrom(), Host: h.Name, FQDN: fqdn, Role: h.Role, Profile: profileName(h.Profile)}
 				if h.Network != nil {
 					r.Network = h.Network.Name
-				}
-				if !r.IP.IsValid() {
-					r.IPFrom = h.AddressFrom()
 				}
 				p.Reservations = append(p.Reservations, r)
 			}
@@ -352,7 +349,7 @@ func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
 	return m, nil
 }
 
-// bootFiles lists the file that DHCP names for each kind of firmware that h can have. A virtual machine is x64.
+// bootFiles lists the file that DHCP names for each kind of firmware that h can have. A virtual machine has one.
 func bootFiles(h *lab.Host) (files []BootFile) {
 	for _, f := range dhcpd.BootFiles(h) {
 		if h.VM == nil || f.Firmware == "iPXE" || strings.HasPrefix(f.Firmware, vmFirmware(h.VM)) {
@@ -363,8 +360,11 @@ func bootFiles(h *lab.Host) (files []BootFile) {
 }
 
 func vmFirmware(vm *lab.VM) string {
-	if vm.Firmware == lab.FirmwareBIOS {
+	switch {
+	case vm.Firmware == lab.FirmwareBIOS:
 		return "BIOS"
+	case vm.Arch == lab.ArchARM64:
+		return "UEFI arm64"
 	}
 	return "UEFI x64"
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/daemon/plan"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/golden"
 )
@@ -67,6 +68,24 @@ func TestText(t *testing.T) {
 			t.Parallel()
 			golden.Check(t, update, "testdata/"+name, text(t, of(t, s, host)))
 		})
+	}
+}
+
+// TestNotAnswered: the plan says of which hosts DHCP gives no address, and lists no boot files of those that it does not answer.
+func TestNotAnswered(t *testing.T) {
+	t.Parallel()
+	s := compile(t, "  far: {subnet: 10.9.0.0/24, dhcp: off}", "  far: {subnet: 10.9.0.0/24, interface: br9, address: 10.9.0.1, dhcp: proxy}", "hosts:\n", `hosts:
+  elsewhere: {mac: "52:54:00:00:09:01", ip: 10.9.0.11, profile: live}
+  ignored: {mac: "52:54:00:00:09:02", ip: 192.168.16.99, profile: live, dhcp: off}
+`)
+	for host, boots := range map[string]bool{"elsewhere": true, "ignored": false} {
+		p := of(t, s, host)
+		if r := p.Reservations[0]; r.IPFrom != lab.FromElsewhere || !strings.Contains(text(t, p), r.IP.String()+" ("+lab.FromElsewhere+")") {
+			t.Errorf("%s has %s from %q:\n%s", host, r.IP, r.IPFrom, text(t, p))
+		}
+		if got := len(p.Machines[0].Boot) > 0; got != boots {
+			t.Errorf("%s has boot files: %v, want %v", host, got, boots)
+		}
 	}
 }
 

@@ -78,7 +78,10 @@ func (w *printer) reservations(rs []Reservation) {
 	var rows [][]string
 	for _, r := range rs {
 		ip := r.IPFrom
-		if r.IP.IsValid() {
+		switch {
+		case r.IP.IsValid() && ip != "":
+			ip = r.IP.String() + " (" + ip + ")"
+		case r.IP.IsValid():
 			ip = r.IP.String()
 		}
 		rows = append(rows, []string{r.MAC.String(), ip, r.Host, r.FQDN, dash(r.Network), dash(r.Role), dash(r.Profile)})

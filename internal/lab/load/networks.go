@@ -276,7 +276,7 @@ func (r *resolver) findAddress(n *lab.Network) {
 			return
 		}
 	}
-	if n.DHCP != lab.DHCPOff && n.Interface != "" {
+	if n.Served() {
 		r.lab.Warnings.Addf(n.Pos, "networks."+n.Name+".address", "interface %s has no address in %s on this machine: want address, or a host with role: appliance", n.Interface, n.Subnet)
 	}
 }
@@ -324,7 +324,7 @@ func criteria[T any](r *resolver, raw *oneOrMore[T], key string) []T {
 }
 
 // poolRange checks a range against its network. It may contain addresses of hosts, clusters, the router and the appliance;
-// those are never handed out.
+// those are never handed out, see lab.Lab.NotPooled.
 func (r *resolver) poolRange(p *lab.Pool, s spot, key string) {
 	n := p.Network
 	if !inNetwork(p) {
