@@ -28,20 +28,24 @@ func (d *Daemon) conditions(s *snapshot.Snapshot) []api.Condition {
 		rogueConditions(d.servers.dhcp.RogueServers()), addressConflictConditions(d.servers.dhcp.AddressConflicts()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
 }
 
-// interfaceConditions says of each interface of a network whether it is up and connected and has the address from which machines boot.
+// interfaceConditions has one condition for each network that is served on an interface.
 func interfaceConditions(l *lab.Lab) (all []api.Condition) {
 	for _, n := range l.Networks {
-		if !n.Served() {
-			continue
+		if n.Served() {
+			all = append(all, interfaceCondition(l, n))
 		}
-		c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
-		if f := interfaces.FaultOf(l, n); f.Problem != "" {
-			c.Problem = f.Problem + ": " + f.Fix
-		}
-		c.OK = c.Problem == ""
-		all = append(all, c)
 	}
 	return all
+}
+
+// interfaceCondition says whether the interface of n is up and connected and has the address from which machines boot.
+func interfaceCondition(l *lab.Lab, n *lab.Network) api.Condition {
+	c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
+	if f := interfaces.FaultOf(l, n); f.Problem != "" {
+		c.Problem = f.Problem + ": " + f.Fix
+	}
+	c.OK = c.Problem == ""
+	return c
 }
 
 func (d *Daemon) hypervisorConditions(l *lab.Lab) (all []api.Condition) {

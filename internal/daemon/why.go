@@ -104,10 +104,8 @@ func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Ma
 				m.FullPools = append(m.FullPools, p.Network+"/"+p.Name)
 			}
 		}
-		for _, i := range interfaceConditions(seen.Lab) {
-			if i.Name == n.Interface && !i.OK {
-				m.Problems = append(m.Problems, "interface "+i.Name+": "+i.Problem)
-			}
+		if i := interfaceCondition(seen.Lab, n); n.Served() && !i.OK {
+			m.Problems = append(m.Problems, "interface "+i.Name+": "+i.Problem)
 		}
 	}
 	m.Checks = failingChecks(h, s, seen)

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"log/slog"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,5 +56,21 @@ func TestWhichChecksCount(t *testing.T) {
 		if state != tt.want || diagnosis != tt.want {
 			t.Errorf("%s: counts for the state: %v, for the diagnosis: %v; want %v", tt.name, state, diagnosis, tt.want)
 		}
+	}
+}
+
+// TestOwnNetwork: why names what is wrong with the network of the host, and not with another one on the same interface.
+func TestOwnNetwork(t *testing.T) {
+	t.Parallel()
+	network := func(name, address, subnet string) *lab.Network {
+		return &lab.Network{Name: name, Interface: "lo", DHCP: lab.DHCPServer, Address: netip.MustParseAddr(address), Subnet: netip.MustParsePrefix(subnet)}
+	}
+	good, lacking := network("a", "127.0.0.1", "127.0.0.0/8"), network("b", "198.51.100.1", "198.51.100.0/24")
+	l := &lab.Lab{Networks: []*lab.Network{good, lacking}}
+	if c := interfaceCondition(l, good); !c.OK {
+		t.Errorf("network a: %+v", c)
+	}
+	if c := interfaceCondition(l, lacking); c.OK || !strings.Contains(c.Problem, "198.51.100") {
+		t.Errorf("network b: %+v", c)
 	}
 }
