@@ -334,9 +334,21 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 				delete(s.runtime[balancer], b.Addr)
 			}
 		})
-		s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, lab.BackendText(b.Addr), max(weight, 1))})
+		s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, lab.BackendText(b.Addr), s.nowOf(b).weight())})
 	}
 	return nil
+}
+
+// nowOf returns a backend as the active table has it; b itself, if a reload has removed it meanwhile.
+func (s *Server) nowOf(b *backend) *backend {
+	for _, f := range s.active.Load().frontends {
+		for i := range f.backends {
+			if now := &f.backends[i]; now.state.key == b.state.key {
+				return now
+			}
+		}
+	}
+	return b
 }
 
 // findBackends returns the backends of a balancer that backend names, at least one.

@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -166,6 +167,28 @@ func TestRuntimeBackends(t *testing.T) {
 		t.Errorf("a store that fails: %v, %+v", err, r.Status()[0].Backends)
 	}
 	stored.err = nil
+}
+
+// TestWeightEvent: the event of a weight has the one that is in force, also where it is that of the lab file again.
+func TestWeightEvent(t *testing.T) {
+	t.Parallel()
+	a, b := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b"))
+	r := newTestServer(t, Config{}, with(balancer("web", addr(t), a), func(b *lab.Balancer) { b.Backends[0].Weight = 5 }))
+	if err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: b, Weight: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		backend  netip.AddrPort
+		set, now int
+	}{{a, 7, 7}, {a, 0, 5}, {b, 4, 4}, {b, 0, 1}} {
+		if err := r.SetWeight(t.Context(), "web", step.backend.String(), step.set); err != nil {
+			t.Fatal(err)
+		}
+		events := r.recorder.of(event.BackendWeight)
+		if got, want := events[len(events)-1].Detail, fmt.Sprintf("web %s weight %d", step.backend, step.now); got != want {
+			t.Errorf("weight %d: event %q, want %q", step.set, got, want)
+		}
+	}
 }
 
 // TestRuntimeBackup adds a backup, which serves when the only backend is drained.
