@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -143,17 +142,17 @@ func conflict(t *Table, m *machine, hv *lab.Hypervisor, d Domain) string {
 		return fmt.Sprintf("it is %s on hypervisor %s, and two machines must not have one MAC: set hypervisor: %[2]s again, or delete it there "+
 			"(bootlab vm delete %[3]s) before it is created on %[4]s", stateText(d.State), hv.Name, m.host.Name, on)
 	}
-	i := slices.IndexFunc(m.host.MACs, func(mac lab.MAC) bool { return slices.Contains(d.MACs, strings.ToLower(mac.String())) })
+	i := slices.IndexFunc(m.macs, func(mac string) bool { return slices.Contains(d.MACs, mac) })
 	if i < 0 {
 		return ""
 	}
 	k := parseMetadata(d.Metadata)
 	switch {
 	case k.Lab == t.lab:
-		return fmt.Sprintf("VM %s on hypervisor %s has its MAC %s: delete that one (bootlab vm delete %[1]s)", k.Host, hv.Name, m.host.MACs[i])
+		return fmt.Sprintf("VM %s on hypervisor %s has its MAC %s: delete that one (bootlab vm delete %[1]s)", k.Host, hv.Name, m.macs[i])
 	case d.State.active():
 		return fmt.Sprintf("domain %q on hypervisor %s, which is %s, has its MAC %s and was not created from lab %s: stop it, or change the MAC",
-			d.Name, hv.Name, stateText(d.State), m.host.MACs[i], t.lab)
+			d.Name, hv.Name, stateText(d.State), m.macs[i], t.lab)
 	}
 	return ""
 }

@@ -276,9 +276,7 @@ func yesNo(is bool) string {
 func (s *Server) markDuplicates(t *Table, all []Comparison) {
 	byKey := map[string][]*machine{} // by UUID and by MAC
 	for _, m := range t.machines {
-		byKey[m.uuid] = append(byKey[m.uuid], m)
-		for _, mac := range m.host.MACs {
-			key := strings.ToLower(mac.String())
+		for _, key := range append([]string{m.uuid}, m.macs...) {
 			byKey[key] = append(byKey[key], m)
 		}
 	}

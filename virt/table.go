@@ -24,6 +24,7 @@ type machine struct {
 	vm      *lab.VM
 	attach  []lab.Attachment // bridge or network of each NIC, in the order of Host.Interfaces
 	uuid    string
+	macs    []string // of all NICs, as Domain.MACs has them: two machines must not have one
 	targets []string // device name of each disk, such as vda
 
 	// candidates are the machine on each hypervisor that may have it. vm.Hypervisor is nil then: none was chosen yet.

@@ -11,6 +11,9 @@ import (
 // compileMachine resolves one virtual machine and adds its errors to problems.
 func compileMachine(labName string, h *lab.Host, problems *lab.Problems) *machine {
 	m := &machine{lab: labName, host: h, vm: h.VM, uuid: domainUUID(labName, h.Name)}
+	for _, mac := range h.AllMACs() {
+		m.macs = append(m.macs, mac.String())
+	}
 	bad := func(key, format string, args ...any) {
 		problems.Addf(h.Pos, "hosts."+h.Name+key, format, args...)
 	}
