@@ -30,28 +30,30 @@ type BalancerStatus struct {
 
 // A BackendStatus is the current state of a backend.
 type BackendStatus struct {
-	Key         string // names it in its balancer, also while its address changes or is not known
-	Name        string
-	Host        string
-	Addr        netip.AddrPort
-	Backup      bool
-	Weight      int
-	LabWeight   int  // of the lab file, if another is set at run time
-	Added       bool // at run time: it is not in the lab file
-	Limit       int  // of Connections; 0: none
-	Check       lab.CheckKind
-	Health      Health // Down without an address, too
-	Drained     bool
-	Reason      string        // of Health, or the last failure if it is still up
-	Unreachable bool          // nobody answered its last check, which failed: not even to refuse the connection
-	Since       time.Time     // Health holds
-	Connections int64         // in HTTP mode: requests
-	Total       int64         // connections, in HTTP mode requests, since the start
-	Errors      int64         // failed connects, and in HTTP mode responses that are 5xx, missing or cut, since the start
-	P50, P99    time.Duration // of the last 10 to 20 seconds, until connected, in HTTP mode until the head of the response; 0: none
+	Key       string // names it in its balancer, also while its address changes or is not known
+	Name      string
+	Host      string
+	Addr      netip.AddrPort
+	Backup    bool
+	Weight    int
+	LabWeight int  // of the lab file, if another is set at run time
+	Added     bool // at run time: it is not in the lab file
+	Limit     int  // of Connections; 0: none
+	Check     lab.CheckKind
+	Health    Health // Down without an address, too
+	Drained   bool
+	// TakesConnections is whether it gets new connections: it is neither down nor drained. One that was not checked yet is used as if up.
+	TakesConnections bool
+	Reason           string        // of Health, or the last failure if it is still up
+	Unreachable      bool          // nobody answered its last check, which failed: not even to refuse the connection
+	Since            time.Time     // Health holds
+	Connections      int64         // in HTTP mode: requests
+	Total            int64         // connections, in HTTP mode requests, since the start
+	Errors           int64         // failed connects, and in HTTP mode responses that are 5xx, missing or cut, since the start
+	P50, P99         time.Duration // of the last 10 to 20 seconds, until connected, in HTTP mode until the head of the response; 0: none
 }
 
-// WithoutCheck reports whether nothing checks the backend, and its connections show no fault: it takes connections.
+// WithoutCheck reports whether nothing checks the backend, and its connections show no fault.
 func (m BackendStatus) WithoutCheck() bool {
 	return m.Health == Unchecked && m.Check == lab.CheckNone
 }
@@ -96,7 +98,7 @@ func (b *backend) status() BackendStatus {
 	return BackendStatus{
 		LabWeight: labWeight, Added: b.Added,
 		Key: b.key(), Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Health: health,
-		Drained: b.state.drained.Load(), Unreachable: b.health.unreachable.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
+		Drained: b.state.drained.Load(), TakesConnections: b.usable(), Unreachable: b.health.unreachable.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
 		Total: b.state.traffic.total.Load(), Errors: b.state.traffic.errors.Load(), P50: p50, P99: p99,
 	}
 }

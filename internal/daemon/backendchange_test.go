@@ -23,17 +23,7 @@ func TestChangedBackend(t *testing.T) {
 		Name: "web", Mode: lab.ModeTCP, Balance: lab.RoundRobin, Check: lab.Check{Kind: lab.CheckNone},
 		Backends: []lab.Backend{{Name: "w0", Host: w0, Addr: netip.MustParseAddrPort("10.0.0.7:80"), Weight: 5}},
 	}}}
-	lb, err := lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
-		Events: event.NewBus(event.BusConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler), AccessLog: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Now: time.Now,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	staged, err := lb.Stage(lbproxy.Compile(l))
-	if err != nil {
-		t.Fatal(err)
-	}
-	staged.Commit()
+	lb := newBalancers(t, l)
 	c := &adminBackend{Daemon: &Daemon{}, servers: &servers{lb: lb}}
 	c.current.Store(&snapshot.Snapshot{Lab: l})
 	for _, name := range []string{"w0", "10.0.0.7", "10.0.0.7:80", "w0:80"} {
@@ -57,4 +47,21 @@ func TestChangedBackend(t *testing.T) {
 	if err != nil || b.Addr != "10.0.0.8:81" || b.Weight != 2 || !b.Added {
 		t.Errorf("added: %+v, %v", b, err)
 	}
+}
+
+// newBalancers returns the balancers of a lab. They do not serve.
+func newBalancers(t *testing.T, l *lab.Lab) *lbproxy.Server {
+	t.Helper()
+	lb, err := lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
+		Events: event.NewBus(event.BusConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler), AccessLog: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Now: time.Now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged, err := lb.Stage(lbproxy.Compile(l))
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged.Commit()
+	return lb
 }

@@ -119,7 +119,7 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 			switch {
 			case m.Drained:
 				h.Drained++
-			case m.Health == lbproxy.Up, m.WithoutCheck(): // nothing says that it does not work
+			case m.TakesConnections:
 				h.Up++
 			case ever:
 				h.Down++
