@@ -106,7 +106,7 @@ func (s *Server) bootInfo(x *exchange, host *lab.Host) bootInfo {
 	if info.file == "" {
 		return info
 	}
-	if host.Local == lab.LocalBootNone && s.deps.FromDisk != nil && s.deps.FromDisk(host) {
+	if host.Local == lab.LocalBootNone && s.deps.FromDisk != nil && s.deps.FromDisk(host, x.req.MAC) {
 		return bootInfo{ipxe: info.ipxe}
 	}
 	if x.req.Client != wire.ClientIPXE {

@@ -26,7 +26,7 @@ func TestLocalBootNone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			b.deps.FromDisk = func(h *lab.Host) bool { return tt.disk && h.Name == "master-0" }
+			b.deps.FromDisk = func(h *lab.Host, _ lab.MAC) bool { return tt.disk && h.Name == "master-0" }
 			b.lab.Host("master-0").Local = tt.local
 			for name, firmware := range map[string]client{"OVMF": ovmf, "OVMF by HTTP": ovmfHTTP, "BIOS": bios, "iPXE": ipxe} {
 				out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, master0), firmware))

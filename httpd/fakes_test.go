@@ -257,20 +257,19 @@ func newFakeDaemon() *fakeDaemon {
 	states := []struct {
 		name, role, profile, install, vm string
 		stage                            event.Stage
-		failed                           bool
 		last                             *event.Event
 	}{
-		{"bootstrap", "bootstrap", "rhcos", "installed", "running", event.StageInstall, false, &ok},
-		{"loadbalancer", "appliance", "", "", "", "", false, nil},
-		{"master-0", "control-plane", "rhcos", "installing", "running", event.StageConfig, false, &ok},
-		{"master-1", "control-plane", "rhcos", "booting", "", event.StageFiles, true, &last},
-		{"master-2", "control-plane", "rhcos", "armed", "", "", false, nil},
-		{"worker-0", "worker", "rhcos", "held", "stopped", event.StageScript, true, &last},
+		{"bootstrap", "bootstrap", "rhcos", "installed", "running", event.StageInstall, &ok},
+		{"loadbalancer", "appliance", "", "", "", "", nil},
+		{"master-0", "control-plane", "rhcos", "installing", "running", event.StageConfig, &ok},
+		{"master-1", "control-plane", "rhcos", "booting", "", event.StageFiles, &last},
+		{"master-2", "control-plane", "rhcos", "armed", "", "", nil},
+		{"worker-0", "worker", "rhcos", "held", "stopped", event.StageScript, &last},
 	}
 	for i, s := range states {
 		h.hosts = append(h.hosts, api.Host{
 			Name: s.name, FQDN: s.name + ".mycluster.example.com", MACs: []lab.MAC{macOf(byte(i))}, IP: netip.AddrFrom4([4]byte{192, 168, 131, byte(10 + i)}),
-			Network: "cluster", Cluster: "mycluster", Role: s.role, Profile: s.profile, Install: s.install, VM: s.vm, Stage: s.stage, Disk: map[string]string{"rhcos": "/dev/vda"}[s.profile], Failed: s.failed, Last: s.last,
+			Network: "cluster", Cluster: "mycluster", Role: s.role, Profile: s.profile, Install: s.install, VM: s.vm, Stage: s.stage, Disk: map[string]string{"rhcos": "/dev/vda"}[s.profile], Last: s.last,
 		})
 		h.hosts[i].MachineStage = map[string]string{"bootstrap": "running", "master-0": "installing", "master-1": "stopped", "master-2": "unknown", "worker-0": "stopped"}[s.name]
 		h.hosts[i].MachineWhy = map[string]string{"master-1": "a transfer broke off", "worker-0": "held after too many attempts"}[s.name]

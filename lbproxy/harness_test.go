@@ -133,6 +133,9 @@ func newTestServerWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer)
 	return r
 }
 
+// errOf returns the error of a change.
+func errOf(_ []BackendStatus, err error) error { return err }
+
 // apply stages and commits another table.
 func (r *testServer) apply(t testing.TB, bs ...*lab.Balancer) {
 	t.Helper()

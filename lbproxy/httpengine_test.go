@@ -778,7 +778,7 @@ func TestHTTPSticky(t *testing.T) {
 	if first == "two" {
 		gone = two
 	}
-	if err := r.Drain(t.Context(), "web", gone.String()); err != nil {
+	if _, err := r.Drain(t.Context(), "web", gone.String()); err != nil {
 		t.Fatal(err)
 	}
 	if body, set := get(cookie); body == first || set == "" || set == cookie {

@@ -103,7 +103,7 @@ func TestSamePort(t *testing.T) {
 			t.Errorf("port %d: %q, %d connections there", 30000+i, got, served[i].Load())
 		}
 	}
-	if err := r.Drain(t.Context(), "nodeports", node.String()); err != nil {
+	if _, err := r.Drain(t.Context(), "nodeports", node.String()); err != nil {
 		t.Errorf("drain by address: %v", err)
 	}
 	b.Check, b.Backends[0].Addr = lab.Check{Kind: lab.CheckTCP, Port: healthy.Port()}, netip.AddrPortFrom(healthy.Addr(), 0)

@@ -343,7 +343,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	for readLine(t, open) != "a" {
 		open = dial(t, frontend)
 	}
-	if err := r.Drain(t.Context(), "web", "worker-0"); err != nil {
+	if _, err := r.Drain(t.Context(), "web", "worker-0"); err != nil {
 		t.Fatal(err)
 	}
 	since := r.Status()[0].Backends[0].DrainedSince
@@ -368,10 +368,10 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	r = newTestServerWith(t, Config{}, Deps{Drains: store}, newBalancer())
 	netns.WaitFor(t, "drain loaded", func() bool { return r.Status()[0].Backends[0].DrainedSince.Equal(since) })
 	only(r, "b")
-	if err := r.Drain(t.Context(), "web", b.String()); err != nil {
+	if _, err := r.Drain(t.Context(), "web", b.String()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Ready(t.Context(), "web", "worker-0"); err != nil {
+	if _, err := r.Ready(t.Context(), "web", "worker-0"); err != nil {
 		t.Fatal(err)
 	}
 	only(r, "a")
@@ -379,14 +379,14 @@ func TestDrainSurvivesRestart(t *testing.T) {
 		t.Errorf("%d events of drains, want 2", got)
 	}
 	for _, wrong := range [][2]string{{"web", "worker-9"}, {"nowhere", "worker-0"}} {
-		if err := r.Drain(t.Context(), wrong[0], wrong[1]); !errors.Is(err, ErrUnknown) {
+		if _, err := r.Drain(t.Context(), wrong[0], wrong[1]); !errors.Is(err, ErrUnknown) {
 			t.Errorf("Drain%q = %v, want ErrUnknown", wrong, err)
 		}
 	}
 	store.mu.Lock()
 	store.err = errors.New("disk full")
 	store.mu.Unlock()
-	if err := r.Drain(t.Context(), "web", "worker-0"); !errors.Is(err, store.err) || r.Status()[0].Backends[0].Drained {
+	if _, err := r.Drain(t.Context(), "web", "worker-0"); !errors.Is(err, store.err) || r.Status()[0].Backends[0].Drained {
 		t.Errorf("Drain = %v with a full disk, want its error and nothing drained", err)
 	}
 }

@@ -178,9 +178,9 @@ func (s *Server) storeRuntime(ctx context.Context, old, next RuntimeBackend) err
 	return s.deps.RuntimeBackends.Delete(ctx, old.Balancer, old.Addr)
 }
 
-// AddBackend adds a backend to a balancer, or changes one that was added. Weight 0 is the weight that it has, else 1. It is durable when AddBackend returns. The error wraps
-// ErrUnknown, ErrInLab, ErrBackend or ErrWeight, or comes from Deps.RuntimeBackends.
-func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) error {
+// AddBackend adds a backend to a balancer, or changes one that was added. Weight 0 is the weight that it has, else 1. It is durable when AddBackend returns, with
+// what became of it. The error wraps ErrUnknown, ErrInLab, ErrBackend or ErrWeight, or comes from Deps.RuntimeBackends.
+func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) ([]BackendStatus, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.mu.Lock()
@@ -189,17 +189,17 @@ func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) error {
 	m.Added, m.Weight = true, cmp.Or(max(m.Weight, 0), before.Weight, 1)
 	err := s.mayAdd(m)
 	if errors.Is(err, ErrUnknown) {
-		return err
+		return nil, err
 	}
 	if err != nil {
-		return fmt.Errorf("backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
+		return nil, fmt.Errorf("backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
 	if err = s.storeRuntime(ctx, RuntimeBackend{}, m); err != nil {
-		return fmt.Errorf("store backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
+		return nil, fmt.Errorf("store backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
 	s.applyRuntime(func() { s.setRuntimeLocked(m) })
 	s.deps.Events.Record(event.Event{Kind: event.BackendAdded, Addr: m.Addr.Addr(), Host: m.Host, Detail: m.Balancer + " " + m.Addr.String()})
-	return nil
+	return s.statusOf(backendKey{m.Balancer, m.Addr}), nil
 }
 
 // mayAdd reports why a backend cannot be added.
@@ -305,17 +305,17 @@ func (s *Server) RemoveBackend(ctx context.Context, balancer, backend string) er
 	return nil
 }
 
-// SetWeight sets the weight of a backend, 1 to 256; 0: that of the lab file, of one that was added 1. The error wraps
-// ErrUnknown or ErrWeight, or comes from Deps.RuntimeBackends.
-func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight int) error {
+// SetWeight sets the weight of the backends that backend names, 1 to 256; 0: that of the lab file, of one that was added 1. It returns what
+// became of them. The error wraps ErrUnknown or ErrWeight, or comes from Deps.RuntimeBackends.
+func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight int) (changed []BackendStatus, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	backends, err := s.findBackends(balancer, backend)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if weight < 0 || weight > lab.MaxWeight {
-		return fmt.Errorf("backend %s of balancer %s: %d %w: want 1 to %d", backend, balancer, weight, ErrWeight, lab.MaxWeight)
+		return nil, fmt.Errorf("backend %s of balancer %s: %d %w: want 1 to %d", backend, balancer, weight, ErrWeight, lab.MaxWeight)
 	}
 	for _, b := range backends {
 		m := RuntimeBackend{Balancer: balancer, Addr: b.Addr, Weight: weight}
@@ -327,7 +327,7 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 			stored = RuntimeBackend{}
 		}
 		if err := s.storeRuntime(ctx, m, stored); err != nil {
-			return fmt.Errorf("store weight of backend %s of balancer %s: %w", b.Addr, balancer, err)
+			return nil, fmt.Errorf("store weight of backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
 		s.applyRuntime(func() {
 			if stored.Addr.IsValid() {
@@ -336,9 +336,24 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 				delete(s.runtime[balancer], b.Addr)
 			}
 		})
-		s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, lab.BackendText(b.Addr), max(weight, 1))})
+		for _, now := range s.statusOf(b.state.key) {
+			s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, lab.BackendText(b.Addr), now.Weight)})
+			changed = append(changed, now)
+		}
 	}
-	return nil
+	return changed, nil
+}
+
+// statusOf returns the status of a backend in the active table; none: a reload has removed it meanwhile.
+func (s *Server) statusOf(k backendKey) (found []BackendStatus) {
+	for _, f := range s.active.Load().frontends {
+		for i := range f.backends {
+			if b := &f.backends[i]; b.state.key == k {
+				found = append(found, b.status())
+			}
+		}
+	}
+	return found
 }
 
 // findBackends returns the backends of a balancer that backend names, at least one.
@@ -436,21 +451,21 @@ func (s *Server) loadDrains(ctx context.Context) error {
 }
 
 // Drain takes a backend out of a balancer: it gets no new connections, its open ones continue. backend is a name, an
-// address or an addr:port; every backend that it matches is drained. The drain is durable when Drain returns. The error
-// wraps ErrUnknown or comes from Deps.Drains.
-func (s *Server) Drain(ctx context.Context, balancer, backend string) error {
+// address or an addr:port; every backend that it matches is drained. The drain is durable when Drain returns, with what
+// became of them. The error wraps ErrUnknown or comes from Deps.Drains.
+func (s *Server) Drain(ctx context.Context, balancer, backend string) ([]BackendStatus, error) {
 	return s.setDrain(ctx, balancer, backend, event.BackendDrained)
 }
 
-// Ready ends a drain. The backend's health decides whether it gets connections.
-func (s *Server) Ready(ctx context.Context, balancer, backend string) error {
+// Ready ends what Drain did. The backend's health decides whether it gets connections.
+func (s *Server) Ready(ctx context.Context, balancer, backend string) ([]BackendStatus, error) {
 	return s.setDrain(ctx, balancer, backend, event.BackendReady)
 }
 
-func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind event.Kind) error {
+func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind event.Kind) (changed []BackendStatus, err error) {
 	f, backends := s.active.Load().find(balancer, backend)
 	if len(backends) == 0 {
-		return unknown(balancer, f, backend)
+		return nil, unknown(balancer, f, backend)
 	}
 	for _, b := range backends {
 		since := time.Time{}
@@ -458,7 +473,7 @@ func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind ev
 			since = cmp.Or(b.state.drained.since(), s.deps.Now())
 		}
 		if err := s.storeDrain(ctx, Drain{balancer, b.Addr, since}, kind); err != nil {
-			return fmt.Errorf("store drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
+			return nil, fmt.Errorf("store drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
 		s.mu.Lock()
 		s.drained[b.state.key] = since
@@ -466,8 +481,9 @@ func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind ev
 		b.state.drained.set(since)
 		s.gauge(f, b)
 		s.deps.Events.Record(event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr)})
+		changed = append(changed, b.status())
 	}
-	return nil
+	return changed, nil
 }
 
 func (s *Server) storeDrain(ctx context.Context, d Drain, kind event.Kind) error {

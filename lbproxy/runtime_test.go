@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -91,21 +92,21 @@ func TestRuntimeBackends(t *testing.T) {
 		{"no machine, mapped", RuntimeBackend{Balancer: "web", Addr: netip.MustParseAddrPort("[::ffff:0.0.0.0]:80")}, ErrBackend},
 		{"too heavy", RuntimeBackend{Balancer: "web", Addr: b, Weight: 257}, ErrWeight},
 	} {
-		if err := r.AddBackend(ctx, m.m); !errors.Is(err, m.want) {
+		if _, err := r.AddBackend(ctx, m.m); !errors.Is(err, m.want) {
 			t.Errorf("%s: %v, want %v", m.name, err, m.want)
 		}
 	}
 	if err := r.RemoveBackend(ctx, "web", a.String()); !errors.Is(err, ErrInLab) {
 		t.Errorf("remove a backend of the lab file: %v", err)
 	}
-	if err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b, Name: "b", Weight: 3}); err != nil {
+	if _, err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b, Name: "b", Weight: 3}); err != nil {
 		t.Fatal(err)
 	}
 	r.waitHealth(t, b, Up) // it is checked
 	if got := names(t, listen, 40); got["b"] < 25 || got["a"] < 5 {
 		t.Errorf("weights 1 and 3: %v", got)
 	}
-	if err := errors.Join(r.SetWeight(ctx, "web", "b", 1), r.SetWeight(ctx, "web", a.String(), 3), r.Drain(ctx, "web", "b")); err != nil {
+	if err := errors.Join(errOf(r.SetWeight(ctx, "web", "b", 1)), errOf(r.SetWeight(ctx, "web", a.String(), 3)), errOf(r.Drain(ctx, "web", "b"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, listen, 8); got["a"] != 8 {
@@ -114,7 +115,7 @@ func TestRuntimeBackends(t *testing.T) {
 	if state := r.Status()[0].Backends; !state[1].Added || !state[1].Drained || state[0].Added || state[0].Weight != 3 || state[0].LabWeight != 1 {
 		t.Errorf("states %+v", state)
 	}
-	if err := r.Ready(ctx, "web", "b"); err != nil {
+	if _, err := r.Ready(ctx, "web", "b"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -139,14 +140,14 @@ func TestRuntimeBackends(t *testing.T) {
 	}
 
 	// An added backend is removed; its connections go on. The weight returns to the lab file's.
-	if err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: c, Name: "c", Weight: 256}); err != nil {
+	if _, err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: c, Name: "c", Weight: 256}); err != nil {
 		t.Fatal(err)
 	}
 	open := dial(t, listen)
 	for readLine(t, open) != "c" {
 		open = dial(t, listen)
 	}
-	if err := errors.Join(r.RemoveBackend(ctx, "web", "c"), r.SetWeight(ctx, "web", a.String(), 0)); err != nil {
+	if err := errors.Join(r.RemoveBackend(ctx, "web", "c"), errOf(r.SetWeight(ctx, "web", a.String(), 0))); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = open.Write([]byte("still\n"))
@@ -162,10 +163,32 @@ func TestRuntimeBackends(t *testing.T) {
 
 	// What is not stored is not in force.
 	stored.err = errors.New("the disk is full")
-	if err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b}); !errors.Is(err, stored.err) || len(r.Status()[0].Backends) != 1 {
+	if _, err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b}); !errors.Is(err, stored.err) || len(r.Status()[0].Backends) != 1 {
 		t.Errorf("a store that fails: %v, %+v", err, r.Status()[0].Backends)
 	}
 	stored.err = nil
+}
+
+// TestWeightEvent: the event of a weight has the one that is in force, also where it is that of the lab file again.
+func TestWeightEvent(t *testing.T) {
+	t.Parallel()
+	a, b := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b"))
+	r := newTestServer(t, Config{}, with(balancer("web", addr(t), a), func(b *lab.Balancer) { b.Backends[0].Weight = 5 }))
+	if _, err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: b, Weight: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		backend  netip.AddrPort
+		set, now int
+	}{{a, 7, 7}, {a, 0, 5}, {b, 4, 4}, {b, 0, 1}} {
+		if _, err := r.SetWeight(t.Context(), "web", step.backend.String(), step.set); err != nil {
+			t.Fatal(err)
+		}
+		events := r.recorder.of(event.BackendWeight)
+		if got, want := events[len(events)-1].Detail, fmt.Sprintf("web %s weight %d", step.backend, step.now); got != want {
+			t.Errorf("weight %d: event %q, want %q", step.set, got, want)
+		}
+	}
 }
 
 // TestRuntimeBackup adds a backup, which serves when the only backend is drained.
@@ -174,13 +197,13 @@ func TestRuntimeBackup(t *testing.T) {
 	a, b := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b"))
 	web := balancer("web", addr(t), a)
 	r := newTestServer(t, Config{}, web)
-	if err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: b, Backup: true}); err != nil {
+	if _, err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: b, Backup: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, listenOf(web), 5); got["a"] != 5 {
 		t.Errorf("with a: %v", got)
 	}
-	if err := r.Drain(t.Context(), "web", a.String()); err != nil {
+	if _, err := r.Drain(t.Context(), "web", a.String()); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, listenOf(web), 5); got["b"] != 5 {
@@ -202,7 +225,7 @@ func TestAddedAgain(t *testing.T) {
 		}
 	}
 	for _, step := range []struct{ add, want int }{{0, 1}, {7, 7}, {0, 7}, {2, 2}} {
-		if err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: b, Weight: step.add}); err != nil {
+		if _, err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: b, Weight: step.add}); err != nil {
 			t.Fatal(err)
 		}
 		weight(step.want)
@@ -210,14 +233,15 @@ func TestAddedAgain(t *testing.T) {
 	for _, tt := range []struct{ balancer, backend, want string }{
 		{"web", "nobody", "balancer web has no backend nobody"}, {"nothing", "nobody", "there is no balancer nothing"},
 	} {
-		weightErr := r.SetWeight(t.Context(), tt.balancer, tt.backend, 3)
-		for _, err := range []error{r.Drain(t.Context(), tt.balancer, tt.backend), r.RemoveBackend(t.Context(), tt.balancer, tt.backend), weightErr} {
+		for _, err := range []error{
+			errOf(r.Drain(t.Context(), tt.balancer, tt.backend)), r.RemoveBackend(t.Context(), tt.balancer, tt.backend), errOf(r.SetWeight(t.Context(), tt.balancer, tt.backend, 3)),
+		} {
 			if err == nil || err.Error() != tt.want || !errors.Is(err, ErrUnknown) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
 		}
 	}
-	if err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "nothing", Addr: b}); err == nil || err.Error() != "there is no balancer nothing" {
+	if _, err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "nothing", Addr: b}); err == nil || err.Error() != "there is no balancer nothing" {
 		t.Errorf("added to no balancer: %v", err)
 	}
 }
@@ -243,7 +267,7 @@ func TestAddBackendOfThisMachine(t *testing.T) {
 		if !a.Is4() {
 			continue
 		}
-		err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: netip.AddrPortFrom(a, port)})
+		_, err := r.AddBackend(t.Context(), RuntimeBackend{Balancer: "web", Addr: netip.AddrPortFrom(a, port)})
 		if !errors.Is(err, ErrBackend) || !strings.Contains(err.Error(), "itself listens there") {
 			t.Errorf("add %s: %v, want a refusal with the reason", a, err)
 		}

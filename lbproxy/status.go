@@ -42,17 +42,19 @@ type BackendStatus struct {
 	Check        lab.CheckKind
 	Health       Health // Down without an address, too
 	Drained      bool
-	DrainedSince time.Time     // zero: it is not
-	Reason       string        // of Health, or the last failure if it is still up
-	Unreachable  bool          // nobody answered its last check, which failed: not even to refuse the connection
-	Since        time.Time     // Health holds
-	Connections  int64         // in HTTP mode: requests
-	Total        int64         // connections, in HTTP mode requests, since the start
-	Errors       int64         // failed connects, and in HTTP mode responses that are 5xx, missing or cut, since the start
-	P50, P99     time.Duration // of the last 10 to 20 seconds, until connected, in HTTP mode until the head of the response; 0: none
+	DrainedSince time.Time // zero: it is not
+	// TakesConnections is whether it gets new connections: it is neither down nor drained. One that was not checked yet is used as if up.
+	TakesConnections bool
+	Reason           string        // of Health, or the last failure if it is still up
+	Unreachable      bool          // nobody answered its last check, which failed: not even to refuse the connection
+	Since            time.Time     // Health holds
+	Connections      int64         // in HTTP mode: requests
+	Total            int64         // connections, in HTTP mode requests, since the start
+	Errors           int64         // failed connects, and in HTTP mode responses that are 5xx, missing or cut, since the start
+	P50, P99         time.Duration // of the last 10 to 20 seconds, until connected, in HTTP mode until the head of the response; 0: none
 }
 
-// WithoutCheck reports whether nothing checks the backend, and its connections show no fault: it takes connections.
+// WithoutCheck reports whether nothing checks the backend, and its connections show no fault.
 func (m BackendStatus) WithoutCheck() bool {
 	return m.Health == Unchecked && m.Check == lab.CheckNone
 }
@@ -97,7 +99,7 @@ func (b *backend) status() BackendStatus {
 	return BackendStatus{
 		LabWeight: labWeight, Added: b.Added,
 		Key: b.key(), Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Health: health,
-		Drained: b.state.drained.is(), DrainedSince: b.state.drained.since(), Unreachable: b.health.unreachable.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
+		Drained: b.state.drained.is(), DrainedSince: b.state.drained.since(), TakesConnections: b.usable(), Unreachable: b.health.unreachable.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
 		Total: b.state.traffic.total.Load(), Errors: b.state.traffic.errors.Load(), P50: p50, P99: p99,
 	}
 }

@@ -487,7 +487,7 @@ func TestStateSurvivesReload(t *testing.T) {
 	r := newTestServer(t, Config{}, newBalancer())
 	r.waitHealth(t, gone, Down)
 	r.waitHealth(t, alive, Up)
-	if err := r.Drain(t.Context(), "b", alive.String()); err != nil {
+	if _, err := r.Drain(t.Context(), "b", alive.String()); err != nil {
 		t.Fatal(err)
 	}
 	want := r.Status()

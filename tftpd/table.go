@@ -26,5 +26,3 @@ func (t *Table) answers(a netip.Addr) bool {
 		slices.ContainsFunc(t.lab.Appliance.TFTPAllow, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Files returns the files of the lab that may be fetched.
-func (t *Table) Files() *files.Files { return t.files }

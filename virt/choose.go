@@ -180,7 +180,7 @@ func (s *Server) choose(ctx context.Context, host string) (*machine, error) {
 	if err := s.unseen(m); err != nil {
 		return nil, err
 	}
-	if err := s.alone(ctx, t, m); err != nil {
+	if err := s.alone(ctx, m); err != nil {
 		return nil, err
 	}
 	there, err := s.loads(t).pick(m)

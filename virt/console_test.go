@@ -65,7 +65,7 @@ func newConsoleRig(t *testing.T, text string) *consoleRig {
 		h.VM.Hypervisor.Bridges = []lab.Attachment{{Network: h.Network, Bridge: seg.Bridge}}
 	})
 	files := fstest.MapFS{"images/base.qcow2": {Data: guest.Talker(text)}}
-	r.testServer = newTestServerWith(t, l, virt.Config{}, virt.Deps{Images: &images{file: files}, Consoles: r.log})
+	r.testServer = newTestServerOf(t, &images{file: files}, l, virt.Config{}, virt.Deps{Consoles: r.log})
 	serve(t, r.testServer)
 	return r
 }

@@ -58,7 +58,7 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 		return nil // its disks are there: so is the next machine
 	}
 	// Its UUID and metadata follow from lab and host name alone.
-	orphan := &machine{lab: t.lab, host: &lab.Host{Name: host}, uuid: domainUUID(t.lab, host)}
+	orphan := &machine{table: t, host: &lab.Host{Name: host}, uuid: domainUUID(t.lab, host)}
 	hv, err := s.locate(ctx, t, orphan)
 	if err != nil {
 		return fmt.Errorf("delete VM %s: %w", host, err)

@@ -45,7 +45,7 @@ func (m *machine) mark() metadata {
 }
 
 func (m *machine) newMark() metadata {
-	mark := metadata{Lab: m.lab, Host: m.host.Name, Spec: m.spec()}
+	mark := metadata{Lab: m.table.lab, Host: m.host.Name, Spec: m.spec()}
 	if m.vm.Autostart {
 		mark.Autostart = "yes"
 	}
@@ -65,7 +65,7 @@ func (m *machine) definition() *libvirtxml.Domain {
 		Name:        m.host.Name,
 		UUID:        m.uuid,
 		Title:       m.host.FQDN,
-		Description: "created by bootlab from lab " + m.lab + "; change the lab file, not this domain",
+		Description: "created by bootlab from lab " + m.table.lab + "; change the lab file, not this domain",
 		Memory:      &libvirtxml.DomainMemory{Value: uint(m.vm.Memory / 1024), Unit: "KiB"},
 		VCPU:        &libvirtxml.DomainVCPU{Value: uint(m.vm.CPUs)},
 		SysInfo:     []libvirtxml.DomainSysInfo{{SMBIOS: smbios(m.host)}},

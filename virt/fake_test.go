@@ -377,12 +377,14 @@ type testServer struct {
 	events   *recorder
 	registry *prometheus.Registry
 	table    atomic.Pointer[virt.Table]
+	files    virt.Files // of each lab
 }
 
 func (b *testServer) use(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	table, err := virt.Compile(l)
 	check(t, err)
+	table.Files = b.files
 	b.table.Store(table)
 }
 
@@ -393,7 +395,13 @@ func newTestServer(t *testing.T, l *lab.Lab, d virt.Driver, cfg virt.Config) *te
 
 func newTestServerWith(t *testing.T, l *lab.Lab, cfg virt.Config, deps virt.Deps) *testServer {
 	t.Helper()
-	b := &testServer{events: &recorder{}, registry: prometheus.NewRegistry()}
+	return newTestServerOf(t, nil, l, cfg, deps)
+}
+
+// newTestServerOf returns a server of machines that are made from files.
+func newTestServerOf(t *testing.T, files virt.Files, l *lab.Lab, cfg virt.Config, deps virt.Deps) *testServer {
+	t.Helper()
+	b := &testServer{events: &recorder{}, registry: prometheus.NewRegistry(), files: files}
 	if cfg.ListWait == 0 {
 		cfg.ListWait = time.Minute // a slow machine is not a silent hypervisor
 	}

@@ -22,13 +22,19 @@ import (
 // A Document is a file that a machine's system reads when it starts first.
 type Document = iso.File
 
-// Images provides disk images and config documents.
-type Images interface {
-	// Image opens the image of the host's profile. The caller closes it.
-	Image(ctx context.Context, h *lab.Host) (fs.File, error)
-	// Documents returns what the system of the host reads when it starts first: its config document, or the files of its cloud-init
+// Files provides the disk images and config documents of one lab.
+type Files interface {
+	// Image returns the image of a host's profile: a name that identifies it, and what opens it.
+	Image(host string) (name string, open func() (fs.File, error), err error)
+	// Documents returns what the system of a host reads when it starts first: its config document, or the files of its cloud-init
 	// seed; none if its profile has no config.
-	Documents(ctx context.Context, h *lab.Host) ([]Document, error)
+	Documents(host string) ([]Document, error)
+}
+
+// An Unpacker opens images that may be compressed.
+type Unpacker interface {
+	// Open opens the image that open opens; of one that is compressed, an unpacked copy. The caller closes it.
+	Open(ctx context.Context, name string, open func() (fs.File, error)) (fs.File, error)
 }
 
 // ignitionEntry is where Ignition finds its config on QEMU, in fw_cfg.
@@ -161,17 +167,29 @@ func (m *machine) isConfig(name string) bool {
 	return name == m.ignitionVolume() || name == m.seedVolume()
 }
 
+// openImage opens the image of a machine, unpacked. The caller closes it.
+func (s *Server) openImage(ctx context.Context, m *machine) (fs.File, error) {
+	name, open, err := m.table.Files.Image(m.host.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.deps.Unpacker == nil:
+		return open()
+	}
+	return s.deps.Unpacker.Open(ctx, name, open)
+}
+
 // prepare uploads the image and the config document of a machine to its pool. It returns the base volume, adds the document
 // to the domain, and returns the names of the volumes that are this machine's alone.
 func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) (base *libvirtxml.StorageVolumeBackingStore, created []VolumeID, err error) {
-	if s.deps.Images == nil {
-		return nil, nil, fmt.Errorf("profile %s makes machines from an image, but there is no source of images (virt.Deps.Images)", m.host.Profile.Name)
+	if m.table.Files == nil {
+		return nil, nil, fmt.Errorf("profile %s makes machines from an image, but there is no source of images (virt.Table.Files)", m.host.Profile.Name)
 	}
-	documents, err := s.deps.Images.Documents(ctx, m.host)
+	documents, err := m.table.Files.Documents(m.host.Name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("config document: %w", err)
 	}
-	f, err := s.deps.Images.Image(ctx, m.host)
+	f, err := s.openImage(ctx, m)
 	if err != nil {
 		return nil, nil, fmt.Errorf("image: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -21,11 +22,12 @@ type images struct {
 	config string
 }
 
-func (i *images) Image(_ context.Context, h *lab.Host) (fs.File, error) {
-	return i.file.Open(h.Profile.Image)
+func (i *images) Image(string) (string, func() (fs.File, error), error) {
+	const name = "images/base.qcow2"
+	return name, func() (fs.File, error) { return i.file.Open(name) }, nil
 }
 
-func (i *images) Documents(context.Context, *lab.Host) ([]virt.Document, error) {
+func (i *images) Documents(string) ([]virt.Document, error) {
 	if i.config == "" {
 		return nil, nil
 	}
@@ -55,7 +57,7 @@ func TestMachineFromImage(t *testing.T) {
 	ctx := t.Context()
 	f := newFake()
 	i := &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(1 << 30)}}, config: ignition}
-	b := newTestServerWith(t, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f, Images: i})
+	b := newTestServerOf(t, i, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f})
 	check(t, b.Create(ctx, "master-0"))
 	wantCalls(t, f, "upload "+baseVolume, "delete-volume master-0.ign", "upload master-0.ign", "create-volume "+volume, "define master-0")
 	if diff := cmp.Diff([]string{string(qcow2(1 << 30)), ignition}, f.uploads); diff != "" {
@@ -90,13 +92,13 @@ func TestMachineFromImageErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		data   []byte
+		data   []byte // nil: no file
 		change func(*lab.Host)
 		none   bool
 		want   string
 	}{
 		{"no source", nil, func(*lab.Host) {}, true, "profile base makes machines from an image, but there is no source of images"},
-		{"missing", nil, func(h *lab.Host) { h.Profile.Image = "gone" }, false, "file does not exist"},
+		{"missing", nil, func(*lab.Host) {}, false, "file does not exist"},
 		{"empty", []byte{}, func(*lab.Host) {}, false, "is empty"},
 		{"compressed", []byte("\xfd7zXZ\x00 and so on"), func(*lab.Host) {}, false, "base.qcow2 is compressed"},
 		{"too large", qcow2(2 << 30), func(h *lab.Host) { h.VM.Disks = []lab.Disk{{Size: gib}} }, false, "the first disk has 1073741824 bytes and the image needs 2147483648"},
@@ -105,11 +107,15 @@ func TestMachineFromImageErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFake()
-			var i virt.Images
-			if !tt.none {
-				i = &images{file: fstest.MapFS{"images/base.qcow2": {Data: tt.data}}, config: ignition}
+			files := fstest.MapFS{}
+			if tt.data != nil {
+				files["images/base.qcow2"] = &fstest.MapFile{Data: tt.data}
 			}
-			b := newTestServerWith(t, oneHost(fromImage, tt.change), virt.Config{}, virt.Deps{Driver: f, Images: i})
+			i := virt.Files(&images{file: files, config: ignition})
+			if tt.none {
+				i = nil
+			}
+			b := newTestServerOf(t, i, oneHost(fromImage, tt.change), virt.Config{}, virt.Deps{Driver: f})
 			wantErr(t, b.Create(t.Context(), "master-0"), tt.want)
 			wantCalls(t, f)
 		})
@@ -121,7 +127,7 @@ func TestFailedCreateKeepsTheImage(t *testing.T) {
 	f := newFake()
 	f.fail["define"] = errors.New("no")
 	i := &images{file: fstest.MapFS{"images/base.qcow2": {Data: []byte("a raw disk")}}, config: ignition}
-	b := newTestServerWith(t, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f, Images: i})
+	b := newTestServerOf(t, i, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f})
 	wantErr(t, b.Create(t.Context(), "master-0"), "no")
 	calls := f.takeCalls()
 	if len(calls) != 7 || calls[5] != "delete-volume master-0.ign" || calls[6] != "delete-volume "+volume {
@@ -139,5 +145,33 @@ func TestImageBesideAKernelIsNoDisk(t *testing.T) {
 	check(t, err)
 	if !strings.Contains(xml, `<boot order="2">`) {
 		t.Errorf("the network is not the first boot device:\n%s", xml)
+	}
+}
+
+// A reloading hypervisor is asked for its domains while the lab is reloaded.
+type reloading struct {
+	*fake
+	reload func()
+}
+
+func (r *reloading) Open(string, func([]string)) virt.Hypervisor { return r }
+
+func (r *reloading) Domains(ctx context.Context) ([]virt.Domain, error) {
+	r.reload()
+	return r.fake.Domains(ctx)
+}
+
+// TestReloadWhileCreated: a machine gets the image and the document of the lab in which its creation began.
+func TestReloadWhileCreated(t *testing.T) {
+	t.Parallel()
+	f := &reloading{fake: newFake()}
+	b := newTestServerOf(t, &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(1 << 30)}}, config: "before"}, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f})
+	f.reload = sync.OnceFunc(func() {
+		b.files = &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(2 << 30)}}, config: "after"}
+		b.use(t, oneHost(fromImage))
+	})
+	check(t, b.Create(t.Context(), "master-0"))
+	if diff := cmp.Diff([]string{string(qcow2(1 << 30)), "before"}, f.uploads); diff != "" {
+		t.Errorf("uploads (-want +got)\n%s", diff)
 	}
 }

@@ -251,7 +251,7 @@ func TestMachineFromImageOnLibvirt(t *testing.T) {
 			Bridges: []lab.Attachment{{Network: h.Network, Bridge: seg.Bridge}}}
 		h.VM.Memory, h.VM.CPUs = gib/8, 1
 	}
-	b := newTestServerWith(t, oneHost(change), virt.Config{}, virt.Deps{Driver: nil, Images: &images{file: os.DirFS(files), config: ignition}})
+	b := newTestServerOf(t, &images{file: os.DirFS(files), config: ignition}, oneHost(change), virt.Config{}, virt.Deps{})
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.Start(ctx, "master-0"))

@@ -44,7 +44,7 @@ func (t *Table) networksOn(hv *lab.Hypervisor) (all []*libvirtNetwork) {
 func (m *machine) networks() (all []*libvirtNetwork) {
 	for i, a := range m.attach {
 		if a.Create != nil && !slices.ContainsFunc(m.attach[:i], func(b lab.Attachment) bool { return b.LibvirtNetwork == a.LibvirtNetwork }) {
-			all = append(all, &libvirtNetwork{m.lab, m.vm.Hypervisor, a})
+			all = append(all, &libvirtNetwork{m.table.lab, m.vm.Hypervisor, a})
 		}
 	}
 	return all

@@ -55,7 +55,7 @@ func (s *Server) createTime(m *machine) time.Duration {
 }
 
 func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (old Domain, changed bool, err error) {
-	if err := s.alone(ctx, s.table(), m); err != nil {
+	if err := s.alone(ctx, m); err != nil {
 		return old, false, err
 	}
 	old, err = find(ctx, hv, m)
@@ -186,13 +186,13 @@ func find(ctx context.Context, hv Hypervisor, m *machine) (Domain, error) {
 	}
 	for _, d := range domains {
 		k := parseMetadata(d.Metadata)
-		ours := k.Lab == m.lab && k.Host == m.host.Name
+		ours := k.Lab == m.table.lab && k.Host == m.host.Name
 		switch {
 		case ours && d.UUID == m.uuid:
 			return d, nil
 		case d.UUID == m.uuid, d.Name == m.host.Name:
 			return Domain{}, fmt.Errorf("domain %q (UUID %s) exists and was not created from lab %q: "+
-				"rename it, undefine it, or rename the host", d.Name, d.UUID, m.lab)
+				"rename it, undefine it, or rename the host", d.Name, d.UUID, m.table.lab)
 		}
 	}
 	return Domain{}, ErrAbsent
@@ -204,7 +204,7 @@ func (s *Server) Start(ctx context.Context, host string) error {
 }
 
 func (s *Server) start(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-	if err := s.alone(ctx, s.table(), m); err != nil {
+	if err := s.alone(ctx, m); err != nil {
 		return false, err
 	}
 	d, err := find(ctx, hv, m)

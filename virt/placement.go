@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -103,12 +102,12 @@ const aloneAge = 5 * time.Second
 
 // alone returns a *duplicate if the machine, or another with one of its MACs, is on another hypervisor, or was when that answered
 // last. Hypervisors that answer are asked again, for a second at most, unless they answered within aloneAge.
-func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
-	s.refreshSoon(ctx, t, aloneAge)
-	for _, hv := range t.hypervisors {
+func (s *Server) alone(ctx context.Context, m *machine) error {
+	s.refreshSoon(ctx, m.table, aloneAge)
+	for _, hv := range m.table.hypervisors {
 		domains, at, down := s.observe(hv).last()
 		for _, d := range domains {
-			if text := conflict(t, m, hv, d); text != "" {
+			if text := conflict(m, hv, d); text != "" {
 				if !down.IsZero() {
 					text += fmt.Sprintf(" (as of %s; %s is down since %s)", at.Format(time.DateTime), hv.Name, down.Format(time.DateTime))
 				}
@@ -120,7 +119,7 @@ func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
 	if p.URI == "" || p.State == StateAbsent || m.isPlaced() && p.URI == m.vm.Hypervisor.URI {
 		return nil
 	}
-	for _, hv := range t.hypervisors {
+	for _, hv := range m.table.hypervisors {
 		if _, at, _ := s.observe(hv).last(); hv.URI == p.URI && !at.IsZero() {
 			return nil // it was asked since, and does not have it
 		}
@@ -131,7 +130,7 @@ func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
 }
 
 // conflict says why the machine must not exist beside a domain; "": it may.
-func conflict(t *Table, m *machine, hv *lab.Hypervisor, d Domain) string {
+func conflict(m *machine, hv *lab.Hypervisor, d Domain) string {
 	if d.UUID == m.uuid {
 		on := "another hypervisor"
 		if m.isPlaced() {
@@ -143,17 +142,17 @@ func conflict(t *Table, m *machine, hv *lab.Hypervisor, d Domain) string {
 		return fmt.Sprintf("it is %s on hypervisor %s, and two machines must not have one MAC: set hypervisor: %[2]s again, or delete it there "+
 			"(bootlab vm delete %[3]s) before it is created on %[4]s", stateText(d.State), hv.Name, m.host.Name, on)
 	}
-	i := slices.IndexFunc(m.host.MACs, func(mac lab.MAC) bool { return slices.Contains(d.MACs, strings.ToLower(mac.String())) })
+	i := slices.IndexFunc(m.macs, func(mac string) bool { return slices.Contains(d.MACs, mac) })
 	if i < 0 {
 		return ""
 	}
 	k := parseMetadata(d.Metadata)
 	switch {
-	case k.Lab == t.lab:
-		return fmt.Sprintf("VM %s on hypervisor %s has its MAC %s: delete that one (bootlab vm delete %[1]s)", k.Host, hv.Name, m.host.MACs[i])
+	case k.Lab == m.table.lab:
+		return fmt.Sprintf("VM %s on hypervisor %s has its MAC %s: delete that one (bootlab vm delete %[1]s)", k.Host, hv.Name, m.macs[i])
 	case d.State.active():
 		return fmt.Sprintf("domain %q on hypervisor %s, which is %s, has its MAC %s and was not created from lab %s: stop it, or change the MAC",
-			d.Name, hv.Name, stateText(d.State), m.host.MACs[i], t.lab)
+			d.Name, hv.Name, stateText(d.State), m.macs[i], m.table.lab)
 	}
 	return ""
 }

@@ -276,9 +276,7 @@ func yesNo(is bool) string {
 func (s *Server) markDuplicates(t *Table, all []Comparison) {
 	byKey := map[string][]*machine{} // by UUID and by MAC
 	for _, m := range t.machines {
-		byKey[m.uuid] = append(byKey[m.uuid], m)
-		for _, mac := range m.host.MACs {
-			key := strings.ToLower(mac.String())
+		for _, key := range append([]string{m.uuid}, m.macs...) {
 			byKey[key] = append(byKey[key], m)
 		}
 	}
@@ -289,7 +287,7 @@ func (s *Server) markDuplicates(t *Table, all []Comparison) {
 			seen := map[*machine]bool{}
 			for _, key := range append([]string{d.UUID}, d.MACs...) {
 				for _, m := range byKey[key] {
-					if text := conflict(t, m, hv, d); text != "" && !seen[m] {
+					if text := conflict(m, hv, d); text != "" && !seen[m] {
 						seen[m] = true
 						found[m.host.Name] = append(found[m.host.Name], text)
 					}
@@ -309,7 +307,7 @@ func (s *Server) markDuplicates(t *Table, all []Comparison) {
 // interrupted, and no other that is off: somebody switched that off. Called again after any interruption, it does the rest.
 func (s *Server) Apply(ctx context.Context, host string) error {
 	err := s.run(ctx, host, s.defining("apply", func(ctx context.Context, hv Hypervisor, m *machine) (old Domain, changed bool, err error) {
-		if err := s.alone(ctx, s.table(), m); err != nil {
+		if err := s.alone(ctx, m); err != nil {
 			return old, false, err
 		}
 		old, err = find(ctx, hv, m)

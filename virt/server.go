@@ -36,7 +36,7 @@ type Deps struct {
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
 	Driver     Driver              // nil: one that has no program for its processes, so that every operation fails
-	Images     Images              // nil: machines with an image cannot be created
+	Unpacker   Unpacker            // nil: images are not compressed
 	Placements Store[Placement]    // nil: kept in memory only
 	Seen       Store[Seen]         // by hypervisor; nil: kept in memory only. It must not outlive Placements
 	NextBoots  Store[NextBoot]     // nil: kept in memory only
@@ -77,7 +77,7 @@ type Server struct {
 
 // New returns a Server. It connects to a hypervisor at the first operation.
 func New(cfg Config, deps Deps) (*Server, error) {
-	required.Fields(deps, "Panics", "Driver", "Images", "Placements", "Seen", "NextBoots", "Starts", "Consoles")
+	required.Fields(deps, "Panics", "Driver", "Unpacker", "Placements", "Seen", "NextBoots", "Starts", "Consoles")
 	if deps.Driver == nil {
 		deps.Driver = &Processes{Log: deps.Log}
 	}

@@ -364,7 +364,7 @@ func TestKilledCreate(t *testing.T) {
 		for calls := 1; ; calls++ {
 			f := newFake()
 			server := func() *testServer {
-				return newTestServerWith(t, l(), virt.Config{}, virt.Deps{Driver: f, Images: &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(1 << 30)}}, config: ignition}})
+				return newTestServerOf(t, &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(1 << 30)}}, config: ignition}, l(), virt.Config{}, virt.Deps{Driver: f})
 			}
 			f.left = calls
 			err := server().Create(t.Context(), "master-0")

@@ -10,6 +10,9 @@ import (
 
 // A Table is the virtual machines of a lab. It is immutable.
 type Table struct {
+	// Files are what its machines are made from; nil: those with an image cannot be created. It is set before the table is used.
+	Files Files
+
 	lab         string
 	machines    []*machine // sorted by host name
 	byHost      map[string]*machine
@@ -19,11 +22,12 @@ type Table struct {
 
 // A machine is one host with a vm, ready to be written as XML.
 type machine struct {
-	lab     string
+	table   *Table // of its lab, without placements
 	host    *lab.Host
 	vm      *lab.VM
 	attach  []lab.Attachment // bridge or network of each NIC, in the order of Host.Interfaces
 	uuid    string
+	macs    []string // of all NICs, as Domain.MACs has them: two machines must not have one
 	targets []string // device name of each disk, such as vda
 
 	// candidates are the machine on each hypervisor that may have it. vm.Hypervisor is nil then: none was chosen yet.
@@ -41,7 +45,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 		if h.VM == nil {
 			continue
 		}
-		m := compileMachine(l.Name, h, &problems)
+		m := compileMachine(t, h, &problems)
 		t.open = t.open || m.candidates != nil
 		t.machines = append(t.machines, m)
 		t.byHost[h.Name] = m

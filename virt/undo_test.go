@@ -99,7 +99,7 @@ func TestErrorBeforeTheDefinition(t *testing.T) {
 	disks := []lab.Disk{{Size: gib}}
 	with := func() *lab.Lab { return oneHost(on, fromImage, func(h *lab.Host) { h.VM.Disks = disks }) }
 	i := &images{file: realImage(t), config: ignition}
-	b := newTestServerWith(t, with(), virt.Config{}, virt.Deps{Images: i})
+	b := newTestServerOf(t, i, with(), virt.Config{}, virt.Deps{})
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
 	wantFiles(t, d, "master-0.ign", 1)
@@ -120,7 +120,7 @@ func TestVolumesThatAreGone(t *testing.T) {
 	d, on := startLibvirtd(t)
 	ctx := t.Context()
 	i := &images{file: realImage(t), config: ignition}
-	b := newTestServerWith(t, oneHost(on, fromImage), virt.Config{}, virt.Deps{Images: i})
+	b := newTestServerOf(t, i, oneHost(on, fromImage), virt.Config{}, virt.Deps{})
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
 	for name, want := range map[string]string{

@@ -9,8 +9,11 @@ import (
 )
 
 // compileMachine resolves one virtual machine and adds its errors to problems.
-func compileMachine(labName string, h *lab.Host, problems *lab.Problems) *machine {
-	m := &machine{lab: labName, host: h, vm: h.VM, uuid: domainUUID(labName, h.Name)}
+func compileMachine(t *Table, h *lab.Host, problems *lab.Problems) *machine {
+	m := &machine{table: t, host: h, vm: h.VM, uuid: domainUUID(t.lab, h.Name)}
+	for _, mac := range h.AllMACs() {
+		m.macs = append(m.macs, mac.String())
+	}
 	bad := func(key, format string, args ...any) {
 		problems.Addf(h.Pos, "hosts."+h.Name+key, format, args...)
 	}

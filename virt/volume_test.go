@@ -126,7 +126,7 @@ func TestSeedOfCloudInit(t *testing.T) {
 		h.Profile.OS = lab.OSCloudInit
 		h.VM.Hypervisor.Bridges[0].Bridge = seg.Bridge
 	})
-	b := newTestServerWith(t, l, virt.Config{}, virt.Deps{Images: &images{file: files, config: userData}})
+	b := newTestServerOf(t, &images{file: files, config: userData}, l, virt.Config{}, virt.Deps{})
 	serve(t, b)
 	check(t, b.Apply(ctx, "master-0"))
 	wantState(t, b, virt.StateRunning)

@@ -34,7 +34,7 @@ func TestVolumesOfOthersStay(t *testing.T) {
 		f := newFake()
 		f.volumes["master-0.ign"] = true
 		i := &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(1 << 30)}}, config: ignition}
-		b := newTestServerWith(t, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f, Images: i})
+		b := newTestServerOf(t, i, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f})
 		wantErr(t, b.Create(t.Context(), "master-0"), "volume master-0.ign exists in pool default and was not created by bootlab")
 		wantCalls(t, f, "upload "+baseVolume)
 	})
@@ -43,7 +43,7 @@ func TestVolumesOfOthersStay(t *testing.T) {
 		f := newFake()
 		f.volumes[baseVolume], f.lengths[baseVolume] = true, 7
 		i := &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(1 << 30)}}, config: ignition}
-		b := newTestServerWith(t, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f, Images: i})
+		b := newTestServerOf(t, i, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f})
 		wantErr(t, b.Create(t.Context(), "master-0"), "volume "+baseVolume+" exists in pool default and was not created by bootlab")
 		wantCalls(t, f)
 	})

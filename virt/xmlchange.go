@@ -139,7 +139,7 @@ func (m *machine) compileXML(problems *lab.Problems) {
 		return // without, or another error is reported already
 	}
 	d := m.definition()
-	d.Metadata = &libvirtxml.DomainMetadata{XML: metadata{Lab: m.lab, Host: m.host.Name}.xml()}
+	d.Metadata = &libvirtxml.DomainMetadata{XML: metadata{Lab: m.table.lab, Host: m.host.Name}.xml()}
 	_, err := m.changed(d)
 	var change *changeError
 	switch {

@@ -305,12 +305,11 @@ func changeCommand(o *options, change *api.BackendChange, short string) *cobra.C
 		RunE: ask(o, func(cmd *cobra.Command, client *api.Client, args []string) (api.Backend, error) {
 			return client.Backend(cmd.Context(), args[0], args[1], *change)
 		}, func(cmd *cobra.Command, b api.Backend) error {
-			text := "%s is removed\n"
-			args := []any{b.Name}
-			if b.Addr != "" {
-				text, args = "%s is %s, weight %d, %s open\n", []any{withAddr(b), changedState(change.Action, b), b.Weight, lab.Plural(int(b.Connections), "connection")}
+			text := fmt.Sprintf("%s is %s, weight %d, %s open", withAddr(b), changedState(change.Action, b), b.Weight, lab.Plural(int(b.Connections), "connection"))
+			if change.Action == api.BackendRemove {
+				text = b.Name + " is removed"
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), text, args...)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 			return err
 		}),
 	}

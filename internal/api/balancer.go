@@ -22,7 +22,7 @@ type BalancerHealth struct {
 	Listen  string `json:"listen"`
 	Up      int    `json:"up"`      // take connections
 	Down    int    `json:"down"`    // were healthy once, and are not now
-	New     int    `json:"new"`     // were never healthy: not checked, or not installed yet
+	New     int    `json:"new"`     // take none, and were never healthy: not installed yet
 	Drained int    `json:"drained"` // by an admin
 }
 
@@ -47,7 +47,8 @@ func (b BalancerHealth) String() string {
 // Healthy counts the backends that take connections.
 func (b Balancer) Healthy() (n int) {
 	for _, m := range b.Backends {
-		if m.State == BackendUp || m.State == BackendUnchecked {
+		switch m.State {
+		case BackendUp, BackendUnchecked, BackendUnknown:
 			n++
 		}
 	}
@@ -90,7 +91,7 @@ const (
 	BackendDown     BackendState = "down"     // it was healthy once, or has no check, and fails
 	BackendNew      BackendState = "new"      // it fails its check, and was never healthy: it is not installed yet
 	BackendDraining BackendState = "draining" // drained by an admin; it may have no connections any more
-	BackendUnknown  BackendState = "unknown"  // not checked yet
+	BackendUnknown  BackendState = "unknown"  // not checked yet: it takes connections
 	// BackendUnchecked is a backend that nothing checks, and whose connections show no fault: it takes connections.
 	BackendUnchecked BackendState = "unchecked"
 )

@@ -214,7 +214,6 @@ type Host struct {
 	Unknown time.Time    `json:"install_unknown,omitzero"`  // since when Install is unknown
 	Disk    string       `json:"disk,omitempty"`            // that its installation overwrites, such as /dev/vda; empty: its profile installs nothing
 	Stage   event.Stage  `json:"stage,omitempty"`           // stage of its last boot; empty: never seen
-	Failed  bool         `json:"failed,omitempty"`          // its last boot stopped with an error
 	Last    *event.Event `json:"last,omitempty"`            // nil: never seen
 	VM      string       `json:"vm,omitempty"`              // as VM.State; empty: bare metal
 
@@ -370,7 +369,7 @@ func (c Cluster) Stuck() (stuck []ClusterMachine) {
 type ClusterMachine struct {
 	Host    string    `json:"host"`
 	Role    string    `json:"role"`
-	Stage   string    `json:"stage"` // MachineStage
+	Stage   string    `json:"stage"` // MachineStage of its Host
 	Since   time.Time `json:"since,omitzero"`
 	Waits   string    `json:"waits,omitempty"`    // what it waits for
 	NeedsUp bool      `json:"needs_up,omitempty"` // as of its Cluster
@@ -378,8 +377,7 @@ type ClusterMachine struct {
 	Cause   string    `json:"cause,omitempty"`    // why its boot stopped, as GET hosts/HOST/why says; empty: it did not
 	Disk    string    `json:"disk,omitempty"`     // that its next network boot overwrites
 
-	MachineStage string `json:"machine_stage"` // as of a Host
-	MachineWhy   string `json:"machine_why,omitempty"`
+	MachineWhy string `json:"machine_why,omitempty"` // of its Host
 }
 
 // A Session is a login of the dashboard.

@@ -168,7 +168,7 @@ func (c *adminBackend) explain(b api.Backend, h *lab.Host) api.Backend {
 // Backend implements httpd.Backend.
 func (c *adminBackend) Backend(ctx context.Context, balancer, name string, change api.BackendChange) (api.Backend, error) {
 	l := c.current.Load().Lab
-	err := c.changeBackend(ctx, l, balancer, &name, change)
+	changed, err := c.changeBackend(ctx, l, balancer, name, change)
 	switch {
 	case errors.Is(err, lbproxy.ErrUnknown):
 		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
@@ -179,42 +179,33 @@ func (c *adminBackend) Backend(ctx context.Context, balancer, name string, chang
 	case err != nil:
 		return api.Backend{}, err
 	}
-	addr := name // of the lab's host, if name is HOST:PORT
-	if m, err := runtimeBackend(l, name); err == nil {
-		addr = m.Addr.String()
+	if len(changed) == 0 {
+		return api.Backend{Name: name}, nil // it is removed
 	}
-	for _, b := range c.balancers(l) {
-		for _, m := range b.Backends {
-			if b.Name == balancer && (m.Name == name || m.Addr == name || m.Addr == addr) {
-				return m, nil
-			}
-		}
-	}
-	return api.Backend{Name: name}, nil
+	return c.explain(c.served.backend(balancer, changed[0]), l.Host(changed[0].Host)), nil
 }
 
-// changeBackend does what is to be done to a backend. It sets name to the address of one that it adds.
-func (c *adminBackend) changeBackend(ctx context.Context, l *lab.Lab, balancer string, name *string, change api.BackendChange) error {
+// changeBackend does what is to be done to the backends that name is of, and returns what became of them.
+func (c *adminBackend) changeBackend(ctx context.Context, l *lab.Lab, balancer, name string, change api.BackendChange) ([]lbproxy.BackendStatus, error) {
 	lb := c.servers.lb
 	switch change.Action {
 	case api.BackendDrain:
-		return lb.Drain(ctx, balancer, *name)
+		return lb.Drain(ctx, balancer, name)
 	case api.BackendReady:
-		return lb.Ready(ctx, balancer, *name)
+		return lb.Ready(ctx, balancer, name)
 	case api.BackendRemove:
-		return lb.RemoveBackend(ctx, balancer, *name)
+		return nil, lb.RemoveBackend(ctx, balancer, name)
 	case api.BackendWeight:
-		return lb.SetWeight(ctx, balancer, *name, change.Weight)
+		return lb.SetWeight(ctx, balancer, name, change.Weight)
 	case api.BackendAdd:
-		m, err := runtimeBackend(l, withPort(l, balancer, *name))
+		m, err := runtimeBackend(l, withPort(l, balancer, name))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		*name = m.Addr.String()
 		m.Balancer, m.Weight, m.Backup = balancer, change.Weight, change.Backup
 		return lb.AddBackend(ctx, m)
 	}
-	return fmt.Errorf("%w: action %q is not known", lbproxy.ErrBackend, change.Action)
+	return nil, fmt.Errorf("%w: action %q is not known", lbproxy.ErrBackend, change.Action)
 }
 
 // withPort adds the port of the balancer to a backend that has none, if there is one only.

@@ -120,9 +120,9 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 			switch state := stateOf(m, ever); {
 			case state == api.BackendDraining:
 				h.Drained++
-			case state == api.BackendUp, state == api.BackendUnchecked: // nothing says that it does not work
+			case m.TakesConnections:
 				h.Up++
-			case state == api.BackendDown, ever:
+			case state == api.BackendDown:
 				h.Down++
 			default:
 				h.New++

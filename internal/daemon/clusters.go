@@ -18,6 +18,7 @@ import (
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/records"
+	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -338,12 +339,12 @@ func (c *clusters) noteSwitched(name, host string, at time.Time) error {
 
 // removeBootstrap removes the bootstrap machine from the balancers of its cluster, or puts it back: from those in use, which may be of a later
 // lab than cl and h.
-func (c *clusters) removeBootstrap(ctx context.Context, cl *lab.Cluster, h *lab.Host, do func(ctx context.Context, balancer, backend string) error, at time.Time) error {
+func (c *clusters) removeBootstrap(ctx context.Context, cl *lab.Cluster, h *lab.Host, do func(ctx context.Context, balancer, backend string) ([]lbproxy.BackendStatus, error), at time.Time) error {
 	for _, b := range c.current.Load().Lab.Balancers {
 		if b.Cluster == nil || b.Cluster.Name != cl.Name || !slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host != nil && m.Host.Name == h.Name }) {
 			continue
 		}
-		if err := do(ctx, b.Name, h.Name); err != nil {
+		if _, err := do(ctx, b.Name, h.Name); err != nil {
 			return err
 		}
 	}

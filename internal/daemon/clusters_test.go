@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store/records"
+	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -192,9 +193,9 @@ func TestBootstrapLeavesAfterReload(t *testing.T) {
 		{Name: "api", Cluster: after, Backends: []lab.Backend{{Name: "boot", Host: same}}}, {Name: "other", Backends: []lab.Backend{{Name: "boot", Host: same}}},
 	}}})
 	var drained []string
-	drain := func(_ context.Context, balancer, backend string) error {
+	drain := func(_ context.Context, balancer, backend string) ([]lbproxy.BackendStatus, error) {
 		drained = append(drained, balancer+"/"+backend)
-		return nil
+		return nil, nil
 	}
 	if err := c.removeBootstrap(t.Context(), before, boot, drain, time.Now()); err != nil {
 		t.Fatal(err)

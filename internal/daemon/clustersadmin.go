@@ -45,7 +45,7 @@ func (c *clusters) describe(cl *lab.Cluster, s cluster.State) api.Cluster {
 	for _, m := range s.Machines {
 		out.Machines = append(out.Machines, api.ClusterMachine{
 			Host: m.Host.Name, Role: m.Host.Role, Stage: string(m.Stage), Since: c.stages.current[m.Host.Name].At, Waits: m.Waits, NeedsUp: m.NeedsUp, Stuck: m.Stuck,
-			Disk: c.overwrites(m.Host), MachineStage: string(m.Stage), MachineWhy: m.Why,
+			Disk: c.overwrites(m.Host), MachineWhy: m.Why,
 		})
 	}
 	return out

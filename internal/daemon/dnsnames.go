@@ -62,7 +62,7 @@ func usableBackends(states []lbproxy.BalancerStatus) func(balancer string, backe
 	for _, b := range states {
 		for _, m := range b.Backends {
 			k := backend{b.Name, m.Addr.Addr()}
-			usable[k] = usable[k] || !m.Drained && m.Health != lbproxy.Down
+			usable[k] = usable[k] || m.TakesConnections
 		}
 	}
 	return func(balancer string, addr netip.Addr) bool {

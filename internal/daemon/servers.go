@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -164,7 +163,7 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Panics: d.panics.Server(health.Virt),
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
-		Images:     images{d, unpack.New(d.inState(statefile.Unpacked))},
+		Unpacker:   unpack.New(d.inState(statefile.Unpacked)),
 		Starts:     serverstate.Starts(d.store, d.saver),
 		Placements: serverstate.Placements(d.store, d.saver), NextBoots: serverstate.NextBoots(d.store, d.saver),
 		Seen:     serverstate.Seen(d.store, d.saver),
@@ -241,29 +240,4 @@ func (d *Daemon) warnPrograms(l *lab.Lab) {
 		d.log.Warn("hosts with chain grub cannot boot: apt-get install shim-signed grub-efi-amd64-signed, or name a folder that has the files with --firmware",
 			slog.Any("files", missing), slog.String("host", l.Hosts[i].Name))
 	}
-}
-
-// images opens the disk images and config documents of virtual machines, for virt.
-type images struct {
-	d        *Daemon
-	unpacked *unpack.Cache
-}
-
-// Image opens the image of a host's profile, unpacked.
-func (i images) Image(ctx context.Context, h *lab.Host) (fs.File, error) {
-	s := i.d.current.Load()
-	name, err := s.Boot.Image(h.Name)
-	if err != nil {
-		return nil, err
-	}
-	return i.unpacked.Open(ctx, name, func() (fs.File, error) { return s.TFTP.Files().Open(name) })
-}
-
-// Documents returns the documents of a host, which its hypervisor hands over.
-func (i images) Documents(_ context.Context, h *lab.Host) (all []virt.Document, err error) {
-	documents, err := i.d.current.Load().Boot.ImageDocuments(h.Name)
-	for _, doc := range documents {
-		all = append(all, virt.Document{Name: doc.Name, Body: doc.Body})
-	}
-	return all, err
 }

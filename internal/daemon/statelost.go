@@ -208,7 +208,7 @@ func (c *adminBackend) stateOf(l *lab.Lab) api.State {
 		marker := api.StateMarker{Path: m.Path}
 		if m.Err != nil {
 			marker.Err = m.Err.Error()
-			if c.installs.Lost() == nil && s.Problem == "" {
+			if c.markersMatter() {
 				marker.Err += ": " + markerAdvice(m)
 			}
 		}

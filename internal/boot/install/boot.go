@@ -67,18 +67,12 @@ func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Decision,
 		return Decision{}, err
 	}
 	defer end()
-	s, now := m.status(h), m.deps.Now()
-	next := s // the state once the script is received
-	if why, by := m.ended(h, s, now); by != notEnded {
-		next = m.installed(s, by, why)
-	}
-	switch {
-	case next.localBoot(h):
-		return Decision{LocalBoot: true, Held: next.Held, Unknown: next.unknownText(h.Name)}, nil
-	case m.sameBoot(next, req.NIC, now) && m.plainOf(h).boot != "":
+	s := m.status(h)
+	switch o := m.script(h, s, req.NIC); {
+	case o.disk:
+		return Decision{LocalBoot: true, Held: o.held, Unknown: o.status.unknownText(h.Name)}, nil
+	case o.same && m.plainOf(h).boot != "":
 		return Decision{Token: m.plainOf(h).boot, nic: req.NIC}, nil
-	case m.loops(next) && !m.sameBoot(next, req.NIC, now):
-		return Decision{LocalBoot: true, Held: true}, nil
 	}
 	return m.request(ctx, h, s, req)
 }
@@ -112,10 +106,10 @@ func (m *Machine) received(ctx context.Context, h *lab.Host, t Decision, mayBegi
 		return nil // of the boot under way, or of one that an admin ended
 	}
 	verified := mayBegin == nil
-	if why, by := m.ended(h, s, m.deps.Now()); by != notEnded && verified {
-		done := m.installed(s, by, why)
+	if o := m.nextBoot(h, s); o.by != notEnded && verified {
+		done := o.status
 		done.Requested = r // it begins in the next step
-		if err := m.finish(ctx, h, s, done, by); err != nil {
+		if err := m.finish(ctx, h, s, done, o.by); err != nil {
 			return err
 		}
 		s = done
@@ -142,6 +136,53 @@ func (m *Machine) Confirm(ctx context.Context, h *lab.Host, token string) error 
 		return nil
 	}
 	return m.Received(ctx, h, Decision{Token: token, nic: r.NIC})
+}
+
+// FirmwareUp is called when firmware asks for an address by a NIC of h. With local_boot: none DHCP withholds the boot file of a host that starts
+// from its disk, so that no script is received: the request itself then ends the install, or holds the host.
+func (m *Machine) FirmwareUp(ctx context.Context, h *lab.Host, nic lab.MAC) error {
+	if h.Local != lab.LocalBootNone || !h.BootsFrom(nic) {
+		return nil
+	}
+	return m.transition(ctx, h, func(s Status) error {
+		switch o := m.script(h, s, nic); {
+		case o.by != notEnded:
+			return m.finish(ctx, h, s, o.status, o.by)
+		case o.held && !s.Held:
+			return m.hold(ctx, h, s)
+		}
+		return nil
+	})
+}
+
+// An outcome is what a host boots: its installer or its disk.
+type outcome struct {
+	disk   bool
+	held   bool   // disk, as an install began too often, or a restore holds the host
+	same   bool   // the installer, in the boot that is under way
+	by     end    // of the install under way, for which this boot is the signal; notEnded: it is none
+	status Status // of the host then, before a boot begins
+}
+
+// nextBoot returns the outcome of a boot of h in status s that begins now. It changes nothing.
+func (m *Machine) nextBoot(h *lab.Host, s Status) outcome {
+	o := outcome{status: s}
+	var why string
+	if why, o.by = m.ended(h, s, m.deps.Now()); o.by != notEnded {
+		o.status = m.installed(s, o.by, why)
+	}
+	o.held = o.status.Held || m.loops(o.status)
+	o.disk = o.held || o.status.localBoot(h)
+	return o
+}
+
+// script returns the outcome of a request for a script by a NIC now: of a boot that begins, or of the one under way. It changes nothing.
+func (m *Machine) script(h *lab.Host, s Status, nic lab.MAC) outcome {
+	o := m.nextBoot(h, s)
+	if m.sameBoot(o.status, nic, m.deps.Now()) {
+		o.disk, o.held, o.same = false, false, true
+	}
+	return o
 }
 
 // sameBoot reports whether a script requested now belongs to the boot that is under way: firmware that asks twice, or another NIC of

@@ -56,7 +56,7 @@ func TestFollow(t *testing.T) {
 				t.Fatalf("moves %+v, %v, want %d", moves, err, test.moves)
 			}
 			for _, h := range test.before { // until the new lab is in use
-				if h.Name == "one" && !r.FromDisk(h) {
+				if h.Name == "one" && !r.FromDisk(h, lab.MAC{}) {
 					t.Error("the lab before would install one")
 				}
 			}
@@ -119,7 +119,7 @@ func TestUnfollowed(t *testing.T) {
 		t.Error("no error of a disk that is full")
 	}
 	for _, h := range []*lab.Host{other, new} {
-		if got := r.Status(h); got.State != install.Unknown || !r.FromDisk(h) {
+		if got := r.Status(h); got.State != install.Unknown || !r.FromDisk(h, lab.MAC{}) {
 			t.Errorf("%s is %+v, want unknown", h.Name, got)
 		}
 	}

@@ -146,5 +146,5 @@ func (s Status) Note(host string) string {
 // whether it does now.
 func (m *Machine) WouldInstall(h *lab.Host) bool {
 	s := m.status(h)
-	return installs(h) == nil && !s.localBoot(h) || s.State == Unknown
+	return installs(h) == nil && !m.nextBoot(h, s).disk || s.State == Unknown
 }

@@ -48,7 +48,7 @@ func TestLost(t *testing.T) {
 			if do := s.Advice(h.Name); len(do) != 2 || !strings.HasPrefix(do[0], "put the state back first") || !strings.HasPrefix(do[1], "bootlab install "+h.Name+" --done if") {
 				t.Errorf("%s: advice %q: the safe steps come first", h.Name, do)
 			}
-			if decision := r.boot(h); !decision.LocalBoot || decision.Token != "" || !strings.HasPrefix(decision.Unknown, "install state unknown since ") || !r.FromDisk(h) {
+			if decision := r.boot(h); !decision.LocalBoot || decision.Token != "" || !strings.HasPrefix(decision.Unknown, "install state unknown since ") || !r.FromDisk(h, lab.MAC{}) {
 				t.Errorf("%s gets %+v", h.Name, decision)
 			}
 			if last := r.events[len(r.events)-1]; last != event.InstallUnknown {

@@ -105,8 +105,8 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 // Status returns the status of h, without its tokens, with times of the system clock.
 func (m *Machine) Status(h *lab.Host) Status { return m.public(m.status(h)) }
 
-// FromDisk reports whether h starts from its own disk at its next boot.
-func (m *Machine) FromDisk(h *lab.Host) bool { return m.status(h).localBoot(h) }
+// FromDisk reports whether h would be sent to its own disk if it requested its script by that NIC now.
+func (m *Machine) FromDisk(h *lab.Host, nic lab.MAC) bool { return m.script(h, m.status(h), nic).disk }
 
 // All returns the status of every host that ever booted or was armed, as Status does.
 func (m *Machine) All() map[string]Status {

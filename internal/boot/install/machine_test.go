@@ -407,7 +407,7 @@ func TestMarkInstalled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	h := host(lab.InstallOnce)
-	if err := r.MarkInstalled(t.Context(), h); err != nil || !r.boot(h).LocalBoot || !r.FromDisk(h) {
+	if err := r.MarkInstalled(t.Context(), h); err != nil || !r.boot(h).LocalBoot || !r.FromDisk(h, lab.MAC{}) {
 		t.Errorf("a machine that was there before: %v", err)
 	}
 	for _, h := range []*lab.Host{{Name: "switch"}, host(lab.InstallNever)} {
@@ -596,5 +596,123 @@ func TestSlowCommitDelaysNoOther(t *testing.T) {
 	close(s.release)
 	if err := <-booted; err != nil || len(m.All()) != 2 {
 		t.Errorf("at last: %v, %v", err, m.All())
+	}
+}
+
+// TestNextBoot: what DHCP and the list of hosts that install themselves are told of the next boot is what its script says.
+func TestNextBoot(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		mode  lab.InstallMode
+		do    func(r *rig, h *lab.Host) error
+		after time.Duration
+		disk  bool // it starts from its own disk
+		held  bool
+	}{
+		{"armed", lab.InstallOnce, nil, 0, false, false},
+		{"soon after its document", lab.InstallOnce, begun(install.NextBoot), 30 * time.Second, false, false},
+		{"long after its document", lab.InstallOnce, begun(install.NextBoot), 2 * time.Minute, true, false},
+		{"long after its document, which calls back", lab.InstallOnce, begun(install.Callback), 2 * time.Minute, false, false},
+		{"long after its document, installed always", lab.InstallAlways, begun(install.NextBoot), 2 * time.Minute, false, false},
+		{"after its time-out", lab.InstallOnce, begun(install.Callback), 3 * time.Hour, true, false},
+		{"installed", lab.InstallOnce, func(r *rig, h *lab.Host) error { return r.MarkInstalled(t.Context(), h) }, 0, true, false},
+		{"in its last attempt, firmware that asks twice", lab.InstallOnce, attempts(3), 0, false, false},
+		{"after its last attempt", lab.InstallOnce, attempts(3), time.Minute, true, true},
+		{"held", lab.InstallOnce, attempts(4), time.Minute, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, h := newRig(t), host(tt.mode)
+			h.Profile.Config, h.Profile.InstallTimeout, h.Local = "c", 2*time.Hour, lab.LocalBootNone
+			h.MACs = []lab.MAC{{2, 0, 0, 0, 0, 1}}
+			if tt.do != nil {
+				if err := tt.do(r, h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.now = r.now.Add(tt.after)
+			if got := r.FromDisk(h, h.MACs[0]); got != tt.disk {
+				t.Errorf("FromDisk = %v, want %v", got, tt.disk)
+			}
+			if got, want := r.WouldInstall(h), !tt.disk && !strings.Contains(tt.name, "last attempt"); got != want {
+				t.Errorf("WouldInstall = %v, want %v", got, want)
+			}
+			if got := r.bootOf(h, install.NextBoot, h.MACs[0]); got.LocalBoot != tt.disk || got.Held != tt.held {
+				t.Errorf("Boot = %+v, want local boot %v, held %v", got, tt.disk, tt.held)
+			}
+		})
+	}
+}
+
+// begun returns a step in which a host reads its document.
+func begun(s install.Signals) func(*rig, *lab.Host) error {
+	return func(r *rig, h *lab.Host) error {
+		d := r.bootOf(h, s, h.MACs[0])
+		return errors.Join(r.Received(context.Background(), h, d), r.ConfigRead(context.Background(), h, d.Token))
+	}
+}
+
+// attempts returns a step in which a host boots n times.
+func attempts(n int) func(*rig, *lab.Host) error {
+	return func(r *rig, h *lab.Host) error {
+		for i := range n {
+			if i > 0 {
+				r.now = r.now.Add(5 * time.Minute)
+			}
+			if err := r.Received(context.Background(), h, r.bootOf(h, install.Callback, h.MACs[0])); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// bootOf requests a script by a NIC.
+func (r *rig) bootOf(h *lab.Host, s install.Signals, nic lab.MAC) install.Decision {
+	r.t.Helper()
+	d, err := r.Boot(context.Background(), h, install.Request{NIC: nic, Prepare: by(s)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return d
+}
+
+// TestFirmwareUp: DHCP gives a host with local_boot: none no boot file where its script would say that its install is over, or that it is held. The request of
+// its firmware then is what changes its state.
+func TestFirmwareUp(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		local lab.LocalBoot
+		do    func(*rig, *lab.Host) error
+		after time.Duration
+		state install.State
+		held  bool
+	}{
+		{"too soon", lab.LocalBootNone, begun(install.NextBoot), 30 * time.Second, install.Installing, false},
+		{"the next boot", lab.LocalBootNone, begun(install.NextBoot), 2 * time.Minute, install.Installed, false},
+		{"the next boot of one that fetches its script", lab.LocalBootAuto, begun(install.NextBoot), 2 * time.Minute, install.Installing, false},
+		{"its document calls back", lab.LocalBootNone, begun(install.Callback), 2 * time.Minute, install.Installing, false},
+		{"in its last attempt", lab.LocalBootNone, attempts(3), 0, install.Booting, false},
+		{"after its last attempt", lab.LocalBootNone, attempts(3), 2 * time.Minute, install.Booting, true},
+		{"installed", lab.LocalBootNone, func(r *rig, h *lab.Host) error { return r.MarkInstalled(context.Background(), h) }, time.Minute, install.Installed, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, h := newRig(t), host(lab.InstallOnce)
+			h.Profile.Config, h.Local = "c", tt.local
+			h.MACs = []lab.MAC{{2, 0, 0, 0, 0, 1}}
+			if err := tt.do(r, h); err != nil {
+				t.Fatal(err)
+			}
+			r.now = r.now.Add(tt.after)
+			if err := errors.Join(r.FirmwareUp(t.Context(), h, lab.MAC{2, 0, 0, 0, 0, 9}), r.FirmwareUp(t.Context(), h, h.MACs[0])); err != nil {
+				t.Fatal(err)
+			}
+			if s := r.Status(h); s.State != tt.state || s.Held != tt.held {
+				t.Errorf("%s, held %v; want %s, held %v", s.State, s.Held, tt.state, tt.held)
+			}
+		})
 	}
 }

@@ -23,10 +23,11 @@ type Watch struct {
 	lost  atomic.Bool // install states were lost
 }
 
-// A signal is what an event shows of a host: that its install is done, or that it runs.
+// A signal is what an event shows of a host: that it runs, that its firmware asks for an address, or that its system asks for a new lease.
 type signal struct {
 	host string
-	runs string // what the host did that shows that it runs; empty: its system asks for a new lease
+	runs string  // what the host did that shows that it runs; empty: nothing
+	nic  lab.MAC // by which its firmware asks; zero: it does not
 }
 
 // NewWatch returns a watch that is not running yet.
@@ -42,6 +43,8 @@ func (w *Watch) Record(e event.Event) {
 	case e.Host == "":
 		return
 	case e.Kind == event.DHCPDiscover && e.Client == event.ClientOS:
+	case e.Kind == event.DHCPDiscover:
+		s.nic = e.MAC
 	case e.Kind == event.DHCPAck && e.Client == event.ClientOS && w.lost.Load():
 		s.runs = "has a lease for its system"
 	case e.Kind == event.BackendUp && w.lost.Load():
@@ -83,6 +86,8 @@ func (m *Machine) reportSignal(ctx context.Context, h *lab.Host, s signal) error
 		return nil
 	case s.runs != "":
 		return m.Runs(ctx, h, s.runs)
+	case s.nic != lab.MAC{}:
+		return m.FirmwareUp(ctx, h, s.nic)
 	case m.Status(h).State == Installing:
 		return m.SystemUp(ctx, h)
 	}

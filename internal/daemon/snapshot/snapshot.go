@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -52,8 +53,30 @@ func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	if err := join(errs[:]); err != nil {
 		return nil, err
 	}
+	s.Virt.Files = vmFiles{s.Boot, s.Files}
 	s.missing = slices.DeleteFunc(slices.Clone(s.Files.IfMissing()), func(p *lab.Problem) bool { return !regular.Missing(p.Path) })
 	return s, nil
+}
+
+// vmFiles are what the virtual machines of a lab are made from.
+type vmFiles struct {
+	boot  *boot.Table
+	files *files.Files
+}
+
+// Image implements virt.Files.
+func (f vmFiles) Image(host string) (string, func() (fs.File, error), error) {
+	name, err := f.boot.Image(host)
+	return name, func() (fs.File, error) { return f.files.Open(name) }, err
+}
+
+// Documents implements virt.Files.
+func (f vmFiles) Documents(host string) (all []virt.Document, err error) {
+	documents, err := f.boot.ImageDocuments(host)
+	for _, doc := range documents {
+		all = append(all, virt.Document{Name: doc.Name, Body: doc.Body})
+	}
+	return all, err
 }
 
 // IfMissing are the warnings that hold while a file does not exist that the lab names, or that its paths lead to for a machine.
