@@ -98,7 +98,7 @@ func (p *Profile) Paths() (paths []ProfilePath) {
 // OS names a built-in recipe.
 type OS string
 
-// The operating systems that have a recipe. OSNone leaves kernel arguments to the profile. docs/os has a page for each.
+// The operating systems that have a recipe; OSes has them all. OSNone leaves kernel arguments to the profile. docs/os has a page for each.
 const (
 	OSNone           OS = ""
 	OSCoreOS         OS = "coreos" // Fedora CoreOS, RHCOS, SCOS
@@ -118,6 +118,14 @@ const (
 	OSCloudInit      OS = "cloud-init"
 	OSDiscover       OS = "discover" // no system at all: the machine reports what it is, and waits to be adopted
 )
+
+// OSes returns the operating systems that a profile may name.
+func OSes() []OS {
+	return []OS{
+		OSCoreOS, OSOpenShiftAgent, OSFlatcar, OSTalos, OSAnaconda, OSDebian, OSUbuntu, OSAutoYaST, OSAgama, OSHarvester, OSKairos, OSESXi, OSProxmox, OSWindows,
+		OSCloudInit, OSDiscover,
+	}
+}
 
 // Chain is what a machine's UEFI firmware starts, to start the rest. BIOS firmware starts iPXE whatever the chain is.
 type Chain string

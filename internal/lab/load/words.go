@@ -38,8 +38,7 @@ func wordOf(p any) textual {
 	case *lab.DHCPMode:
 		return word(v, lab.DHCPServer, lab.DHCPProxy, lab.DHCPOff)
 	case *lab.OS:
-		return word(v, lab.OSCoreOS, lab.OSOpenShiftAgent, lab.OSFlatcar, lab.OSTalos, lab.OSAnaconda, lab.OSDebian, lab.OSUbuntu, lab.OSAutoYaST,
-			lab.OSAgama, lab.OSHarvester, lab.OSKairos, lab.OSESXi, lab.OSProxmox, lab.OSWindows, lab.OSCloudInit, lab.OSDiscover)
+		return word(v, lab.OSes()...)
 	case *lab.InstallMode:
 		return word(v, lab.InstallOnce, lab.InstallAlways, lab.InstallNever)
 	case *lab.Chain:
