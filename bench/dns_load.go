@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 )
 
 // dnsLoadCommand is the argument that makes this program the load, in a process and on a CPU of its own, for one order.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
-	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"

@@ -7,7 +7,7 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/dhcpd/wire"
-	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/link/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/bootlab/bootlab/internal/host/clientaddr"
+	"github.com/bootlab/bootlab/internal/host/client/clientaddr"
 )
 
 // A forwardLimit bounds the queries that wait for the forwarder, of all clients and of each. A client may have as many as are

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 	"github.com/bootlab/bootlab/internal/host/required"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 	"github.com/bootlab/bootlab/internal/host/pause"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 
 	"golang.org/x/sys/unix"
 )

@@ -22,10 +22,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/hostheader"
-	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/client/hostheader"
+	"github.com/bootlab/bootlab/internal/host/client/logins"
+	"github.com/bootlab/bootlab/internal/host/client/webserver"
 	"github.com/bootlab/bootlab/internal/host/required"
-	"github.com/bootlab/bootlab/internal/host/webserver"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
-	"github.com/bootlab/bootlab/internal/host/webserver"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
+	"github.com/bootlab/bootlab/internal/host/client/webserver"
 )
 
 // Limits bound what one connection may cost. The zero value means the defaults.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/client/logins"
 )
 
 // The names of the metrics. The label listener is http (for machines) or admin, as appliance's keys; route and code are

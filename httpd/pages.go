@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/client/logins"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )

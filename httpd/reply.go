@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/webserver"
+	"github.com/bootlab/bootlab/internal/host/client/webserver"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/client/logins"
 )
 
 const (

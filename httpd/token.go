@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 )
 
 const minToken = 16

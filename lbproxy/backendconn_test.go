@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/freshfile"
+	"github.com/bootlab/bootlab/internal/host/file/freshfile"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/clientaddr"
+	"github.com/bootlab/bootlab/internal/host/client/clientaddr"
 )
 
 // Each client connection may have one connection to a backend, which is part of the limit of client connections. Further ones need a slot

@@ -18,8 +18,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/dnsprobe"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
+	"github.com/bootlab/bootlab/internal/host/socket/dnsprobe"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

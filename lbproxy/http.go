@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/freshfile"
+	"github.com/bootlab/bootlab/internal/host/file/freshfile"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 

@@ -23,7 +23,7 @@ import (
 	http2frame "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/bootlab/bootlab/internal/host/freshfile"
+	"github.com/bootlab/bootlab/internal/host/file/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 

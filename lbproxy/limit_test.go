@@ -101,7 +101,7 @@ func TestFloodIsEvicted(t *testing.T) {
 	}
 }
 
-// TestFilesPerConnection counts the file descriptors that internal/host/descriptors assumes. It does not run in parallel.
+// TestFilesPerConnection counts the file descriptors that internal/host/process/descriptors assumes. It does not run in parallel.
 func TestFilesPerConnection(t *testing.T) {
 	const conns = 40
 	b := balancer("b", addr(t), serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) }))

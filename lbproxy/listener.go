@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/freebind"
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/host/socket/freebind"
 
 	"golang.org/x/sys/unix"
 )

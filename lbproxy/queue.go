@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/clientaddr"
+	"github.com/bootlab/bootlab/internal/host/client/clientaddr"
 )
 
 // errQueueFull and errQueueTimeout say why a client got no backend although some are up: all have max_connections.

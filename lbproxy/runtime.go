@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/link/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )

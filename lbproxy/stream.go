@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/host/sockaddr"
+	"github.com/bootlab/bootlab/internal/host/socket/sockaddr"
 )
 
 // A stream is a TCP socket of mode tcp, which an event loop waits for. Package net would register it with an epoll of its own,

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
 
-	"github.com/bootlab/bootlab/internal/host/freshfile"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/freshfile"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

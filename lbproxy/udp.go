@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
-	"github.com/bootlab/bootlab/internal/host/datagram"
-	"github.com/bootlab/bootlab/internal/host/freebind"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
+	"github.com/bootlab/bootlab/internal/host/socket/freebind"
 )
 
 const (

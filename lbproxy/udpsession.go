@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
-	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 )
 
 const (

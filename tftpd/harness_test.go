@@ -20,7 +20,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot"
 	bootfiles "github.com/bootlab/bootlab/internal/boot/files"
-	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/host/link/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"

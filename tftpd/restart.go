@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/host/link/neighbour"
 )
 
 // A request from the address and port of a transfer in progress is one of these:

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/host/link/neighbour"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/tftpd"

@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 
 	"golang.org/x/sys/unix"
 )

@@ -25,4 +25,3 @@ func (t *Table) answers(a netip.Addr) bool {
 	return a.IsLoopback() || a.IsLinkLocalUnicast() || t.lab.NetworkOf(a) != nil || t.lab.HostByIP(a) != nil ||
 		slices.ContainsFunc(t.lab.Appliance.TFTPAllow, func(p netip.Prefix) bool { return p.Contains(a) })
 }
-

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 )
 
 // A transfer sends one file to one client.

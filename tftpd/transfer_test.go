@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 )
 
 // A fakeTransport is a transport whose client sends the replies of a list, and then nothing more. It checks everything that is sent.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 
 	"golang.org/x/sys/unix"
 )

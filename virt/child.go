@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/host/confine"
-	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/host/process/confine"
+	"github.com/bootlab/bootlab/internal/host/process/privilege"
 )
 
 // File descriptors of the process of a hypervisor.

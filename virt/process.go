@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/process/confine"
 )
 
 // Processes is the driver that runs a process for each hypervisor, which alone loads libvirt's library: libvirt may crash or hang

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/process/confine"
 )
 
 // The daemon and the process of a hypervisor send each other frames over a socket: four bytes of length, big-endian, and JSON.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 	"github.com/bootlab/bootlab/internal/store/backup"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
-	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/link/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/importer"
 	"github.com/bootlab/bootlab/internal/lab/load"

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/content/images"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

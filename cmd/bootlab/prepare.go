@@ -17,8 +17,8 @@ import (
 	"github.com/bootlab/bootlab/internal/content/clusterconfig"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
-	"github.com/bootlab/bootlab/internal/host/regular"
-	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
 )
 
 func (p *Prober) serveARP(ctx context.Context, s *Socket) {

@@ -10,8 +10,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/arp"
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"

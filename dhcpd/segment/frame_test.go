@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/ipv4"

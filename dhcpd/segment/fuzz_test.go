@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bootlab/bootlab/internal/host/arp"
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

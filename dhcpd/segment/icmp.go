@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
 	"github.com/bootlab/bootlab/internal/host/pause"
 
 	"golang.org/x/net/icmp"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/bpf"

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/bootlab/bootlab/internal/host/arp"
-	"github.com/bootlab/bootlab/internal/host/datagram"
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )

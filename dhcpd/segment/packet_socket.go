@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
 	"github.com/bootlab/bootlab/internal/host/pause"
 
 	"golang.org/x/net/bpf"

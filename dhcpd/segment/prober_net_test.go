@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/arp"
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
 	"github.com/bootlab/bootlab/test/support/netns"
 
 	"golang.org/x/sys/unix"

@@ -7,7 +7,7 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/bootlab/bootlab/internal/host/nd"
+	"github.com/bootlab/bootlab/internal/host/link/nd"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 

@@ -3,7 +3,7 @@ package segment
 import (
 	"syscall"
 
-	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 )
 
 // frameSpace is the room for a frame in a Sender: an Ethernet frame and a little.

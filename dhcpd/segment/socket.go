@@ -11,9 +11,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/bootlab/bootlab/internal/host/arp"
-	"github.com/bootlab/bootlab/internal/host/datagram"
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/ipv4"

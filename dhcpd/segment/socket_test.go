@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/arp"
-	"github.com/bootlab/bootlab/internal/host/datagram"
-	"github.com/bootlab/bootlab/internal/host/links"
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
+	"github.com/bootlab/bootlab/internal/host/link/links"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
+	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/boot/recipe"
-	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/host/link/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )

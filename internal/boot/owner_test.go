@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/host/link/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

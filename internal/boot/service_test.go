@@ -18,7 +18,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
-	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/host/link/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"

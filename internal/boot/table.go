@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/bootlab/bootlab/internal/boot/recipe"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

@@ -21,7 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/plan"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
-	"github.com/bootlab/bootlab/internal/host/hostheader"
+	"github.com/bootlab/bootlab/internal/host/client/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/store/backup"

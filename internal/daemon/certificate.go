@@ -20,8 +20,8 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
-	"github.com/bootlab/bootlab/internal/host/regular"
-	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/internal/content/clusterconfig"
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"

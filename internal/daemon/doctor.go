@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/daemon/vips"
-	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/link/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
-	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/process/confine"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/importer"
 	"github.com/bootlab/bootlab/virt"

@@ -10,8 +10,8 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
-	"github.com/bootlab/bootlab/internal/host/handover"
-	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/internal/host/socket/handover"
+	"github.com/bootlab/bootlab/internal/host/socket/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy"
 )

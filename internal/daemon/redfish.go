@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api/redfish"
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/media"
-	"github.com/bootlab/bootlab/internal/host/hostheader"
+	"github.com/bootlab/bootlab/internal/host/client/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/virt"
 )

@@ -16,7 +16,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
-	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/host/process/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"

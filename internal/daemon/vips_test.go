@@ -17,8 +17,8 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
-	"github.com/bootlab/bootlab/internal/host/arp"
-	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/link/arp"
+	"github.com/bootlab/bootlab/internal/host/link/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/netns"

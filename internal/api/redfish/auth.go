@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bootlab/bootlab/internal/host/logins"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/client/logins"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

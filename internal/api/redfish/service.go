@@ -15,11 +15,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/bootlab/bootlab/internal/host/connlimit"
-	"github.com/bootlab/bootlab/internal/host/hostheader"
-	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
+	"github.com/bootlab/bootlab/internal/host/client/hostheader"
+	"github.com/bootlab/bootlab/internal/host/client/logins"
+	"github.com/bootlab/bootlab/internal/host/client/webserver"
 	"github.com/bootlab/bootlab/internal/host/required"
-	"github.com/bootlab/bootlab/internal/host/webserver"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/host/client/logins"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 )
 
 const (

@@ -18,9 +18,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/file/regular"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 	"github.com/bootlab/bootlab/internal/host/pause"
-	"github.com/bootlab/bootlab/internal/host/regular"
-	"github.com/bootlab/bootlab/internal/host/replace"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"

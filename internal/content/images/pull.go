@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 )
 
 // A Config is how images are pulled.

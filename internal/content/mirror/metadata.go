@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 )
 
 // A head is the part of an upstream's response header that is kept.

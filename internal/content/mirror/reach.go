@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bootlab/bootlab/internal/host/outbound"
+	"github.com/bootlab/bootlab/internal/host/socket/outbound"
 )
 
 // A reach decides where upstreams may lead: a redirect, or a name in their DNS, must give the machines of the lab nothing that only this

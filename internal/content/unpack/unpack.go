@@ -25,7 +25,7 @@ import (
 
 	"github.com/ulikunitz/xz"
 
-	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 )
 
 // A Cache is a folder of unpacked images. It is safe for concurrent use; one image is unpacked at a time.

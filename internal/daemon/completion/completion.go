@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
-	"github.com/bootlab/bootlab/internal/host/freshfile"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/freshfile"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 )

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
-	"github.com/bootlab/bootlab/internal/host/freshfile"
+	"github.com/bootlab/bootlab/internal/host/file/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

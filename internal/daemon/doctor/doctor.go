@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/vip"
+	"github.com/bootlab/bootlab/internal/host/link/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

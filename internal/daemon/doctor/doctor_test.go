@@ -22,7 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
-	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/link/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/netns"

@@ -20,8 +20,8 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
-	"github.com/bootlab/bootlab/internal/host/portowner"
-	"github.com/bootlab/bootlab/internal/host/vip"
+	"github.com/bootlab/bootlab/internal/host/link/vip"
+	"github.com/bootlab/bootlab/internal/host/socket/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
-	"github.com/bootlab/bootlab/internal/host/dnsprobe"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
+	"github.com/bootlab/bootlab/internal/host/socket/dnsprobe"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

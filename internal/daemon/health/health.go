@@ -13,7 +13,7 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/descriptors"
+	"github.com/bootlab/bootlab/internal/host/process/descriptors"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
 )
 

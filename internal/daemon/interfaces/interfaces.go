@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
-	"github.com/bootlab/bootlab/internal/host/links"
-	"github.com/bootlab/bootlab/internal/host/vip"
+	"github.com/bootlab/bootlab/internal/host/link/links"
+	"github.com/bootlab/bootlab/internal/host/link/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

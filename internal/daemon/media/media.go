@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
-	"github.com/bootlab/bootlab/internal/host/outbound"
+	"github.com/bootlab/bootlab/internal/host/socket/outbound"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/virt"

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/internal/host/socket/portowner"
 )
 
 // DefaultLab is the lab file of a daemon that is started without --lab.

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/host/freebind"
+	"github.com/bootlab/bootlab/internal/host/socket/freebind"
 )
 
 // An Endpoint is a port of a server of the appliance.

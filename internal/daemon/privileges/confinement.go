@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bootlab/bootlab/internal/host/confine"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
+	"github.com/bootlab/bootlab/internal/host/process/confine"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/store/identity"

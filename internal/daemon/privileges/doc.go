@@ -2,7 +2,7 @@
 // may open after its start. It finds what that user could not do.
 //
 // A start as root tries everything as that user first, and makes nothing if it would be refused. What a reloaded lab names outside of the
-// files that the process is confined to is an error that says so. Packages internal/host/privilege and confine ask the operating system.
+// files that the process is confined to is an error that says so. Packages internal/host/process/privilege and confine ask the operating system.
 //
 //	u, err := privileges.DropTo(a, log)
 //	err = privileges.TryStart(l, labPath, documents, u)

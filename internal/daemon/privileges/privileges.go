@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bootlab/bootlab/internal/host/privilege"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
+	"github.com/bootlab/bootlab/internal/host/process/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
-	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/host/process/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store/identity"
 )

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/bootlab/bootlab/dnsd"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 
 	"golang.org/x/sys/unix"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/files"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/tftpd"

@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
-	"github.com/bootlab/bootlab/internal/host/vip"
+	"github.com/bootlab/bootlab/internal/host/link/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/metrics"

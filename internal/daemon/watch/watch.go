@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bootlab/bootlab/internal/host/inotify"
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/inotify"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 )
 
 // Limits of what is read. A configuration that includes itself ends there.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"text/template/parse"
 
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

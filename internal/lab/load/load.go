@@ -16,7 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/bootlab/bootlab/internal/host/regular"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 

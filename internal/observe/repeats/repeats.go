@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/clientaddr"
+	"github.com/bootlab/bootlab/internal/host/client/clientaddr"
 )
 
 // A Key says which reports are alike.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bootlab/bootlab/internal/host/replace"
+	"github.com/bootlab/bootlab/internal/host/file/replace"
 )
 
 // InFolder is the name of the marker in the state folder.
