@@ -129,12 +129,12 @@ func values[T, V any](l scalars[T], value func(T) V) []V {
 	return out
 }
 
-// An oneOrMore is a list, where a single value is a list of one.
+// An oneOrMore is a list, where a single value is a list of one. No value at all is an empty scalar, not an empty list: with a forgotten MAC a
+// host would silently have no reservation.
 type oneOrMore[T any] struct{ scalars[T] }
 
 func (l *oneOrMore[T]) decode(d *decoder, n *yaml.Node) {
-	target := aliased(n)
-	if target.Kind != yaml.ScalarNode || isNull(target) || l.set() {
+	if aliased(n).Kind != yaml.ScalarNode || l.set() {
 		l.scalars.decode(d, n)
 		return
 	}

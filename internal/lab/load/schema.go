@@ -87,7 +87,8 @@ func (l *list[T]) schema(s *schemaWriter) any {
 }
 
 func (l *oneOrMore[T]) schema(s *schemaWriter) any {
-	return map[string]any{"anyOf": []any{s.of(new(scalar[T])), l.scalars.schema(s)}}
+	many := map[string]any{"type": "array", "items": s.of(new(scalar[T]))} // not nullable: no value is an empty scalar
+	return map[string]any{"anyOf": []any{s.of(new(scalar[T])), many}}
 }
 
 func (m *dict[T]) schema(s *schemaWriter) any {

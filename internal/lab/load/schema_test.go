@@ -86,7 +86,7 @@ func TestSchemaRefuses(t *testing.T) {
 	schema := compileSchema(t)
 	for _, name := range []string{
 		"unknown-key", "wrong-type", "missing-top", "empty-value", "domain", "appliance", "store-url", "network-values",
-		"routes", "options", "pools", "pool-dash", "mac-format", "ip-format", "vm", "bmc", "balancer", "mode-typo",
+		"routes", "options", "pools", "pool-dash", "mac-format", "mac-empty", "ip-format", "vm", "bmc", "balancer", "mode-typo",
 	} {
 		if err := schema.Validate(plainYAML(t, "testdata/invalid-"+name+".yaml")); err == nil {
 			t.Errorf("invalid-%s.yaml is accepted", name)
