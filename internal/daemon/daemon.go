@@ -79,6 +79,7 @@ type Daemon struct {
 	reloads   reloads
 	warned    loggedWarnings
 	networks  networkFaults
+	lost      lostAddresses
 
 	*persistentState
 	*servers

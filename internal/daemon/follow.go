@@ -3,9 +3,12 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/daemon/watch"
@@ -40,6 +43,7 @@ func (d *Daemon) look() bool {
 	d.watchState()
 	d.watchMarkers()
 	d.health.Look() // since when something is gone
+	d.lost.log(d.health.Lost(), d.log)
 	d.followMemory()
 	d.pacer.Look()
 	d.garbage.Look(time.Now())
@@ -87,6 +91,28 @@ func (p *networkFaults) log(l *lab.Lab, log *slog.Logger) {
 			log.Info("network has a carrier again")
 		default:
 			log.Info("network is served again")
+		}
+	}
+	p.of = now
+}
+
+// lostAddresses are why clients do not reach the addresses of servers, as it was logged; nil: they do.
+type lostAddresses struct {
+	mu sync.Mutex
+	of map[health.ServerAddr]error
+}
+
+// log logs what has changed since the last call.
+func (p *lostAddresses) log(now map[health.ServerAddr]error, log *slog.Logger) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range slices.SortedFunc(maps.Keys(now), health.ServerAddr.Compare) {
+		switch err, before := now[a], p.of[a]; {
+		case (err == nil) == (before == nil):
+		case err != nil:
+			log.Warn("address is not served", "server", a.Server, "addr", a.Addr, "err", err)
+		default:
+			log.Info("address is served again", "server", a.Server, "addr", a.Addr)
 		}
 	}
 	p.of = now

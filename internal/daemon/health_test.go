@@ -173,6 +173,44 @@ func TestServerWithoutInterface(t *testing.T) {
 	}
 }
 
+// TestLostAddressIsLogged: the log names each server that an address of an interface is lost for, once, and says when it is back.
+func TestLostAddressIsLogged(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.64.1.1")
+	text := strings.Replace(r.read(), "hosts:", "  far: {subnet: 10.63.1.0/24, interface: far0, address: 10.63.1.1, dhcp: off}\nhosts:", 1)
+	for _, port := range []string{"53", "69", "8080"} {
+		text = strings.Replace(text, `"10.64.1.1:`+port+`"`, `["10.64.1.1:`+port+`", "10.63.1.1:`+port+`"]`, 1)
+	}
+	r.write(text)
+	add := func() {
+		netns.Run(t, "ip", "link", "add", "far0", "up", "type", "bridge")
+		netns.Run(t, "ip", "addr", "add", "10.63.1.1/24", "dev", "far0")
+	}
+	add()
+	r.start()
+	lost := func(msg string) (n int) {
+		for line := range strings.Lines(r.log.String()) {
+			for _, of := range []string{"server=dnsd addr=10.63.1.1:53", "server=httpd addr=10.63.1.1:8080", "server=tftpd addr=10.63.1.1:69"} {
+				if strings.Contains(line, `msg="`+msg+`" `+of) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	const gone, back = "address is not served", "address is served again"
+	r.until("the servers have begun", func() bool { return strings.Contains(r.log.String(), "daemon_ready") })
+	netns.Run(t, "ip", "link", "del", "far0")
+	r.until("the log has the lost addresses", func() bool { return lost(gone) == 3 })
+	time.Sleep(2100 * time.Millisecond) // two checks more
+	add()
+	defer netns.Run(t, "ip", "link", "del", "far0")
+	r.until("the log says that they are back", func() bool { return lost(back) == 3 })
+	if n := lost(gone); n != 3 {
+		t.Errorf("%d lines about 3 lost addresses:\n%s", n, r.log.String())
+	}
+}
+
 // TestNoCarrier: a pulled cable is a condition that is not good, in words of doctor; the daemon stays ready. A bridge without a port is none in a
 // lab with virtual machines.
 func TestNoCarrier(t *testing.T) {

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -226,6 +227,33 @@ func (h *Servers) look(have machine) {
 		}
 	}
 	h.gone = gone
+}
+
+// A ServerAddr is an address that a server listens on.
+type ServerAddr struct{ Server, Addr string }
+
+// Compare orders addresses by their server.
+func (a ServerAddr) Compare(b ServerAddr) int {
+	return cmp.Or(strings.Compare(a.Server, b.Server), strings.Compare(a.Addr, b.Addr))
+}
+
+// Lost returns why clients do not reach each address that a server has opened, as of the last Look; nil: they do. dhcpd logs its interfaces
+// itself, and addresses of balancers may be another machine's for now.
+func (h *Servers) Lost() map[ServerAddr]error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lost := map[ServerAddr]error{}
+	for server, of := range h.sockets {
+		if server == DHCP || server == LB {
+			continue
+		}
+		for addr, o := range of {
+			if o.current().ok {
+				lost[ServerAddr{server, addr}] = h.gone[addr].err
+			}
+		}
+	}
+	return lost
 }
 
 // Sockets returns the sockets that were noted for a server, sorted.
