@@ -351,10 +351,14 @@ var errHalved = errors.New("bootlab reload --force applies it anyway")
 // two is a change like any other.
 const fewToLose = 3
 
-// halved refuses a lab without most of what was there before. Hosts count by their names; of the other kinds, which may be renamed, what the
+// halved refuses a lab without most of what was there before. Hosts count by their MACs, so that one with another name is left; of the other kinds, which may be renamed, what the
 // lab file lists is counted, not what is derived from it.
 func halved(before, after *lab.Lab) error {
-	kept := countOf(before.Hosts, func(h *lab.Host) bool { return after.Host(h.Name) != nil })
+	left := map[*lab.Host]bool{}
+	for _, h := range before.Hosts {
+		left[sameMachine(after, h)] = true
+	}
+	delete(left, nil)
 	byHand := func(b *lab.Balancer) bool { return b.Cluster == nil }
 	inFile := func(z *lab.Zone) bool { return !z.Derived }
 	for _, kind := range []struct {
@@ -362,7 +366,7 @@ func halved(before, after *lab.Lab) error {
 		least      int // of the kind that were there
 		were, left int
 	}{
-		{"hosts", 1, len(before.Hosts), kept},
+		{"hosts", 1, len(before.Hosts), len(left)},
 		{"networks", fewToLose, len(before.Networks), len(after.Networks)},
 		{"clusters", fewToLose, len(before.Clusters), len(after.Clusters)},
 		{"balancers", fewToLose, countOf(before.Balancers, byHand), countOf(after.Balancers, byHand)},
@@ -373,6 +377,16 @@ func halved(before, after *lab.Lab) error {
 		}
 	}
 	return nil
+}
+
+// sameMachine returns the host of a lab that has a MAC of h, else the one with its name; nil: none.
+func sameMachine(l *lab.Lab, h *lab.Host) *lab.Host {
+	for _, m := range h.AllMACs() {
+		if same := l.HostByMAC(m); same != nil {
+			return same
+		}
+	}
+	return l.Host(h.Name)
 }
 
 // countOf returns how many of all are counted.

@@ -31,6 +31,14 @@ func TestHalvedLab(t *testing.T) {
 		l.Zones = append(l.Zones, &lab.Zone{Derived: true}, &lab.Zone{Derived: true}, &lab.Zone{Derived: true})
 		return l
 	}
+	machines := func(names ...string) *lab.Lab { // one MAC for each place in the list
+		l := &lab.Lab{}
+		for i, name := range names {
+			l.Hosts = append(l.Hosts, &lab.Host{Name: name, MACs: []lab.MAC{{2, byte(i)}}})
+		}
+		l.Index()
+		return l
+	}
 	for _, tt := range []struct {
 		name          string
 		before, after *lab.Lab
@@ -45,6 +53,10 @@ func TestHalvedLab(t *testing.T) {
 		{"networks", of(4, 4, 4, 3, 4), of(4, 4, 4, 1, 4), "networks (1 of 3 are left)"},
 		{"clusters", of(4, 4, 4, 4, 3), of(4, 4, 4, 4, 1), "clusters (1 of 3 are left)"},
 		{"one or two of a kind", of(4, 2, 2, 2, 2), of(4, 0, 0, 0, 0), ""},
+		{"hosts with other names", machines("a", "b", "c"), machines("x", "b", "y"), ""},
+		{"a host with another name and others dropped", machines("a", "b", "c"), machines("x"), "hosts (1 of 3 are left)"},
+		{"a host with another MAC", machines("a"), machines("x", "a"), ""},
+		{"one host with the MAC of one and the name of another", machines("a", "b", "c"), machines("b"), "hosts (1 of 3 are left)"},
 		{"the only host", of(1, 4, 4, 4, 4), of(0, 4, 4, 4, 4), "hosts (0 of 1 are left)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
