@@ -217,7 +217,7 @@ func (a *assessment) machine(h *lab.Host) Machine {
 	m.on = m.Stage.UnderWay() && m.Stage != machine.Waiting || m.Stage.Good() || m.Stage == machine.Failing || m.Stage == machine.Stopped && !held
 	m.pending = seen.Check.Health == machine.CheckPending || seen.Power == machine.PowerUnasked
 	m.measured = seen.Check.Health == machine.CheckPassing || seen.IsOff() ||
-		(seen.Power == "" || seen.Power == machine.PowerOn) && (seen.Check.Health == machine.CheckFailing || m.Stage != machine.Unknown)
+		(seen.Power == "" || seen.Power == machine.PowerOn) && (seen.Check.Health == machine.CheckFailing || m.Stage != machine.Unknown && !seen.Install.HeldByRestore())
 	return m
 }
 

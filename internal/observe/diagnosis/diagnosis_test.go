@@ -193,7 +193,7 @@ func TestOf(t *testing.T) {
 		{name: "held by a restore, and off", machine: with(func(m *diagnosis.Machine) {
 			m.Install.Held, m.Install.Why, m.VM, m.Power = true, "not in the backup", true, machine.PowerOff
 		}), events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "a restore holds it", do: "bootlab install a --done"},
-		{name: "held by a restore", machine: with(func(m *diagnosis.Machine) { m.Install.Held, m.Install.Why = true, "not in the backup" }), events: toScript(ev(event.InstallLoop)), state: diagnosis.Unknown, stage: event.StageInstall, cause: "a restore holds it", do: "bootlab install a --done"},
+		{name: "held by a restore", machine: with(func(m *diagnosis.Machine) { m.Install.Held, m.Install.Why = true, "not in the backup" }), events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "a restore holds it", do: "bootlab install a --done"},
 		{name: "state lost", machine: machineOf(install.Unknown), state: diagnosis.Unknown, stage: event.StageInstall, cause: "was lost", do: "put the state back first"},
 		{name: "the state of another machine", machine: with(func(m *diagnosis.Machine) {
 			m.Install = install.Status{State: install.Unknown, Other: "b", Why: "this machine has a state as b"}

@@ -209,7 +209,7 @@ func (o Observation) serving() State {
 func (o Observation) before(now time.Time) State {
 	switch i := o.Install; {
 	case i.HeldByRestore():
-		return o.fromOwnDisk("a restore holds it")
+		return stuck(Stopped, Held, "a restore holds it: "+o.advice())
 	case i.State == install.Unknown && i.Other != "":
 		return o.fromOwnDisk("its install state is unknown, as " + i.Why)
 	case i.State == install.Unknown:
@@ -256,7 +256,7 @@ func (o Observation) unanswered() State {
 	return State{Stage: Failing, Why: why, Waits: "its check: " + c.Reason}
 }
 
-// fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.
+// fromOwnDisk is a machine whose install state is unknown: it starts from its own disk until an admin says whether it is installed, and may well run.
 func (o Observation) fromOwnDisk(why string) State {
 	at := Unknown
 	if o.IsOff() {
