@@ -103,7 +103,7 @@ type Observation struct {
 	Gone      bool      // it is a bootstrap machine that is no longer needed
 }
 
-// A Cause is why a machine is Stopped or Unknown, for a diagnosis that goes on from there. Others have no word but State.Why.
+// A Cause is why a machine is Stopped, Unknown, or Failing without a boot, for a diagnosis that goes on from there. Others have no word but State.Why.
 type Cause string
 
 // The causes.
@@ -129,6 +129,9 @@ type State struct {
 	Check    Check  // the check that counts for it
 	Conflict string // the MAC of another machine that uses its address, where it is Failing for that
 }
+
+// Unseen reports whether the machine is Failing for a conflict alone: nothing tells that it is on.
+func (s State) Unseen() bool { return s.Stage == Failing && s.Cause == Unseen }
 
 // IsOff reports whether it was measured that the machine does not run.
 func (o Observation) IsOff() bool {
@@ -181,8 +184,11 @@ func Of(o Observation, now time.Time) State {
 	if s.Stage == "" {
 		s = o.started(now)
 	}
-	if o.Conflict != "" && (s.Stage.Good() || s.Stage == Starting) {
-		s = State{Stage: Failing, Why: "another machine uses its address: " + o.Conflict, Waits: "its address, which " + o.Conflict + " uses", Stuck: true, Conflict: o.Conflict}
+	if o.Conflict != "" && (s.Stage.Good() || s.Stage == Starting || s.Stage == Unknown && s.Cause == Unseen) {
+		s = State{
+			Stage: Failing, Cause: s.Cause, Why: "another machine uses its address: " + o.Conflict, Waits: "its address, which " + o.Conflict + " uses",
+			Stuck: true, Idle: s.Idle, Conflict: o.Conflict,
+		}
 	}
 	s.Check = check
 	return s

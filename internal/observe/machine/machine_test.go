@@ -162,6 +162,8 @@ func TestOf(t *testing.T) {
 		{name: "address conflict, runs", o: machine.Observation{Install: installed, Boot: done, Conflict: "02:00:00:00:00:09"}, want: machine.Failing, stuck: true},
 		{name: "address conflict, installs", o: machine.Observation{Install: installs, Boot: boots(event.StageConfig, time.Minute), Conflict: "02:00:00:00:00:09"}, want: machine.Installing},
 		{name: "address conflict, held by a restore", o: machine.Observation{Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}, Conflict: "02:00:00:00:00:09"}, want: machine.Stopped, why: "a restore holds it", stuck: true},
+		{name: "address conflict, never seen", o: machine.Observation{Install: armed, Conflict: "02:00:00:00:00:09"}, want: machine.Failing, why: "another machine uses its address: 02:00:00:00:00:09", stuck: true},
+		{name: "address conflict, never seen, being switched on", o: machine.Observation{Install: armed, Switching: true, Conflict: "02:00:00:00:00:09"}, want: machine.Booting},
 		{name: "address conflict, off", o: machine.Observation{Power: machine.PowerOff, Install: installed, Boot: done, Conflict: "02:00:00:00:00:09"}, want: machine.Off},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,7 +16,7 @@ const (
 	Done    = "done"    // installed, sent to its disk, running, or serving
 	Failed  = "failed"  // its last event is an error
 	Ended   = "ended"   // its virtual machine was deleted before it was done
-	None    = "none"    // no boot: the machine was armed or marked as installed, or its virtual machine changed, and nothing was started
+	None    = "none"    // no boot: it was armed, marked or changed, or others used its name or address, and nothing was started
 )
 
 // A Boot is one boot of one machine, as it happened. It converts to api.Boot.
@@ -77,6 +77,7 @@ type bootSummary struct {
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
 	Served     bool `json:"served,omitempty"`     // it passed the check of a balancer
 	System     bool `json:"system,omitempty"`     // once the machine had a system, it asked for an address as one: what firmware does next is another boot
+	Another    bool `json:"another,omitempty"`    // its first event is a request of another machine
 	Created    bool `json:"created,omitempty"`    // its virtual machine
 	Deleted    bool `json:"deleted,omitempty"`    // likewise: what comes is about another of that name
 }
@@ -108,7 +109,7 @@ func returns(boots []bootSummary) bool {
 }
 
 // others reports whether all events of s are requests of other machines.
-func (s *bootSummary) others() bool { return s.Last.IsZero() && s.Outcome != None }
+func (s *bootSummary) others() bool { return s.Last.IsZero() && (s.Another || s.Outcome != None) }
 
 // starts reports whether e is the first of a new boot, after s.
 func (s *bootSummary) starts(e event.Event) bool {
@@ -199,7 +200,7 @@ func (s *bootSummary) ended() time.Time {
 func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting
-		if e.Kind.Change() || e.Kind.Mark() {
+		if s.Another = !own; s.Another || e.Kind.Change() || e.Kind.Mark() {
 			s.Outcome = None
 		}
 	}

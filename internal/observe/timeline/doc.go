@@ -20,7 +20,7 @@
 //   - when an operating system asks for an address after ten minutes without an event, if the boot before it is not done.
 //
 // What is done to a machine that has sent nothing, such as the creation of its virtual machine, or that it is armed or marked as installed,
-// is kept like a boot whose outcome is None. A boot that is under way ends with the machine: when it is deleted. That an operation on it
+// or that another machine uses its address, is kept like a boot whose outcome is None. A boot that is under way ends with the machine: when it is deleted. That an operation on it
 // fails is an event, and fails no boot.
 //
 // A boot is done when its installer is, when the machine is sent to its own disk, or when the system that its script boots has an address or

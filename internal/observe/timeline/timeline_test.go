@@ -368,7 +368,8 @@ func TestAnothersRequest(t *testing.T) {
 		{"from another of its NICs", append(loaded[:3:3], step{0, event.DHCPAck, "second"}), event.ConfigRefused, second, []string{"5 config failed"}},
 		{"by IPv6, whose addresses DHCP does not assign", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
 		{"its own, at an address that is not leased", nil, event.ConfigRefused, own, []string{"1 config failed"}},
-		{"another's, before the machine's first event", nil, event.ConfigRefused, other, []string{"1  booting"}},
+		{"another's, before the machine's first event", nil, event.ConfigRefused, other, []string{"1  none"}},
+		{"another machine that has its address, before the machine's first event", nil, event.AddressConflict, own, []string{"1  none"}},
 		{"another's, before the machine has an address", []step{{0, event.DHCPDiscover, "pxe arch 7"}}, event.ScriptRefused, other, []string{"2 address booting"}},
 	}
 	for _, tt := range tests {
@@ -402,6 +403,21 @@ func TestAnothersRequest(t *testing.T) {
 				t.Errorf("boots (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestAnothersRequestIsNoBoot: what another machine does with the name or address of one that has sent nothing is no boot; the first
+// request of the machine itself begins one.
+func TestAnothersRequestIsNoBoot(t *testing.T) {
+	t.Parallel()
+	for _, seen := range []event.Kind{event.DHCPDiscover, event.InstallArmed} {
+		r := newRig(t, timeline.Config{}, storetest.Memory())
+		r.Record(event.Event{At: r.now, Kind: event.AddressConflict, Host: "master-0", MAC: mac, Claimed: true, Reason: event.OtherMachine})
+		r.record(time.Minute, "master-0", event.BackendUp, "api")
+		r.record(time.Minute, "master-0", seen, "pxe arch 7")
+		if b := r.boots(t, "master-0"); len(b) != 2 || b[0].Outcome != timeline.None || !b[1].Started.Equal(r.now) {
+			t.Errorf("after %s the boots are %+v", seen, b)
+		}
 	}
 }
 
