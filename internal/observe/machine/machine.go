@@ -319,12 +319,12 @@ func (o Observation) up() bool {
 	switch {
 	case o.Boot.Served && o.Install.State == install.Installed:
 		return true
+	case o.system(): // its boot is done, too: the timeline does not know what was to be installed
+		return o.Install.State != install.Armed || !o.Boot.Asked // to be installed, it was to boot from the network
 	case o.done(), o.Boot.Outcome == timeline.Done:
 		return o.done()
 	case o.assumed():
 		return true
-	case o.system():
-		return o.Install.State != install.Armed || !o.Boot.Asked // to be installed, it was to boot from the network
 	case o.Install.State == install.Live:
 		return at == event.StageConfig || at == event.StageInstall || at == event.StageSystem && !o.Document
 	case o.Install.State == install.Installed && o.Power == PowerOn:

@@ -133,6 +133,7 @@ func TestOf(t *testing.T) {
 		{name: "counts as installed, and its system has an address", o: machine.Observation{Install: assumed, Boot: with(boots(event.StageInstall, time.Hour), timeline.Done, "")}, want: machine.Running},
 		{name: "counts as installed, and it boots from the network", o: machine.Observation{Install: assumed, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting},
 		{name: "from its disk though armed", o: machine.Observation{Install: armed, Boot: boots(event.StageSystem, time.Minute)}, want: machine.Stopped, why: "from its disk, not from the network", stuck: true},
+		{name: "from its disk though armed, and its system runs", o: machine.Observation{Install: armed, Boot: with(boots(event.StageSystem, time.Minute), timeline.Done, "")}, want: machine.Stopped, why: "from its disk, not from the network", stuck: true},
 		{name: "its system renews its lease, armed", o: machine.Observation{Install: armed, Boot: timeline.Summary{Started: ago(time.Hour), Active: now, At: event.StageSystem, Stage: event.StageAddress, Outcome: timeline.Booting}}, want: machine.Running},
 
 		{name: "done, no balancer", o: machine.Observation{Install: installed, Boot: done}, want: machine.Running},
