@@ -93,7 +93,7 @@ func TestRestoreOfLostState(t *testing.T) {
 	h.start()
 	h.steps(
 		step{args: "hosts", out: []string{"p installed", "p held"}},
-		step{args: "why d", err: "not booted: d", out: []string{"d: held", "a restore holds it", "bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk"}, not: []string{"too often", "profile"}},
+		step{args: "why d", err: "not booted: d", out: []string{"d: stopped at stage install", "a restore holds it", "bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk"}, not: []string{"too often", "profile"}},
 		step{args: "status", out: []string{"warning: a restore holds d:", "bootlab install HOST --done"}},
 		step{args: "state", out: []string{"held by a restore, 1: d", "bootlab install HOST --done"}},
 		step{args: "hosts --json", json: true, out: []string{"not installed in the backup of", "bootlab install d --done if it has a system"}},

@@ -68,8 +68,6 @@ func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
 	head := d.Host + ": " + d.State
 	switch {
 	case d.Unknown() && len(d.Evidence) == 0 && d.Stage == event.StageMachine: // its hypervisor does not answer
-	case d.Install == "held":
-		head = d.Host + ": held"
 	case d.Install == "unknown":
 		head = d.Host + ": install state unknown"
 	case d.Unknown() && len(d.Evidence) == 0:

@@ -137,7 +137,7 @@ func TestFilesByAnotherMachine(t *testing.T) {
 	}
 	r.until("all are on the timeline, and that its ARP was received", func() bool { return r.claimed("a") > len(asked) })
 	boots, err := r.client.Boots(t.Context(), "a")
-	if err != nil || len(boots) != 1 || boots[0].Outcome != "booting" || boots[0].Stage != "" {
+	if err != nil || len(boots) != 1 || boots[0].Outcome != "none" || boots[0].Stage != "" {
 		t.Fatalf("%+v, %v", boots, err)
 	}
 	for _, e := range boots[0].Events {

@@ -205,7 +205,7 @@ func (a *assessment) machine(h *lab.Host) Machine {
 	}
 	m := Machine{Host: h, State: machine.Of(seen, a.now)}
 	if m.Idle && m.Stage != machine.Waiting {
-		m.State, m.NeedsUp = a.idle(h, o, seen, m.State), a.record.Up.IsZero()
+		m.State, m.NeedsUp = a.idle(h, o, seen, m.State), a.record.Up.IsZero() && m.Conflict == ""
 	}
 	if h.Role == lab.RoleBootstrap {
 		m.Waits = a.bootstrapWaits(m, o)
@@ -214,10 +214,10 @@ func (a *assessment) machine(h *lab.Host) Machine {
 		m.Why, m.Waits, m.Stuck, m.NeedsUp = o.Failed, o.Failed, true, false
 	}
 	held := seen.Install.Held || seen.Install.State == install.Unknown
-	m.on = m.Stage.UnderWay() && m.Stage != machine.Waiting || m.Stage.Good() || m.Stage == machine.Failing || m.Stage == machine.Stopped && !held
+	m.on = m.Stage.UnderWay() && m.Stage != machine.Waiting || m.Stage.Good() || m.Stage == machine.Failing && !m.Unseen() || m.Stage == machine.Stopped && !held
 	m.pending = seen.Check.Health == machine.CheckPending || seen.Power == machine.PowerUnasked
 	m.measured = seen.Check.Health == machine.CheckPassing || seen.IsOff() ||
-		(seen.Power == "" || seen.Power == machine.PowerOn) && (seen.Check.Health == machine.CheckFailing || m.Stage != machine.Unknown)
+		(seen.Power == "" || seen.Power == machine.PowerOn) && (seen.Check.Health == machine.CheckFailing || m.Stage != machine.Unknown && !m.Unseen() && !seen.Install.HeldByRestore())
 	return m
 }
 
@@ -283,6 +283,8 @@ func (a *assessment) idle(h *lab.Host, o Observed, seen machine.Observation, s m
 	metal := seen.Power == ""
 	at, switched := a.record.Switched[h.Name]
 	switch {
+	case a.record.Up.IsZero() && s.Conflict != "": // what has its address goes first
+		return s
 	case a.record.Up.IsZero():
 		s.Waits, s.Stuck = "bootlab up "+a.c.Name, false
 		return s
@@ -316,7 +318,7 @@ func (a *assessment) phase() {
 		on = on || m.on
 		measured = measured || m.measured && (m.Host.Role == lab.RoleControlPlane || s.ControlPlane == 0)
 		pending = pending || m.pending && m.Host.Role == lab.RoleControlPlane
-		failing = failing || m.Stage == machine.Failing && m.Host.Role == lab.RoleControlPlane
+		failing = failing || m.Stage == machine.Failing && !m.Unseen() && m.Host.Role == lab.RoleControlPlane
 		if m.done() {
 			continue
 		}

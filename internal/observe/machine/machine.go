@@ -103,7 +103,7 @@ type Observation struct {
 	Gone      bool      // it is a bootstrap machine that is no longer needed
 }
 
-// A Cause is why a machine is Stopped or Unknown, for a diagnosis that goes on from there. Others have no word but State.Why.
+// A Cause is why a machine is Stopped, Unknown, or Failing without a boot, for a diagnosis that goes on from there. Others have no word but State.Why.
 type Cause string
 
 // The causes.
@@ -129,6 +129,9 @@ type State struct {
 	Check    Check  // the check that counts for it
 	Conflict string // the MAC of another machine that uses its address, where it is Failing for that
 }
+
+// Unseen reports whether the machine is Failing for a conflict alone: nothing tells that it is on.
+func (s State) Unseen() bool { return s.Stage == Failing && s.Cause == Unseen }
 
 // IsOff reports whether it was measured that the machine does not run.
 func (o Observation) IsOff() bool {
@@ -181,8 +184,11 @@ func Of(o Observation, now time.Time) State {
 	if s.Stage == "" {
 		s = o.started(now)
 	}
-	if o.Conflict != "" && (s.Stage.Good() || s.Stage == Starting) {
-		s = State{Stage: Failing, Why: "another machine uses its address: " + o.Conflict, Waits: "its address, which " + o.Conflict + " uses", Stuck: true, Conflict: o.Conflict}
+	if o.Conflict != "" && (s.Stage.Good() || s.Stage == Starting || s.Stage == Unknown && s.Cause == Unseen) {
+		s = State{
+			Stage: Failing, Cause: s.Cause, Why: "another machine uses its address: " + o.Conflict, Waits: "its address, which " + o.Conflict + " uses",
+			Stuck: true, Idle: s.Idle, Conflict: o.Conflict,
+		}
 	}
 	s.Check = check
 	return s
@@ -209,7 +215,7 @@ func (o Observation) serving() State {
 func (o Observation) before(now time.Time) State {
 	switch i := o.Install; {
 	case i.HeldByRestore():
-		return o.fromOwnDisk("a restore holds it")
+		return stuck(Stopped, Held, "a restore holds it: "+o.advice())
 	case i.State == install.Unknown && i.Other != "":
 		return o.fromOwnDisk("its install state is unknown, as " + i.Why)
 	case i.State == install.Unknown:
@@ -256,7 +262,7 @@ func (o Observation) unanswered() State {
 	return State{Stage: Failing, Why: why, Waits: "its check: " + c.Reason}
 }
 
-// fromOwnDisk is a machine that starts from its own disk until an admin says whether it is installed. It may well run.
+// fromOwnDisk is a machine whose install state is unknown: it starts from its own disk until an admin says whether it is installed, and may well run.
 func (o Observation) fromOwnDisk(why string) State {
 	at := Unknown
 	if o.IsOff() {
@@ -313,12 +319,12 @@ func (o Observation) up() bool {
 	switch {
 	case o.Boot.Served && o.Install.State == install.Installed:
 		return true
+	case o.system(): // its boot is done, too: the timeline does not know what was to be installed
+		return o.Install.State != install.Armed || !o.Boot.Asked // to be installed, it was to boot from the network
 	case o.done(), o.Boot.Outcome == timeline.Done:
 		return o.done()
 	case o.assumed():
 		return true
-	case o.system():
-		return o.Install.State != install.Armed || !o.Boot.Asked // to be installed, it was to boot from the network
 	case o.Install.State == install.Live:
 		return at == event.StageConfig || at == event.StageInstall || at == event.StageSystem && !o.Document
 	case o.Install.State == install.Installed && o.Power == PowerOn:

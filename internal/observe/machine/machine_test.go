@@ -117,7 +117,7 @@ func TestOf(t *testing.T) {
 		{name: "boot failed", o: machine.Observation{Install: booting, Boot: with(boots(event.StageFiles, time.Second), timeline.Failed, "no such file")}, want: machine.Stopped, why: "no such file", stuck: true},
 		{name: "held", o: machine.Observation{Host: "d", Install: install.Status{State: install.Booting, Held: true}, Boot: boots(event.StageScript, time.Second)}, want: machine.Stopped, why: "too many attempts: bootlab install d --done if it has a system, else fix its profile, then bootlab install d, which overwrites its disk", stuck: true},
 		{name: "held by a restore, and off", o: machine.Observation{Host: "d", Power: machine.PowerOff, Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}, want: machine.Stopped, why: "a restore holds it: bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk", stuck: true},
-		{name: "held by a restore, never seen", o: machine.Observation{Host: "d", Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}, want: machine.Unknown, why: "a restore holds it: bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk", stuck: true},
+		{name: "held by a restore, never seen", o: machine.Observation{Host: "d", Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}}, want: machine.Stopped, why: "a restore holds it: bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk", stuck: true},
 		{name: "install state lost", o: machine.Observation{Host: "d", Install: install.Status{State: install.Unknown}}, want: machine.Unknown, why: "its install state was lost: put the state back first, if it or a backup exists (bootlab restore FILE; bootlab state says more); then bootlab install d --done if it has a system, else bootlab install d, which overwrites its disk", stuck: true},
 		{name: "the state of another machine", o: machine.Observation{Host: "d", Install: install.Status{State: install.Unknown, Other: "e", Why: "this machine has a state as e"}}, want: machine.Unknown, why: "its install state is unknown, as this machine has a state as e: bootlab install d --done if", stuck: true},
 		{name: "install state lost, and it runs", o: machine.Observation{Power: machine.PowerOn, Install: install.Status{State: install.Unknown}}, want: machine.Unknown, why: "was lost", stuck: true},
@@ -133,6 +133,7 @@ func TestOf(t *testing.T) {
 		{name: "counts as installed, and its system has an address", o: machine.Observation{Install: assumed, Boot: with(boots(event.StageInstall, time.Hour), timeline.Done, "")}, want: machine.Running},
 		{name: "counts as installed, and it boots from the network", o: machine.Observation{Install: assumed, Boot: boots(event.StageScript, time.Second)}, want: machine.Booting},
 		{name: "from its disk though armed", o: machine.Observation{Install: armed, Boot: boots(event.StageSystem, time.Minute)}, want: machine.Stopped, why: "from its disk, not from the network", stuck: true},
+		{name: "from its disk though armed, and its system runs", o: machine.Observation{Install: armed, Boot: with(boots(event.StageSystem, time.Minute), timeline.Done, "")}, want: machine.Stopped, why: "from its disk, not from the network", stuck: true},
 		{name: "its system renews its lease, armed", o: machine.Observation{Install: armed, Boot: timeline.Summary{Started: ago(time.Hour), Active: now, At: event.StageSystem, Stage: event.StageAddress, Outcome: timeline.Booting}}, want: machine.Running},
 
 		{name: "done, no balancer", o: machine.Observation{Install: installed, Boot: done}, want: machine.Running},
@@ -161,6 +162,9 @@ func TestOf(t *testing.T) {
 		{name: "address conflict, check passes", o: machine.Observation{Install: installed, Boot: done, Check: passing, Conflict: "02:00:00:00:00:09"}, want: machine.Failing, why: "02:00:00:00:00:09", stuck: true},
 		{name: "address conflict, runs", o: machine.Observation{Install: installed, Boot: done, Conflict: "02:00:00:00:00:09"}, want: machine.Failing, stuck: true},
 		{name: "address conflict, installs", o: machine.Observation{Install: installs, Boot: boots(event.StageConfig, time.Minute), Conflict: "02:00:00:00:00:09"}, want: machine.Installing},
+		{name: "address conflict, held by a restore", o: machine.Observation{Install: install.Status{State: install.Armed, Held: true, Why: "not in the backup"}, Conflict: "02:00:00:00:00:09"}, want: machine.Stopped, why: "a restore holds it", stuck: true},
+		{name: "address conflict, never seen", o: machine.Observation{Install: armed, Conflict: "02:00:00:00:00:09"}, want: machine.Failing, why: "another machine uses its address: 02:00:00:00:00:09", stuck: true},
+		{name: "address conflict, never seen, being switched on", o: machine.Observation{Install: armed, Switching: true, Conflict: "02:00:00:00:00:09"}, want: machine.Booting},
 		{name: "address conflict, off", o: machine.Observation{Power: machine.PowerOff, Install: installed, Boot: done, Conflict: "02:00:00:00:00:09"}, want: machine.Off},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,7 +16,7 @@ const (
 	Done    = "done"    // installed, sent to its disk, running, or serving
 	Failed  = "failed"  // its last event is an error
 	Ended   = "ended"   // its virtual machine was deleted before it was done
-	None    = "none"    // no boot: the machine was armed or marked as installed, or its virtual machine changed, and nothing was started
+	None    = "none"    // no boot: it was armed, marked or changed, or others used its name or address, and nothing was started
 )
 
 // A Boot is one boot of one machine, as it happened. It converts to api.Boot.
@@ -77,6 +77,9 @@ type bootSummary struct {
 	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
 	Served     bool `json:"served,omitempty"`     // it passed the check of a balancer
 	System     bool `json:"system,omitempty"`     // once the machine had a system, it asked for an address as one: what firmware does next is another boot
+	Another    bool `json:"another,omitempty"`    // its first event is a request of another machine
+	Armed      bool `json:"armed,omitempty"`      // by an admin, and no installer has booted since
+	OwnSystem  bool `json:"own_system,omitempty"` // it is done, as its system has an address, and nothing was fetched
 	Created    bool `json:"created,omitempty"`    // its virtual machine
 	Deleted    bool `json:"deleted,omitempty"`    // likewise: what comes is about another of that name
 }
@@ -108,7 +111,7 @@ func returns(boots []bootSummary) bool {
 }
 
 // others reports whether all events of s are requests of other machines.
-func (s *bootSummary) others() bool { return s.Last.IsZero() && s.Outcome != None }
+func (s *bootSummary) others() bool { return s.Last.IsZero() && (s.Another || s.Outcome != None) }
 
 // starts reports whether e is the first of a new boot, after s.
 func (s *bootSummary) starts(e event.Event) bool {
@@ -116,7 +119,7 @@ func (s *bootSummary) starts(e event.Event) bool {
 	case event.VMCreated:
 		return s.Deleted || s.Created || s.Asked || s.Fetched
 	case event.VMStarted, event.InstallArmed, event.PowerCycled:
-		return s.Deleted || s.Asked || s.Fetched
+		return s.Deleted || s.Asked || s.Fetched || s.OwnSystem
 	case event.DHCPDiscover:
 		return s.Deleted || s.startsByDiscover(e)
 	case event.ScriptServed:
@@ -138,7 +141,9 @@ func (s *bootSummary) byProgram(e event.Event) bool {
 		return s.runs() && e.Client == event.ClientOS
 	case event.ConfigRefused:
 		return s.runs() && !s.lacks(e)
-	case event.FileServed, event.FileAborted, event.FileMissing, event.ScriptRefused, event.TFTPRefused, event.TFTPFailed:
+	case event.TFTPRefused, event.TFTPFailed:
+		return s.runs() && !s.OwnSystem
+	case event.FileServed, event.FileAborted, event.FileMissing, event.ScriptRefused:
 		return s.runs()
 	}
 	return false
@@ -157,9 +162,9 @@ func (s *bootSummary) startsByDiscover(e event.Event) bool {
 	silent := e.At.Sub(s.Last)
 	switch e.Client {
 	case event.ClientPXE, event.ClientHTTP:
-		return s.Fetched || s.Installed || s.System || s.Asked && silent > firmwarePause
+		return s.Fetched || s.Installed || s.System || s.OwnSystem || s.Asked && silent > firmwarePause
 	case event.ClientIPXE:
-		return s.Scripted || s.Installed || s.System || s.Asked && silent > firmwarePause
+		return s.Scripted || s.Installed || s.System || s.OwnSystem || s.Asked && silent > firmwarePause
 	}
 	return !s.runs() && (s.Installed || s.Asked && silent > systemPause)
 }
@@ -199,7 +204,7 @@ func (s *bootSummary) ended() time.Time {
 func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting
-		if e.Kind.Change() || e.Kind.Mark() {
+		if s.Another = !own; s.Another || e.Kind.Change() || e.Kind.Mark() {
 			s.Outcome = None
 		}
 	}
@@ -273,12 +278,12 @@ func (s *bootSummary) updateProgress(e event.Event) {
 	case event.FileServed, event.FileAborted, event.ConfigServed:
 		s.Fetched, s.Loaded, s.Document = true, s.Scripted, s.Document || e.Kind == event.ConfigServed
 	case event.InstallArmed:
-		s.Installed, s.Served, s.Unfinished = false, false, false
+		s.Installed, s.Served, s.Unfinished, s.Armed = false, false, false, true
 	case event.InstallBooting, event.InstallStarted:
-		s.Installing = true
+		s.Installing, s.Armed = true, false
 	case event.InstallDone, event.InstallTimeout:
 		// If the machine asked and has loaded nothing yet, the installer of the boot before is done.
-		s.Installed, s.Installing, s.Unfinished = s.Installing || s.Loaded || !s.Asked, false, false
+		s.Installed, s.Installing, s.Unfinished, s.Armed = s.Installing || s.Loaded || !s.Asked, false, false, false
 	case event.InstallLocalBoot:
 		s.Local = true
 	case event.VMCreated:
@@ -306,16 +311,22 @@ func (s *bootSummary) updateLoading(e event.Event) {
 // it gets an answer, as a repeated refusal is recorded once. Of one that was refused its document, an address is no answer.
 func (s *bootSummary) updateOutcome(e event.Event) {
 	switch {
-	case s.Outcome == Done && !s.lacks(e), s.Outcome == Failed && (e.Kind == event.DHCPDiscover || e.Client == event.ClientOS && s.Stage == event.StageConfig && !s.Document):
+	case s.Outcome == Done && !s.lacks(e) && !s.reopens(e), s.Outcome == Failed && (e.Kind == event.DHCPDiscover || e.Client == event.ClientOS && s.Stage == event.StageConfig && !s.Document):
 	case finishes(e, s):
-		s.Outcome, s.Reason, s.Done = Done, "", e.At
+		s.Outcome, s.Reason, s.Done, s.OwnSystem = Done, "", e.At, e.Kind == event.DHCPAck && !s.Fetched
 	case e.Kind.Failure():
 		s.Outcome, s.Reason, s.Done = Failed, reason(e), time.Time{}
 	case e.Kind == event.VMDeleted && s.Outcome == Booting:
 		s.Outcome = Ended
 	case e.Kind.Reached().Order() > 0 && !e.Kind.Change():
-		s.Outcome, s.Reason = Booting, ""
+		s.Outcome, s.Reason, s.Done, s.OwnSystem = Booting, "", time.Time{}, false
 	}
+}
+
+// reopens reports whether e shows that what has an address is no system of the machine's own: it boots from here, such as firmware whose DHCP
+// client looks like that of a system, or an installer from other media.
+func (s *bootSummary) reopens(e event.Event) bool {
+	return s.OwnSystem && (s.Fetched || s.Installing || e.Kind == event.TFTPRefused) && e.Kind.Reached().Order() > event.StageAddress.Order()
 }
 
 func finishes(e event.Event, s *bootSummary) bool {
@@ -328,10 +339,14 @@ func finishes(e event.Event, s *bootSummary) bool {
 		return s.Loaded && !s.installing()
 	case event.DHCPAck: // a script may load its system from elsewhere
 		loaded := s.Loaded || s.Scripted && s.Outcome != Failed
-		return loaded && !s.installing() && e.Client == event.ClientOS
+		return (loaded || s.fromDisk()) && !s.installing() && e.Client == event.ClientOS
 	}
 	return false
 }
+
+// fromDisk reports whether a system that has an address was there before: it has fetched nothing. One that an admin armed was to be
+// installed, if it was restarted since.
+func (s *bootSummary) fromDisk() bool { return !s.Fetched && !(s.Armed && s.Asked) }
 
 // installing reports whether an installer runs: an address is no sign that it is done.
 func (s *bootSummary) installing() bool { return s.Installing || s.Unfinished }
@@ -339,7 +354,7 @@ func (s *bootSummary) installing() bool { return s.Installing || s.Unfinished }
 // next returns the boot that begins at that time, after s. Soon after a script its machine gets the same again, which records no
 // event.InstallBooting.
 func (s *bootSummary) next(at time.Time) bootSummary {
-	return bootSummary{Unfinished: s.installing() && !s.Deleted && at.Sub(s.Last) < firmwarePause}
+	return bootSummary{Unfinished: s.installing() && !s.Deleted && at.Sub(s.Last) < firmwarePause, Armed: s.Armed && !s.Deleted}
 }
 
 // reason says why e failed. The reasons that its kind can have are not named beside the one that it has.

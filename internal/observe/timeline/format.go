@@ -121,7 +121,7 @@ func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, 
 	switch {
 	case e.Kind.Failure() || e.Err != "":
 		colour = red
-	case finishes(e, &bootSummary{}):
+	case finishes(e, &bootSummary{Fetched: true}): // any boot, whatever it fetched
 		colour = green
 	}
 	what := pad(row[2], width[2])

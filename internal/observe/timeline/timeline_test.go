@@ -169,7 +169,16 @@ func TestGrouping(t *testing.T) {
 			{{time.Minute, event.DHCPDiscover, "pxe arch 7"}}}, []string{"5  none", "1 address booting"}},
 		{"marked as installed, armed, then its disk", [][]step{{{0, event.InstallDone, "marked by an admin"}, {0, event.InstallArmed, ""}, {time.Minute, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}}, []string{"4 address booting"}},
 		{"a first lease of a system, which may be about to be installed", [][]step{{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}, {time.Second, event.ScriptServed, "boot.ipxe: install"}}}, []string{"3 script booting"}},
-		{"armed, and its system renews its lease", [][]step{{{0, event.InstallArmed, ""}, {0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}}, []string{"3 address booting"}},
+		{"its own system has an address", [][]step{{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}}, []string{"2 address done"}},
+		{"its own system renews its lease, is checked, and requests a file", [][]step{{{0, event.DHCPAck, "os"}, {0, event.BackendUp, "web"}, {time.Minute, event.FileMissing, "files/nosuch"}}}, []string{"3 address done"}},
+		{"its own system, after its firmware found nothing to boot", [][]step{{{0, event.DHCPDiscover, "pxe"}, {0, event.DHCPAck, "pxe"}, {0, event.TFTPRefused, "f"}, {time.Minute, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}}, []string{"5 firmware done"}},
+		{"its own system has an address, then its firmware asks", [][]step{{{0, event.DHCPAck, "os"}}, {{time.Second, event.DHCPDiscover, "pxe"}}}, []string{"1 address done", "1 address booting"}},
+		{"its own system has an address, then it is armed, and its firmware asks", [][]step{{{0, event.DHCPAck, "os"}}, {{time.Second, event.InstallArmed, ""}, {time.Second, event.DHCPDiscover, "pxe"}}}, []string{"1 address done", "2 address booting"}},
+		{"firmware that asks as a system does, and is refused its boot program", [][]step{{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}, {0, event.TFTPRefused, "f"}}}, []string{"3 firmware failed"}},
+		{"a system that installs from other media", [][]step{{{0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}, {0, event.InstallStarted, ""}, {0, event.ConfigServed, "c"}}}, []string{"4 install booting"}},
+		{"armed, and its firmware asks twice before its own system starts", [][]step{{{0, event.InstallArmed, ""}, {0, event.DHCPDiscover, "pxe"}}, {{time.Hour, event.DHCPDiscover, "pxe"}, {time.Minute, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}}, []string{"2 address booting", "3 address booting"}},
+		{"armed, and its system renews its lease without asking", [][]step{{{0, event.InstallArmed, ""}, {0, event.DHCPAck, "os"}}, {{time.Minute, event.DHCPDiscover, "pxe"}}}, []string{"2 address done", "1 address booting"}},
+		{"armed, and its system asks for an address", [][]step{{{0, event.InstallArmed, ""}, {0, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}}, []string{"3 address booting"}},
 		{"installed, and its system requests files", [][]step{install, {{time.Minute, event.ScriptRefused, "boot.ipxe"}, {0, event.FileMissing, "files/nosuch"}}}, []string{"19 install done"}},
 		{"marked as installed, and its system requests a file", [][]step{{{0, event.InstallDone, "marked by an admin"}, {time.Minute, event.FileMissing, "files/nosuch"}}}, []string{"2  none"}},
 		{"an installation, then local boot", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"},
@@ -368,7 +377,8 @@ func TestAnothersRequest(t *testing.T) {
 		{"from another of its NICs", append(loaded[:3:3], step{0, event.DHCPAck, "second"}), event.ConfigRefused, second, []string{"5 config failed"}},
 		{"by IPv6, whose addresses DHCP does not assign", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
 		{"its own, at an address that is not leased", nil, event.ConfigRefused, own, []string{"1 config failed"}},
-		{"another's, before the machine's first event", nil, event.ConfigRefused, other, []string{"1  booting"}},
+		{"another's, before the machine's first event", nil, event.ConfigRefused, other, []string{"1  none"}},
+		{"another machine that has its address, before the machine's first event", nil, event.AddressConflict, own, []string{"1  none"}},
 		{"another's, before the machine has an address", []step{{0, event.DHCPDiscover, "pxe arch 7"}}, event.ScriptRefused, other, []string{"2 address booting"}},
 	}
 	for _, tt := range tests {
@@ -402,6 +412,21 @@ func TestAnothersRequest(t *testing.T) {
 				t.Errorf("boots (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestAnothersRequestIsNoBoot: what another machine does with the name or address of one that has sent nothing is no boot; the first
+// request of the machine itself begins one.
+func TestAnothersRequestIsNoBoot(t *testing.T) {
+	t.Parallel()
+	for _, seen := range []event.Kind{event.DHCPDiscover, event.InstallArmed} {
+		r := newRig(t, timeline.Config{}, storetest.Memory())
+		r.Record(event.Event{At: r.now, Kind: event.AddressConflict, Host: "master-0", MAC: mac, Claimed: true, Reason: event.OtherMachine})
+		r.record(time.Minute, "master-0", event.BackendUp, "api")
+		r.record(time.Minute, "master-0", seen, "pxe arch 7")
+		if b := r.boots(t, "master-0"); len(b) != 2 || b[0].Outcome != timeline.None || !b[1].Started.Equal(r.now) {
+			t.Errorf("after %s the boots are %+v", seen, b)
+		}
 	}
 }
 
