@@ -212,7 +212,7 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new admin server: %w", err)
 	}
-	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
+	deps.Log = deps.Log.With("server", "admin")
 	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "admin"))
 	limits := cfg.Limits.withDefaults()
 	limits.Drain, limits.Patience = time.Second, 0

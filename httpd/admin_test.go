@@ -64,7 +64,7 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/hosts/%3Cscript%3E", false, "400", "is not the name of a host", true},
 		{"POST", "/do/install/master-1", false, "303", "", false},
 		{"POST", "/do/install/master-1?done=1", false, "303", "", false},
-		{"GET", "/hosts/master-1", false, "200", `name="done" value="1">Mark as installed<`, true},
+		{"GET", "/hosts/master-1", false, "200", `name="done" value="1" title="it boots from its own disk">Mark as installed<`, true},
 		{"POST", "/do/reload", false, "303", "", false},
 		{"GET", "/api/v1/status", false, "200", `"lab":"openshift-upi"`, false},
 		{"POST", "/api/v1/status", false, "405", `"error":"POST is not for /api/v1/status"`, false},

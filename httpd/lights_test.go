@@ -114,14 +114,14 @@ func TestMenu(t *testing.T) {
 	}
 }
 
-// TestArmed: an armed host is offered to disarm it, not to arm it once more.
+// TestArmed: an armed host is offered to mark it as installed, not to arm it once more.
 func TestArmed(t *testing.T) {
 	t.Parallel()
 	h := newFakeDaemon()
 	for state, want := range map[string]map[string]bool{
-		"armed":      {"Install at next boot": false, "Disarm: boot from its disk": true, "Mark as installed": false, "Install now": true},
-		"installing": {"Install at next boot": true, "Disarm": false, "Mark as installed": true, "Install now": true},
-		"installed":  {"Install at next boot": true, "Disarm": false, "Mark as installed": false, "Install now": true},
+		"armed":      {"Install at next boot": false, "Mark as installed": true, "Install now": true},
+		"installing": {"Install at next boot": true, "Mark as installed": true, "Install now": true},
+		"installed":  {"Install at next boot": true, "Mark as installed": false, "Install now": true},
 	} {
 		h.hosts[1].Profile, h.hosts[1].Disk, h.hosts[1].Power, h.hosts[1].Install = "rescue", "/dev/vda", "redfish", state
 		w := httptest.NewRecorder()

@@ -71,7 +71,7 @@ func TestLoginsAreLimited(t *testing.T) {
 	if n := strings.Count(h.logs.String(), "login failed: wrong token"); n != 11 {
 		t.Errorf("%d lines for 11 wrong tokens", n)
 	}
-	if !strings.Contains(h.logs.String(), "login refused: too many wrong tokens from this address") || strings.Contains(h.logs.String(), "wrong-wrong") {
+	if !strings.Contains(h.logs.String(), "login refused: too many wrong tokens from this address") || strings.Contains(h.logs.String(), "wrong-wrong") || !strings.Contains(h.logs.String(), "server=admin") || strings.Contains(h.logs.String(), "server=httpd") {
 		t.Errorf("log:\n%s", h.logs)
 	}
 	_, text := curl(t, h.url+"/metrics")

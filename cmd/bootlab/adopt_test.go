@@ -111,7 +111,7 @@ func TestAdopt(t *testing.T) {
 		{"a name that is taken", "02:00:00:00:00:01 --name web", "the lab has a host web already: want another name", "", ""},
 		{"an address that is taken", "02:00:00:00:00:01 --ip 10.0.0.5", "10.0.0.5 is the address of host web: want another one", "", ""},
 		{"an address of nowhere", "02:00:00:00:00:01 --ip 10.9.0.5", "is outside every network", "", ""},
-		{"no such profile", "02:00:00:00:00:01 --profile debain", `did you mean debian?`, "", ""},
+		{"no such profile", "02:00:00:00:00:01 --profile debain", `adopt 02:00:00:00:00:01: profile "debain" is not in the lab: did you mean debian?`, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -145,7 +145,7 @@ func confirmUpdates(cmd *cobra.Command, o *options, c *api.Client, name, rtype s
 func deleteStoredUpdates(ctx context.Context, o *options, name, rtype string) (api.DNSUpdatesDeleted, error) {
 	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: interfaces.AddrIn})
 	if err != nil {
-		return api.DNSUpdatesDeleted{}, whichLab(err)
+		return api.DNSUpdatesDeleted{}, o.whichLab(err)
 	}
 	state, err := statefile.Hold(l.Appliance)
 	if err != nil {

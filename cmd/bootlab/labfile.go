@@ -62,11 +62,11 @@ func check(cmd *cobra.Command, o *options, strict, live bool) error {
 	case v.OK:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the lab file %s cannot be read", o.lab)
+		return fmt.Errorf("the lab file %s cannot be read; set the lab file with --lab", o.lab)
 	case err == nil && lacking == len(v.Errors):
 		return fmt.Errorf("the hypervisors lack what virtual machines of the lab file need: %s", countErrors(lacking))
 	case err == nil:
-		return fmt.Errorf("the lab file has %s; a daemon applies it, and refuses the machines, zones and certificates with errors until they are fixed", countErrors(len(v.Errors)))
+		return fmt.Errorf("the lab file has %s; a daemon applies it, and serves everything else until they are fixed", countErrors(len(v.Errors)))
 	}
 	return fmt.Errorf("the lab file has %s", countErrors(len(v.Errors)))
 }
@@ -87,13 +87,13 @@ func problemsOf(err error) lab.Problems {
 		}
 		return all
 	}
-	return lab.Problems{{Message: whichLab(err).Error()}}
+	return lab.Problems{{Message: err.Error()}}
 }
 
-// whichLab adds to the error of a missing default lab file how to name another.
-func whichLab(err error) error {
+// whichLab adds to the error of a lab file that does not exist how to name another.
+func (o *options) whichLab(err error) error {
 	var path *fs.PathError
-	if errors.As(err, &path) && errors.Is(err, fs.ErrNotExist) && path.Path == daemon.DefaultLab {
+	if errors.As(err, &path) && errors.Is(err, fs.ErrNotExist) && path.Path == o.lab {
 		return fmt.Errorf("%w; set the lab file with --lab", err)
 	}
 	return err
@@ -182,7 +182,7 @@ func planZones(cmd *cobra.Command, o *options, zone string) error {
 func (o *options) load() (*lab.Lab, error) {
 	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: interfaces.AddrIn})
 	if err != nil {
-		return nil, whichLab(err)
+		return nil, o.whichLab(err)
 	}
 	return l, nil
 }

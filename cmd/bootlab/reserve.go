@@ -99,7 +99,7 @@ func newTrial(ctx context.Context, c *api.Client, path string) (*trial, error) {
 }
 
 func (t *trial) load(text string) (*lab.Lab, error) {
-	return load.LabWith(t.lab, "reservations", []byte(text), load.Options{InterfaceAddr: interfaces.AddrIn})
+	return load.LabWith(t.lab, triedLines, []byte(text), load.Options{InterfaceAddr: interfaces.AddrIn})
 }
 
 func (t *trial) add(l api.Lease) error {
@@ -128,13 +128,33 @@ func (t *trial) take(r reservation, names []string) error {
 			continue
 		}
 		r.Host = name
-		if err = t.try(r); err == nil {
+		if err = unplaced(t.try(r)); err == nil {
 			t.taken[name] = true
 			t.news = append(t.news, r)
 			return nil
 		}
 	}
 	return err
+}
+
+// triedLines is where errors about lines that are tried are placed: no file has them yet.
+const triedLines = "tried lines"
+
+// unplaced takes from errors about lines that are tried their place.
+func unplaced(err error) error {
+	problems := problemsOf(err)
+	if !slices.ContainsFunc(problems, func(p *lab.Problem) bool { return p.Pos.File == triedLines }) {
+		return err
+	}
+	texts := []string{}
+	for _, p := range problems {
+		if p.Pos.File == triedLines {
+			texts = append(texts, p.Message)
+		} else {
+			texts = append(texts, p.Error())
+		}
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // try checks a reservation, with those before it, against the lab file. Without one, it checks the name only.
@@ -153,7 +173,7 @@ func (t *trial) try(r reservation) error {
 	if r.Profile != "" {
 		text += "profiles: {" + r.Profile + ": {kernel: k}}\n"
 	}
-	_, err := load.Parse("reservations", []byte(text+reservationsText([]reservation{r})), load.Options{})
+	_, err := load.Parse(triedLines, []byte(text+reservationsText([]reservation{r})), load.Options{})
 	return err
 }
 

@@ -92,7 +92,7 @@ func (r *restoring) load(ctx context.Context, o *options, path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if r.lab, err = load.Lab(o.lab, load.Options{InterfaceAddr: interfaces.AddrIn}); err != nil {
-		return fmt.Errorf("a restore needs the lab file, to know which hosts the next boot would install: %w", whichLab(err))
+		return fmt.Errorf("a restore needs the lab file, to know which hosts the next boot would install: %w", o.whichLab(err))
 	}
 	c, err := o.client()
 	if err != nil {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 
@@ -38,11 +36,7 @@ func serveCommand(o *options) *cobra.Command {
 
 				LinesDropped: lines.Dropped,
 			})
-			var gone *fs.PathError
-			if errors.As(err, &gone) && gone.Path == o.lab {
-				return whichLab(err)
-			}
-			return err
+			return o.whichLab(err)
 		},
 	}
 	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "least severe `level` that is logged: debug, info, warn or error")

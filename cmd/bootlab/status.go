@@ -106,6 +106,9 @@ func listened(addrs []string) string {
 // statusHead writes what is true of the daemon as a whole.
 func statusHead(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "lab %s, generation %d, daemon started %s, bootlab %s\n", s.Lab, s.Generation, localTime(s.Started), s.Version)
+	if s.StateLost != "" {
+		fmt.Fprintln(w, strings.Join(wrap("FAILED: "+lab.Printable(s.StateLost), widthOf(w)), "\n"))
+	}
 	if !s.Stopping.IsZero() {
 		fmt.Fprintf(w, "stopping since %s: connections of balancers and transfers end first\n", localTime(s.Stopping))
 	}
@@ -129,7 +132,9 @@ func statusHead(w io.Writer, s api.Status) {
 		fmt.Fprintln(w, "store degraded:", problem)
 	}
 	for _, warning := range s.Warnings {
-		fmt.Fprintln(w, "warning:", warning)
+		if warning.Message != s.StateLost { // which stands first
+			fmt.Fprintln(w, "warning:", warning)
+		}
 	}
 }
 

@@ -3,7 +3,22 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
+
+// TestStatesLost: that install states were lost is the first thing that status says, as a failure, and once.
+func TestStatesLost(t *testing.T) {
+	t.Parallel()
+	const lost = "install states were lost, noticed 2026-11-21"
+	var b strings.Builder
+	statusHead(&b, api.Status{Lab: "l", StateLost: lost, Warnings: lab.Problems{{Message: "file not found"}, {Message: lost}}})
+	lines := strings.Split(b.String(), "\n")
+	if len(lines) < 2 || lines[1] != "FAILED: "+lost || strings.Count(b.String(), lost) != 1 || !strings.Contains(b.String(), "warning: file not found") {
+		t.Errorf("got\n%s", &b)
+	}
+}
 
 // TestProblemTable: a problem stands below its row, and a long one widens no column.
 func TestProblemTable(t *testing.T) {

@@ -165,7 +165,7 @@ func TestClaimsOfAnAddress(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	lines := slices.DeleteFunc(strings.Split(r.log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "vip_in_use") })
+	lines := slices.DeleteFunc(strings.Split(r.log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "vip_conflict") })
 	// A summary comes after ten seconds, and at the end.
 	if len(lines) < 2 || len(lines) > 6 || strings.Contains(lines[0], "more=") || !strings.Contains(lines[1], " more=") {
 		t.Errorf("%d lines, want the first claim and a summary:\n%s", len(lines), strings.Join(lines, "\n"))

@@ -193,7 +193,7 @@ func TestAddressWithALease(t *testing.T) {
 	if a := d.address(addr); a.OK || a.MAC.String() != "02:00:73:03:00:01" || !strings.Contains(a.Problem, "02:00:73:03:00:01 (laptop) has a lease of it") {
 		t.Errorf("%+v", a)
 	}
-	d.logged("vip_in_use")
+	d.logged("vip_leased")
 	d.shows("leased to another machine", "status")
 	if body := d.page(t, "readyz"); !strings.Contains(body, "\naddresses: degraded: 1 leased to another machine (bootlab status says which)\n") {
 		t.Errorf("/readyz:\n%s", body)

@@ -73,6 +73,9 @@ func (a *VIPs) Follow() {
 	}
 }
 
+// troubles are the events of the states in which clients may not reach this machine at an address.
+var troubles = map[vip.Phase]event.Kind{vip.InUse: event.VIPInUse, vip.Conflict: event.VIPConflict, vip.Leased: event.VIPLeased, vip.Missing: event.VIPMissing}
+
 // report records that an address came, went, or is another machine's too.
 func (a *VIPs) report(s vip.Address) {
 	e := event.Event{Kind: event.VIPUp, Addr: s.Addr, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
@@ -80,10 +83,8 @@ func (a *VIPs) report(s vip.Address) {
 	case vip.Added:
 	case vip.Present:
 		e.Detail = fmt.Sprintf("%s of %s, which bootlab did not add", s.Addr, s.For)
-	case vip.InUse, vip.Conflict, vip.Leased:
-		e.Kind, e.Detail, e.Err = event.VIPInUse, fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
 	default:
-		e.Kind, e.Detail, e.Err = event.VIPMissing, fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
+		e.Kind, e.Detail, e.Err = troubles[s.Phase], fmt.Sprintf("%s of %s", s.Addr, s.For), a.problem(s)
 	}
 	a.deps.Events.Record(e)
 }

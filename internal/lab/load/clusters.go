@@ -234,7 +234,14 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 	switch {
 	case misspelled[lab.RoleControlPlane]:
 	case members == 0:
-		r.lab.Warnings.Addf(c.Pos, key, "no host of the cluster has role control-plane and an ip: nothing answers at api.%s after the bootstrap", c.Domain)
+		follows := ""
+		if c.Address.IsValid() {
+			follows = ": nothing answers at api." + c.Domain
+			if bootstraps > 0 {
+				follows += " after the bootstrap"
+			}
+		}
+		r.lab.Warnings.Addf(c.Pos, key, "no host of the cluster has role control-plane and an ip%s", follows)
 	case members%2 == 0:
 		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role control-plane: etcd with %[1]d members survives no more failures than with %d; want 1, 3 or 5", members, members-1)
 	}

@@ -343,7 +343,7 @@ hosts:
 func TestClusterWarnings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, hosts, want string }{
-		{"no control plane", "w: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: worker}", "clusters.c: no host of the cluster has role control-plane and an ip"},
+		{"no control plane", "w: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: worker}", "clusters.c: no host of the cluster has role control-plane and an ip: nothing answers at api.c.lab.example"},
 		{"two members", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  b: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c, role: master}",
 			"clusters.c: 2 hosts have role control-plane: etcd with 2 members survives no more failures than with 1; want 1, 3 or 5"},
 		{"worker without address", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  w: {mac: 52:54:00:00:00:04, cluster: c, role: worker}",
@@ -368,6 +368,15 @@ func TestClusterWarnings(t *testing.T) {
 				t.Errorf("warnings %v, want %s", l.Warnings, tt.want)
 			}
 		})
+	}
+}
+
+// TestClusterWithoutAddress: a cluster without an address has no name api, and kubernetes no bootstrap.
+func TestClusterWithoutAddress(t *testing.T) {
+	t.Parallel()
+	got := parse(t, "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\nclusters: {c: {kind: kubernetes}}\nhosts: {w: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: worker}}\n").Warnings
+	if len(got) != 1 || !strings.HasSuffix(got[0].Error(), "clusters.c: no host of the cluster has role control-plane and an ip") {
+		t.Errorf("warnings %v", got)
 	}
 }
 

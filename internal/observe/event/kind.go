@@ -94,6 +94,8 @@ const (
 
 	VIPUp
 	VIPInUse
+	VIPConflict
+	VIPLeased
 	VIPMissing
 
 	DaemonReady
@@ -247,9 +249,11 @@ var table = [kinds]description{
 	BootstrapRemoved: {"bootstrap_removed", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was removed from the balancers"},
 	ClusterReady:     {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},
 
-	VIPUp:      {"vip_up", StageLab, slog.LevelInfo, claim, "an interface has the address of a cluster or balancer (VIP)"},
-	VIPInUse:   {"vip_in_use", StageLab, slog.LevelWarn, claim, "another machine uses a VIP"},
-	VIPMissing: {"vip_missing", StageLab, slog.LevelWarn, own, "a VIP is on no interface"},
+	VIPUp:       {"vip_up", StageLab, slog.LevelInfo, claim, "an interface has the address of a cluster or balancer (VIP)"},
+	VIPInUse:    {"vip_in_use", StageLab, slog.LevelWarn, claim, "another machine uses a VIP, which bootlab does not add until it is free"},
+	VIPConflict: {"vip_conflict", StageLab, slog.LevelWarn, claim, "another machine uses a VIP, too, that this machine has"},
+	VIPLeased:   {"vip_leased", StageLab, slog.LevelWarn, claim, "another machine has a lease of a VIP"},
+	VIPMissing:  {"vip_missing", StageLab, slog.LevelWarn, own, "a VIP is on no interface"},
 
 	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},

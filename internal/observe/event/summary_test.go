@@ -127,7 +127,7 @@ func TestClaims(t *testing.T) {
 			mac := lab.MAC{2, 0, 0, 0, byte(i >> 8), byte(i)}
 			for addr, e := range map[string]event.Event{
 				"10.0.0.10": {Kind: event.VIPInUse, Err: mac.String() + " uses it"},
-				"10.0.0.11": {Kind: event.VIPInUse, Err: mac.String() + " uses it"},
+				"10.0.0.11": {Kind: event.VIPConflict, Err: mac.String() + " uses it"},
 				"10.0.0.99": {Kind: event.DHCPPoolConflict, MAC: mac, Host: "by its MAC", Err: mac.String() + " uses 10.0.0.99 without a lease"},
 				"10.0.0.21": {Kind: event.AddressConflict, MAC: lab.MAC{2}, Host: "master-0", Claimed: true, Err: "by " + mac.String()},
 			} {
