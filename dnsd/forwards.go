@@ -115,9 +115,9 @@ func (s *Server) reportForwards(silent map[string]bool) {
 		silent[r.Domain] = r.Err != nil
 		switch {
 		case r.Err != nil && !was && r.Servers > 0: // that there is none is a warning of the table
-			s.log.Warn("no forwarder answers: clients get SERVFAIL", "rule", r.Key(), "servers", r.Servers, keyErr, r.Err)
+			s.log.Warn("no upstream answers: clients get SERVFAIL", "rule", r.Key(), "servers", r.Servers, keyErr, r.Err)
 		case r.Err == nil && was:
-			s.log.Info("a forwarder answers again", "rule", r.Key(), "servers", r.Servers)
+			s.log.Info("an upstream answers again", "rule", r.Key(), "servers", r.Servers)
 		}
 	}
 }

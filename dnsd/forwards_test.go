@@ -83,14 +83,14 @@ func TestSilentForwarders(t *testing.T) {
 	netns.WaitFor(t, "both to be silent", func() bool {
 		drain()
 		r := rule()
-		return r.Err != nil && r.Answering == 0 && strings.Contains(r.Err.Error(), "i/o timeout") && log.count("no forwarder answers") == 1
+		return r.Err != nil && r.Answering == 0 && strings.Contains(r.Err.Error(), "i/o timeout") && log.count("no upstream answers") == 1
 	})
 	silent.Store(false)
 	netns.WaitFor(t, "one to answer", func() bool {
 		drain()
 		return rule().Err == nil && log.count("answers again") == 1
 	})
-	if n := log.count("forwarder answers"); n != 2 {
+	if n := log.count("upstream answers"); n != 2 {
 		t.Errorf("%d lines in the log, want 2", n)
 	}
 }
