@@ -49,11 +49,12 @@ type streamBudget struct {
 	clients map[netip.Addr]int
 }
 
-// add counts a request of a client in. It reports false, and counts nothing, if there are too many.
+// add counts a request of a client in. It reports false, and counts nothing, if there are too many. A client may have as many as are left for
+// others: so a few that take all they get leave some to a new one.
 func (b *streamBudget) add(client netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.all >= maxAllStreams || b.clients[client] >= maxClientStreams {
+	if b.clients[client] >= min(maxClientStreams, maxAllStreams-b.all) {
 		return false
 	}
 	if b.clients == nil {
@@ -203,7 +204,11 @@ func (s *http2Stream) refuse(c *httpConn, err error) {
 	}
 	c.proxy.s.reject("", why, s.x.src, err)
 	s.x.log.reason, s.x.log.err = why, err
-	s.answer(status, err.Error())
+	text := err.Error()
+	if why == rejectLimit {
+		text = "" // a body would wait for the client's window, and its request is in no budget
+	}
+	s.answer(status, text)
 	s.x.refused(c)
 }
 
@@ -427,6 +432,11 @@ func (s *http2Stream) answer(status int, text string) {
 	clear(header)
 	if status == http.StatusServiceUnavailable {
 		header.Set("Retry-After", "5")
+	}
+	if text == "" {
+		header.Set("Content-Length", "0")
+		s.w.WriteHeader(status)
+		return
 	}
 	http.Error(s.w, text, status)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -239,5 +240,49 @@ func TestHTTP2KeepAlive(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHTTP2ManyRequests: a request above the limit gets an answer that needs no window of its client, and so keeps no memory.
+func TestHTTP2ManyRequests(t *testing.T) {
+	t.Parallel()
+	b := httpBalancer("web", addr(t), serveHTTP(t, func(http.ResponseWriter, *http.Request) {}))
+	s := newTestServer(t, Config{}, b).Server
+	s.http.h2.streams.mu.Lock()
+	s.http.h2.streams.all = maxAllStreams
+	s.http.h2.streams.mu.Unlock()
+	f := rawHTTP2(t, b.Listen)
+	if err := f.WriteSettings(http2frame.Setting{ID: http2frame.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	f.request(t, 1, "/")
+	f.ReadMetaHeaders = newDecoder()
+	for {
+		if h, ok := f.next(t).(*http2frame.MetaHeadersFrame); ok {
+			if h.PseudoValue("status") != "503" || !h.StreamEnded() {
+				t.Errorf("status %s, ended %v", h.PseudoValue("status"), h.StreamEnded())
+			}
+			return
+		}
+	}
+}
+
+// TestStreamBudget: few clients that take all they get leave requests to a new one.
+func TestStreamBudget(t *testing.T) {
+	t.Parallel()
+	var b streamBudget
+	client := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
+	for range maxAllStreams {
+		for n := range 8 {
+			b.add(client(n))
+		}
+	}
+	if b.all > maxAllStreams || b.all < maxAllStreams/2 {
+		t.Errorf("%d requests at one time, want up to %d", b.all, maxAllStreams)
+	}
+	for i := range 50 {
+		if !b.add(client(99)) {
+			t.Fatalf("a new client gets %d requests", i)
+		}
 	}
 }
