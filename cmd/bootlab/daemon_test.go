@@ -273,7 +273,7 @@ func TestReload(t *testing.T) {
 	}
 	h.write(strings.NewReplacer("  b: {mac", "  #", "  c: {mac", "  #").Replace(string(good)))
 	h.steps(
-		step{args: "plan --diff", err: "the lab file differs from the running lab; bootlab reload applies it", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},
+		step{args: "plan --diff", err: "the lab file differs from the running lab; bootlab reload applies it, or says why not", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},
 		step{args: "plan --diff --json", err: "differs", json: true, out: []string{`"op": "-"`}},
 		step{args: "plan --diff a", not: []string{"+ ", "- "}},
 		step{args: "reload", err: "bootlab reload --force"},
@@ -287,6 +287,8 @@ func TestReload(t *testing.T) {
 		step{args: "status", out: []string{"was refused", "not YAML"}},
 		step{args: "hosts", out: []string{"a 10.88.0.11"}},
 		step{args: "plan --diff", err: "not YAML"},
+		step{args: "doctor", err: "found", out: []string{"fail lab", "not YAML", "fail daemon reload", "ok interfaces"}},
+		step{args: "doctor --json", err: "found", out: []string{`"serving": true`}},
 	)
 	h.write(string(good))
 	h.steps(step{args: "reload", out: []string{"is in use"}})

@@ -47,25 +47,37 @@ func examine(cmd *cobra.Command, o *options) error {
 		}
 		r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: p.Pos.String(), Level: doctor.Fail, Text: text})
 	}
-	if l != nil && err == nil {
-		if len(found.Faults) == 0 {
-			r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
+	valid := err == nil
+	if valid && len(found.Faults) == 0 {
+		r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
+	}
+	status, unseen := askedDaemon(cmd.Context(), o)
+	if !valid { // the daemon may serve what the file was before
+		l = &lab.Lab{Name: status.Lab}
+		if _, err := os.Stat(o.lab); err != nil {
+			unseen = api.ErrNoDaemon
 		}
-		status, err := askedDaemon(cmd.Context(), o)
-		if err == nil && !serves(status, o.lab, l) {
-			r.Findings = append(r.Findings, doctor.Finding{Check: "daemon", Subject: "daemon", Level: doctor.Warn,
-				Text: fmt.Sprintf("serves another lab, %s: what it has measured is left out", cmp.Or(status.LabFile, status.Lab)), Fix: "bootlab status shows it"})
-			status, err = api.Status{}, api.ErrNoDaemon
-		}
-		r.Serving = err == nil
+	}
+	if unseen == nil && !serves(status, o.lab, l) {
+		r.Findings = append(r.Findings, doctor.Finding{Check: "daemon", Subject: "daemon", Level: doctor.Warn,
+			Text: fmt.Sprintf("serves another lab, %s: what it has measured is left out", cmp.Or(status.LabFile, status.Lab)), Fix: "bootlab status shows it"})
+		status, unseen = api.Status{}, api.ErrNoDaemon
+	}
+	r.Serving = unseen == nil
+	var measured, own []doctor.Finding
+	if r.Serving {
+		measured = doctor.FromStatus(status, l, found.Faults)
+	}
+	if valid {
 		m := daemon.Examined(l, o.lab, found.Warnings)
 		m.Serving, m.Status = r.Serving, status
-		if err != nil && !errors.Is(err, api.ErrNoDaemon) {
-			m.Unseen = err
+		if !r.Serving && !errors.Is(unseen, api.ErrNoDaemon) {
+			m.Unseen = unseen
 		}
 		m.Elsewhere = status.Namespace != "" && status.Namespace != daemon.Namespace()
-		r.Findings = append(r.Findings, doctor.Join(doctor.FromStatus(status, l, found.Faults), doctor.Run(cmd.Context(), m))...)
+		own = doctor.Run(cmd.Context(), m)
 	}
+	r.Findings = append(r.Findings, doctor.Join(measured, own)...)
 	r.Level = doctor.Worst(r.Findings)
 	if err := o.print(cmd, r, func() error { return doctorText(cmd.OutOrStdout(), r) }); err != nil {
 		return err

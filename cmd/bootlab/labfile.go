@@ -247,7 +247,7 @@ func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) 
 		return err
 	}
 	if len(changes) > 0 {
-		return errors.New("the lab file differs from the running lab; bootlab reload applies it")
+		return errors.New("the lab file differs from the running lab; bootlab reload applies it, or says why not")
 	}
 	return nil
 }
