@@ -76,7 +76,7 @@ func randomMAC() (m lab.MAC) {
 	return m
 }
 
-// discoverFrame is a DISCOVER that asks for a broadcast answer, which is received here whoever it is for.
+// discoverFrame is a DISCOVER that asks for a broadcast reply, which this machine receives, too.
 func discoverFrame(me lab.MAC) []byte {
 	const options = "\x63\x82\x53\x63" + "\x35\x01\x01" + "\x37\x03\x01\x03\x06" + "\xff"
 	const shortest = 300 // RFC 1542 section 2.1

@@ -351,8 +351,8 @@ var errHalved = errors.New("bootlab reload --force applies it anyway")
 // two is a change like any other.
 const fewToLose = 3
 
-// halved refuses a lab without most of what was there before. Hosts count by their MACs, so that one with another name is left; of the other kinds, which may be renamed, what the
-// lab file lists is counted, not what is derived from it.
+// halved refuses a lab without most of what was there before. A host with another name is still there; of the other kinds, which may be
+// renamed, what the lab file lists is counted, not what is derived from it.
 func halved(before, after *lab.Lab) error {
 	left := map[*lab.Host]bool{}
 	for _, h := range before.Hosts {

@@ -33,12 +33,12 @@ func armedText(by string, hosts, pools []string) string {
 }
 
 // noteArmed logs and keeps which hosts and pools a reload of lab before has armed, where hosts and pools are those that were armed until then.
-// Hosts are compared by machine, as install.Follow does: one that has another name is still armed by what armed it.
+// One that has another name is still armed by what armed it.
 func (d *Daemon) noteArmed(before, l *lab.Lab, hosts, pools []string) {
-	was := map[lab.MAC]string{}
+	was := map[string]string{} // their names in before, by those in l
 	for _, name := range hosts {
-		for _, mac := range before.Host(name).AllMACs() {
-			was[mac] = name
+		if h := sameMachine(l, before.Host(name)); h != nil {
+			was[h.Name] = name
 		}
 	}
 	nowHosts, nowPools := d.mayInstall(l)
@@ -50,15 +50,11 @@ func (d *Daemon) noteArmed(before, l *lab.Lab, hosts, pools []string) {
 	}
 	known := d.installs.All()
 	nowHosts = slices.DeleteFunc(nowHosts, func(name string) bool {
-		macs := l.Host(name).AllMACs()
-		i := slices.IndexFunc(macs, func(m lab.MAC) bool { return was[m] != "" })
-		if i < 0 {
-			return false
-		}
-		if _, ok := d.state.armed[was[macs[i]]]; ok {
+		old, ok := was[name]
+		if _, armed := d.state.armed[old]; ok && armed {
 			d.state.armed[name] = known[name].Since
 		}
-		return true
+		return ok
 	})
 	for _, name := range slices.Concat(nowHosts, nowPools) {
 		d.state.armed[name] = known[name].Since

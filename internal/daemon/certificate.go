@@ -67,7 +67,7 @@ func certificateProblems(l *lab.Lab, read func(path string) (*tls.Certificate, e
 	return faults, warnings
 }
 
-// certificateProblem is what is wrong with a certificate, for whoever reports it.
+// certificateProblem returns err with the place of the certificate in the lab file.
 func certificateProblem(c lab.FileAt, err error) *lab.Problem {
 	return &lab.Problem{Pos: c.Pos, Key: c.Key, Message: err.Error()}
 }

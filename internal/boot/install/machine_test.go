@@ -599,7 +599,7 @@ func TestSlowCommitDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestNextBoot: what DHCP and the list of hosts that install themselves are told of the next boot is what its script says.
+// TestNextBoot: DHCP, the list of hosts that install themselves and the script decide alike about the next boot.
 func TestNextBoot(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
