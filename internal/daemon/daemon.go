@@ -176,6 +176,7 @@ func newDaemon(cfg Config) (*Daemon, error) {
 
 // close closes what was opened, after all that uses it has ended.
 func (d *Daemon) close() (err error) {
+	d.pacer.Stop()
 	if d.neighbours != nil {
 		d.neighbours.Close()
 	}
@@ -332,6 +333,7 @@ func (d *Daemon) ready() {
 	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: s.Lab.Summary(), Dur: time.Since(d.started)})
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // an error means no systemd
 	debug.FreeOSMemory()                                // garbage of the load
+	d.pacer.Follow()
 }
 
 // logListening logs where each server listens, and where people find the daemon.

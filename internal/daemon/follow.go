@@ -45,7 +45,6 @@ func (d *Daemon) look() bool {
 	d.health.Look() // since when something is gone
 	d.lost.log(d.health.Lost(), d.log)
 	d.followMemory()
-	d.pacer.Look()
 	d.garbage.Look(time.Now())
 	d.followAddresses()
 	d.addresses.Follow()

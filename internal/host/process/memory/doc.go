@@ -8,7 +8,7 @@
 //	follow.Update() // again from time to time: systemctl set-property changes the limit of a running service
 //
 //	pacer := memory.NewPacer() // before what fills the heap
-//	pacer.Look() // then about once a second
+//	pacer.Follow() // once the heap is filled
 //
 //	release := memory.NewReleaser()
 //	release.Look(time.Now()) // about once a second
