@@ -98,6 +98,9 @@ func TestImportMemory(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	peak, after := d.memory("VmHWM"), d.memory("VmRSS")
+	if peak > 192<<10 {
+		t.Errorf("the import needed %d KiB, want at most 192 MiB", peak)
+	}
 	t.Logf("import of %d leases: %d KiB before, at most %d KiB, %d KiB afterwards", leases, before, peak, after)
 	l.replace(l.text() + strings.Repeat("# comment\n", 15<<20/10) + "hosts: {}\n")
 	if err := d.reload(); err == nil {
