@@ -168,7 +168,7 @@ func (s *Set) victimLocked(addr netip.Addr) *Conn {
 	}
 	var fresh *Conn
 	if victim != nil && s.freshLocked(victim) {
-		if victim.client.size() > own.size() {
+		if victim.client == own || victim.client.size() > own.size() {
 			fresh = victim
 		}
 		victim = nil

@@ -194,7 +194,8 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// TestFresh: while one client fills the set, the connection of another is not evicted before its first request had time to arrive.
+// TestFresh: while one client fills the set, the connection of another is not evicted before its first request had time to arrive. The client
+// itself gets its newest.
 func TestFresh(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,6 +209,9 @@ func TestFresh(t *testing.T) {
 			if got := strings.Join(script(New(cfg), flood+test.steps), " "); got != test.lost {
 				t.Errorf("%s: lost %q, want %q", test.steps, got, test.lost)
 			}
+		}
+		if got := strings.Join(script(New(cfg), "1a+ 1b+ 1c+ 1d+ 1d> 1e+"), " "); got != "1a 1b" {
+			t.Errorf("of one client's own fresh connections %q are lost, want the oldest", got)
 		}
 		s := New(cfg)
 		lost := script(s, flood+"2a+")
