@@ -91,7 +91,7 @@ func (d *Daemon) identify(e *event.Event) {
 
 // mayLoad reports whether the machine of e may load by TFTP now. One whose DHCP messages are not seen here may, until it has a script.
 func (d *Daemon) mayLoad(l *lab.Lab, e *event.Event) bool {
-	if d.timeline.Loading(e.Host, e.MAC, time.Now()) {
+	if d.timeline.Loading(*e, time.Now()) {
 		return true
 	}
 	h := l.HostByMAC(e.MAC)

@@ -282,27 +282,16 @@ func (r *Recorder) evictBootLocked(m *machine) {
 // evictMachineLocked drops the machine without an event for longest, if there are too many of its class.
 func (r *Recorder) evictMachineLocked(class int) {
 	most := [...]int{hosts: r.cfg.Hosts, unknown: r.cfg.Unknown}[class]
-	if l := &r.recent[class]; l.Len() >= most {
-		r.removeLocked(l.Front().Value.(*machine))
+	l := &r.recent[class]
+	if l.Len() < most {
+		return
 	}
-}
-
-func (r *Recorder) removeLocked(m *machine) {
+	m := l.Remove(l.Front()).(*machine)
 	delete(r.machines, m.machineID)
 	delete(r.dirty, m.machineID)
-	r.recent[m.class].Remove(m.recent)
 	r.queue -= len(m.unsaved)
 	if m.stored {
 		r.deleted = append(r.deleted, m.key)
-	}
-}
-
-// Forget drops a machine, such as a host that was removed from the lab.
-func (r *Recorder) Forget(key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m := r.machines[idOfKey(key)]; m != nil {
-		r.removeLocked(m)
 	}
 }
 
@@ -317,16 +306,12 @@ func (r *Recorder) Last(key string) (s Summary, ok bool) {
 	return m.summary(), true
 }
 
-// Loading reports whether a machine may load by TFTP now: its firmware or its boot loader is at work, as far as its own events show. It is
-// named by its host, or else by its MAC. What it does not do for long, it does not do any more.
-func (r *Recorder) Loading(host string, mac lab.MAC, now time.Time) bool {
-	id := machineID{mac: mac}
-	if host != "" {
-		id = machineID{host: host}
-	}
+// Loading reports whether the machine that e is about may load by TFTP now: its firmware or its boot loader is at work, as far as its own
+// events show. What it does not do for long, it does not do any more.
+func (r *Recorder) Loading(e event.Event, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.machines[id]
+	m := r.machines[idOf(e)]
 	if m == nil {
 		return false
 	}

@@ -470,13 +470,25 @@ func TestLoading(t *testing.T) {
 				r.Record(event.Event{At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Client: clientOf(s.kind, s.detail), Unverified: s.detail == "unverified"})
 			}
 			r.save(t)
-			if got := r.Loading("master-0", mac, r.now); got != tt.want {
+			if got := r.Loading(event.Event{Host: "master-0", MAC: mac}, r.now); got != tt.want {
 				t.Errorf("loading %t, want %t", got, tt.want)
 			}
-			if got := newRig(t, timeline.Config{}, mem.Reopen()).Loading("master-0", mac, r.now); got != tt.want {
+			if got := newRig(t, timeline.Config{}, mem.Reopen()).Loading(event.Event{Host: "master-0", MAC: mac}, r.now); got != tt.want {
 				t.Errorf("after a restart: loading %t, want %t", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestLoadingInPool: a machine of a pool, whose host name is its MAC with hyphens, is one machine with and without that name.
+func TestLoadingInPool(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	r.Record(event.Event{At: r.now, Kind: event.DHCPAck, Host: mac.Hyphens(), MAC: mac, Client: clientOf(event.DHCPAck, "pxe")})
+	for _, e := range []event.Event{{Host: mac.Hyphens(), MAC: mac}, {MAC: mac}, {Host: mac.Hyphens()}} {
+		if !r.Loading(e, r.now) {
+			t.Errorf("%+v: not loading", e)
+		}
 	}
 }
 
@@ -767,14 +779,14 @@ func TestFormatSummary(t *testing.T) {
 	}
 }
 
-func TestForget(t *testing.T) {
+// TestEvictedMachineReturns: what the store had of a machine that was dropped is not among what it has of it now.
+func TestEvictedMachineReturns(t *testing.T) {
 	t.Parallel()
 	mem := storetest.Memory()
-	r := newRig(t, timeline.Config{}, mem)
+	r := newRig(t, timeline.Config{Hosts: 1}, mem)
 	r.record(0, "a", event.DHCPDiscover, "pxe")
 	r.save(t)
-	r.Forget("a")
-	r.Forget("never there")
+	r.record(0, "b", event.DHCPDiscover, "pxe")
 	r.record(time.Second, "a", event.DHCPOffer, "new")
 	r.save(t)
 	boots := newRig(t, timeline.Config{}, mem.Reopen()).boots(t, "a")
