@@ -148,13 +148,13 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 type bookCollector struct {
 	table              func() *Table
 	book               *leases.Book
-	use                func(*scope, *pool) PoolUse
+	pools              func(*Table) []PoolUse
 	leases, size, free *prometheus.Desc
 }
 
 func newBookCollector(s *Server) *bookCollector {
 	return &bookCollector{
-		table: s.deps.Table, book: s.deps.Book, use: s.useOf,
+		table: s.deps.Table, book: s.deps.Book, pools: s.Pools,
 		leases: prometheus.NewDesc(MetricLeases, "Leases that have not expired.", []string{"network"}, nil),
 		size:   prometheus.NewDesc(MetricPool, "Addresses that a pool may give, free or leased.", []string{"network", "pool"}, nil),
 		free:   prometheus.NewDesc(MetricFree, "Addresses of a pool that a new client can get.", []string{"network", "pool"}, nil),
@@ -178,10 +178,9 @@ func (c *bookCollector) Collect(ch chan<- prometheus.Metric) {
 	live := c.book.CountLive(subnets...)
 	for i, s := range t.scopes {
 		ch <- prometheus.MustNewConstMetric(c.leases, prometheus.GaugeValue, float64(live[i]), s.network.Name)
-		for _, p := range s.pools {
-			use := c.use(s, p)
-			ch <- prometheus.MustNewConstMetric(c.size, prometheus.GaugeValue, float64(use.Usable), s.network.Name, p.Name)
-			ch <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, float64(use.Free), s.network.Name, p.Name)
-		}
+	}
+	for _, use := range c.pools(t) {
+		ch <- prometheus.MustNewConstMetric(c.size, prometheus.GaugeValue, float64(use.Usable), use.Network, use.Name)
+		ch <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, float64(use.Free), use.Network, use.Name)
 	}
 }

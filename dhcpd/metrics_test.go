@@ -14,9 +14,12 @@ import (
 	"log/slog"
 )
 
+// TestMetrics: the numbers of pools are those of networks in which this server gives the addresses.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	beside := b.table.scopes[0]
+	beside.pools = append(beside.pools, b.table.scopes[2].pools...)
 	b.lease(t, master0, ovmf)
 	b.lease(t, other, udhcpc)
 	b.exchange("lab0", 67, client0, []byte("noise"))
