@@ -83,19 +83,15 @@ func (s *Service) verifyDatagram(h *lab.Host, by *datagram) (verified bool, err 
 
 // conflictOf returns what a request in the name of h by another machine is.
 func conflictOf(h *lab.Host) error {
-	if !leasedHere(h.Network) {
+	if !h.KnownAddrs() {
 		return errOther // whose address it is, is not known
 	}
 	return errConflict
 }
 
-// leasedHere reports whether the addresses of a network are leased by this lab, so that the holder of one is known.
-func leasedHere(n *lab.Network) bool { return n == nil || n.DHCP == lab.DHCPServer }
-
-// verifyAddress returns an error unless that address is one of the machine's. In a network whose addresses another DHCP server leases,
-// any may be.
+// verifyAddress returns an error unless that address is one of the machine's. Where another DHCP server gives it, any may be.
 func (s *Service) verifyAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
-	if !leasedHere(h.Network) {
+	if !h.KnownAddrs() {
 		return nil
 	}
 	reserved, leased := s.addrsOf(t, mac)
@@ -147,22 +143,24 @@ func askedBy(a netip.Addr) string {
 
 // verifyReport returns an error unless a report in the name of a machine that the lab may not have can be the machine's own.
 func (s *Service) verifyReport(t *Table, mac lab.MAC, from netip.Addr) error {
-	if err := s.verifyReportAddress(t, mac, from); err != nil {
+	h := t.lab.HostByMAC(mac)
+	if err := s.verifyReportAddress(t, mac, h, from); err != nil {
 		return err
 	}
 	own := []lab.MAC{mac}
-	if h := t.lab.HostByMAC(mac); h != nil {
+	if h != nil {
 		own = h.AllMACs()
 	}
 	return s.verifySender(mac.String(), own, from, errOther)
 }
 
-func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, from netip.Addr) error {
+// verifyReportAddress is verifyAddress of a machine that may be no host; h may be nil.
+func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, h *lab.Host, from netip.Addr) error {
 	n := t.lab.NetworkOf(from)
 	if n == nil {
 		return forbidden(event.Outside, "asked from "+from.String()+", which is in no network of the lab", nil)
 	}
-	if !leasedHere(n) {
+	if n.DHCP != lab.DHCPServer || h != nil && !h.KnownAddrs() {
 		return nil
 	}
 	if reserved, leased := s.addrsOf(t, mac); from != reserved && from != leased {
@@ -246,7 +244,7 @@ func (s *Service) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
 	if h := s.machine(t, mac, from); h != nil {
 		return s.verifyAddress(t, h, mac, from) != nil
 	}
-	return s.verifyReportAddress(t, mac, from) != nil
+	return s.verifyReportAddress(t, mac, nil, from) != nil
 }
 
 // recordRefusal records that a request was refused with err, and whether another machine may have made it. Without e.Err it is err's text.

@@ -117,8 +117,8 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 	if err := s.verifyRequest(t, h, mac, from); err != nil {
 		return reply{}, err
 	}
-	// Where DHCP is off, the requests of an operating system are not seen here, and every reboot would look like a loop.
-	counts := h.Network != nil && h.Network.DHCP != lab.DHCPOff
+	// Where DHCP does not answer, the requests of an operating system are not seen here, and every reboot would look like a loop.
+	counts := h.Network != nil && h.Network.Answers(h)
 	if counts && s.deps.Loops.ScriptLoops(mac) {
 		why := fmt.Sprintf("requested its script %d times within %s and no system started; fix the script, or what it loads", bootloop.MaxScripts, bootloop.Window)
 		return reply{body: l.bootLoop(h.Name, why), loops: true}, nil

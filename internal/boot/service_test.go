@@ -463,6 +463,27 @@ func TestNoBootLoopWithoutDHCP(t *testing.T) {
 	}
 }
 
+// TestHostWithoutDHCP: a host that DHCP does not answer, while it answers the network, has any address that another server gives it, unless the
+// lab file says one; its system is not seen, so that its absence means no boot loop.
+func TestHostWithoutDHCP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	h := r.lab.Host("worker-0")
+	h.Ignored = true
+	if _, err := r.Script(t.Context(), mac, intrud, lab.ScriptName); err == nil {
+		t.Error("its script is served to another address than that of the lab file")
+	}
+	h.IP = netip.Addr{}
+	for range 2 * bootloop.MaxScripts {
+		if _, err := r.Script(t.Context(), mac, intrud, lab.ScriptName); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := r.count(event.ScriptLoop); n != 0 {
+		t.Errorf("%d script_loop events, want none", n)
+	}
+}
+
 // TestGRUB: a request for grub.cfg gets GRUB's script of the same boot.
 func TestGRUB(t *testing.T) {
 	t.Parallel()

@@ -95,7 +95,7 @@ func (d *Daemon) mayLoad(l *lab.Lab, e *event.Event) bool {
 		return true
 	}
 	h := l.HostByMAC(e.MAC)
-	if h == nil || h.Network == nil || h.Network.DHCP != lab.DHCPOff {
+	if h == nil || h.Network == nil || h.Network.Answers(h) {
 		return false
 	}
 	last, ok := d.timeline.Last(h.Name)

@@ -71,6 +71,13 @@ func (h *Host) AddressFrom() string {
 	return FromPool
 }
 
+// KnownAddrs reports whether the addresses of h are known here: this lab leases them, or its lab file says them, of a host that DHCP does not
+// answer. Elsewhere another server gives any.
+func (h *Host) KnownAddrs() bool {
+	n := h.Network
+	return n == nil || n.DHCP == DHCPServer && (!h.Ignored || h.IP.IsValid())
+}
+
 // NamedAddrs returns the addresses that the FQDN of h has; an invalid one is none.
 func (h *Host) NamedAddrs() (ip, ip6 netip.Addr) {
 	if h.Named > 0 {
