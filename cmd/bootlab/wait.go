@@ -179,7 +179,7 @@ func progress(step string, h api.Host, events []event.Event) (reached bool, why 
 		case event.ConfigServed:
 			config = true
 		case event.InstallDone:
-			system = system && e.ByAdmin // else its installer had the lease
+			system = system && e.ByAdmin || e.Client == event.ClientOS // else its installer had the lease
 		case event.BackendUp:
 			system = true
 		case event.InstallLoop, event.InstallTimeout, event.ScriptLoop:

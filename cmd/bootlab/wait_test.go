@@ -46,6 +46,10 @@ func TestProgress(t *testing.T) {
 	if reached, why := progress("ready", api.Host{}, []event.Event{os}); !reached || why != "" {
 		t.Errorf("a system without an installation: %v %q", reached, why)
 	}
+	bySystem := append(append([]event.Event{}, installing...), event.Event{Kind: event.ConfigServed}, os, event.Event{Kind: event.InstallDone, Client: event.ClientOS})
+	if reached, _ := progress("ready", api.Host{Install: "installed"}, bySystem); !reached {
+		t.Error("a system that was acknowledged its lease before the end of its installation was stored is not ready")
+	}
 	if reached, why := progress("installed", api.Host{}, nil); reached || why != "its profile installs nothing" {
 		t.Errorf("nothing to install: %v %q", reached, why)
 	}

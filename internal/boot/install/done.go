@@ -19,6 +19,7 @@ const (
 	notEnded  end = iota
 	byCall        // the installer called back
 	bySignal      // another completion signal
+	bySystem      // the installed system asks for an address
 	byAdmin       // bootlab install HOST --done
 	byTimeout     // install_timeout
 )
@@ -71,7 +72,7 @@ func (m *Machine) SystemUp(ctx context.Context, h *lab.Host) error {
 			return nil
 		}
 		why := fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second))
-		return m.finish(ctx, h, s, m.installed(s, bySignal, why), bySignal)
+		return m.finish(ctx, h, s, m.installed(s, bySystem, why), bySystem)
 	})
 }
 
@@ -160,6 +161,10 @@ func (m *Machine) finish(ctx context.Context, h *lab.Host, s, done Status, by en
 	if by == byTimeout {
 		kind = event.InstallTimeout
 	}
-	m.record(event.Event{Kind: kind, Detail: done.Why, ByAdmin: done.ByAdmin}, h)
+	e := event.Event{Kind: kind, Detail: done.Why, ByAdmin: done.ByAdmin}
+	if by == bySystem {
+		e.Client = event.ClientOS
+	}
+	m.record(e, h)
 	return nil
 }

@@ -39,7 +39,7 @@ const (
 	// NextBoot: the machine requests its script again, long after it read its config document; long after its script where the
 	// profile has no document.
 	NextBoot
-	// SystemLease: an operating system asks for a new lease (DISCOVER or INIT-REBOOT, not a renewal) long after the machine read its
+	// SystemLease: an operating system asks for a new lease (by DISCOVER, not a renewal) long after the machine read its
 	// config document. Only of systems whose installer does not do so itself once it has its document.
 	SystemLease
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
@@ -13,6 +14,16 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
+
+// doneBy are the DHCP clients that the ends of installs name, by host.
+type doneBy map[string]event.Client
+
+// Record implements event.Recorder.
+func (d doneBy) Record(e event.Event) {
+	if e.Kind == event.InstallDone {
+		d[e.Host] = e.Client
+	}
+}
 
 // TestWatch: the first word of an installed system ends an install whose installer cannot say that it is done; what
 // firmware and iPXE say does only of a host that DHCP gives no boot file.
@@ -30,7 +41,8 @@ hosts:
 		t.Fatal(err)
 	}
 	store := storetest.Memory()
-	bus := event.NewBus(event.BusConfig{Now: time.Now})
+	done := doneBy{}
+	bus := event.NewBus(event.BusConfig{Now: time.Now, Recorders: []event.Recorder{done}})
 	now := time.Now()
 	installs, err := Open(t.Context(), Config{}, Deps{Store: store, Events: bus, Now: func() time.Time { return now }})
 	if err != nil {
@@ -73,6 +85,9 @@ hosts:
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	if want := (doneBy{"a": event.ClientOS, "b": ""}); !maps.Equal(done, want) {
+		t.Errorf("the ends of the installs name the clients %v, want %v", done, want)
 	}
 	w.Record(event.Event{Kind: event.BackendUp, Host: "a"}) // shows nothing, as no state was lost
 	w.SetLost(true)

@@ -25,7 +25,7 @@ type Event struct {
 	Bytes  int64         `json:"bytes,omitempty"`  // sent
 	Size   int64         `json:"size,omitempty"`   // of a transfer that ended early: what was to be sent, in bytes; 0: not known
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
-	Client Client        `json:"client,omitempty"` // of DHCP events: the program that asks; empty: of any other event
+	Client Client        `json:"client,omitempty"` // of DHCP events, and of InstallDone where one shows it: the program that asks; empty: of any other event
 	// Claimed marks a request in the machine's name from an address that is not known to be the machine's, or that another machine uses, or
 	// where nobody has shown that he receives: see Forgeable.
 	Claimed bool `json:"claimed,omitempty"`
