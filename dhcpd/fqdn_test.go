@@ -10,7 +10,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// inLabTest is a Deps.ClientName for lab.test, where the lab has the name api.
+// inLabTest is the names in DNS of lab.test, where the lab has the name api.
 func inLabTest(hostname string) string {
 	if hostname == "" || hostname == "api" {
 		return ""
@@ -67,4 +67,26 @@ func TestFQDNIsTheNameInDNS(t *testing.T) {
 	b.wire.sent = nil
 	b.commitQueued()
 	want("two clients that are stored at once", said(b.wire.sent), twin, none)
+}
+
+// TestReloadDuringARequest: the name in a reply is of the lab that the request was answered from, though another one is in force since.
+func TestReloadDuringARequest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.smallPool(t, "10.77.0.250")
+	of := func(domain string) *Table {
+		return b.table.WithNames(func(hostname string) string { return hostname + domain })
+	}
+	inForce := []*Table{of(".before."), of(".after.")}
+	b.deps.Table = func() *Table {
+		t := inForce[0]
+		inForce = inForce[len(inForce)-1:]
+		return t
+	}
+	for _, want := range []string{"\x01\xff\xffbox.before", "\x01\xff\xffbox.after"} {
+		out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, madeUp(1), udhcpc, raw(81, "\x01\x00\x00box")))
+		if got := string(decode(t, out[0].data).Options.Get(dhcpv4.OptionFQDN)); got != want {
+			t.Errorf("option 81 is %q, want %q", got, want)
+		}
+	}
 }

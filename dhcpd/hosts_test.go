@@ -20,7 +20,7 @@ func TestHostsWithoutAddress(t *testing.T) {
 	b.table = Compile(labWith(t, `
   named: {mac: "02:00:00:00:77:11", network: main, cluster: c1}
   own: {mac: "52:54:00:00:77:12", network: main, lease: 30m, options: {"150": 10.77.0.9}}
-`))
+`)).WithNames(inLabTest)
 	type reply struct {
 		Addr, Name, Domain, FQDN, Lease, Routes, TFTP string
 	}

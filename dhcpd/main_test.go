@@ -134,7 +134,7 @@ func newBench(t testing.TB) *bench {
 	b := &bench{
 		lab: testLab(t), store: newMemStore(), clock: clock.New(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)), events: &events{}, wire: &capture{},
 	}
-	b.table = Compile(b.lab)
+	b.table = Compile(b.lab).WithNames(inLabTest)
 	b.reopen(t)
 	return b
 }
@@ -150,9 +150,8 @@ func (b *bench) reopen(t testing.TB) {
 	b.Server, err = New(Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.Now, Loops: bootloop.New(b.clock.Now),
-		Listen:     func(string) (*segment.Socket, error) { panic("no sockets here") },
-		Report:     func(string, error) {},
-		ClientName: inLabTest,
+		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
+		Report: func(string, error) {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ func newServerAt(t *testing.T, table func() *Table, s store.Store, ev *events, l
 	srv, err := New(Deps{
 		Table: table, Book: book, Events: ev,
 		Log: log, Registerer: prometheus.NewRegistry(), Now: now, Listen: segment.Listen,
-		Loops: bootloop.New(now), Report: func(string, error) {}, ClientName: inLabTest,
+		Loops: bootloop.New(now), Report: func(string, error) {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func (b *bench) smallPool(t *testing.T, last string) *pool {
 			}
 		}
 	}
-	b.table = Compile(b.lab)
+	b.table = Compile(b.lab).WithNames(inLabTest)
 	p := b.table.byIface["lab0"][0].poolFor(&lab.Client{MAC: mac(t, other)})
 	if p == nil || p.Name != "guests" {
 		t.Fatal("the lab has no pool guests for unknown machines")
@@ -172,7 +172,7 @@ func TestRackFillsItsPool(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.lab.Networks[1].Pools[0].Range.Last = ip("10.78.1.200")
-	b.table = Compile(b.lab)
+	b.table = Compile(b.lab).WithNames(inLabTest)
 	ask := func(m lab.MAC, port string) bool {
 		behind := []dhcpv4.Modifier{withGiaddr("10.78.0.254"), raw(82, "\x01\x02"+port)}
 		out := b.exchange("lab0", 67, "10.78.0.254:67", message(t, dhcpv4.MessageTypeDiscover, m, udhcpc, behind...))
@@ -300,7 +300,7 @@ func TestOverload(t *testing.T) {
 			for i := range 4 {
 				b.lab.Networks[2].Options = append(b.lab.Networks[2].Options, lab.Option{Code: uint8(224 + i), Data: []byte(long), Force: true})
 			}
-			b.table = Compile(b.lab)
+			b.table = Compile(b.lab).WithNames(inLabTest)
 			out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, master0), tt.who, raw(57, "\x02\x40")))
 			data := out[0].data
 			if len(data) > 576-28 {
@@ -340,7 +340,7 @@ func TestV6OnlyIsForSystems(t *testing.T) {
 	} {
 		b := newBench(t)
 		b.lab.Networks[2].Options = append(b.lab.Networks[2].Options, lab.Option{Code: 108, Data: []byte{0, 0, 1, 44}})
-		b.table = Compile(b.lab)
+		b.table = Compile(b.lab).WithNames(inLabTest)
 		out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, master0), tt.who, tt.more...))
 		_, got := decode(t, out[0].data).Options[108]
 		if got != tt.want {

@@ -71,7 +71,7 @@ func (s *Server) nameInDNS(x *exchange, addr netip.Addr) string {
 	if addr.IsValid() {
 		hostname = x.req.Hostname()
 	}
-	return s.deps.ClientName(s.deps.Book.NameOf(x.req.MAC, x.scope.network.Subnet, hostname))
+	return x.t.nameOf(s.deps.Book.NameOf(x.req.MAC, x.scope.network.Subnet, hostname))
 }
 
 // leaseTime is the host's, the pool's or the network's; clients of a pool that runs short get less until they were seen.

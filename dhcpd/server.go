@@ -45,7 +45,6 @@ type Deps struct {
 	Loops      *bootloop.Detector                          // shared with the boot service
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
 	Report     func(iface string, err error)               // called with the state of an interface, twice a second and when interfaces change: nil: served, else why not
-	ClientName func(hostname string) string                // the name in DNS that the client has by a host name that no other client has; empty: none
 	FromDisk   func(*lab.Host, lab.MAC) bool               // whether the host is to boot its own disk by that NIC now, for local_boot: none; nil: never
 }
 

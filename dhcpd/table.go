@@ -20,6 +20,7 @@ type Table struct {
 	machineOf func(lab.MAC, netip.Addr) *lab.Host
 	mayReply  func(netip.Addr) bool
 	givesOn   func(iface string) bool // lab.Lab.GivesAddressesOn
+	nameOf    func(hostname string) string
 }
 
 // A host is a host of the lab file with a MAC: all its MACs lead to one address.
@@ -65,6 +66,7 @@ func Compile(l *lab.Lab) *Table {
 		notPooled: l.NotPooled(),
 		reserved:  make(map[netip.Addr]*lab.Host, len(l.Hosts)),
 		machineOf: l.MachineOf, mayReply: l.MayReply, givesOn: l.GivesAddressesOn,
+		nameOf: func(string) string { return "" },
 	}
 	byNetwork := make(map[*lab.Network]*scope, len(l.Networks))
 	for _, n := range l.Networks {
@@ -77,6 +79,14 @@ func Compile(l *lab.Lab) *Table {
 		}
 	}
 	return t
+}
+
+// WithNames returns a copy of t that announces to clients the names in DNS that nameOf returns for a host name that no other client has; "": none.
+// Compile alone announces none.
+func (t *Table) WithNames(nameOf func(hostname string) string) *Table {
+	named := *t
+	named.nameOf = nameOf
+	return &named
 }
 
 func (t *Table) addScope(n *lab.Network) *scope {

@@ -3,6 +3,8 @@ package dnsd
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // maxChain bounds a chain of CNAMEs.
@@ -60,7 +62,7 @@ type request struct {
 }
 
 // begin readies a parsed request for its reply. onSegment is Deps.OnSegment.
-func (r *request) begin(onSegment func(netip.Addr) bool) {
+func (r *request) begin(onSegment func(*lab.Lab, netip.Addr) bool) {
 	r.w = writer{b: r.w.b[:r.q.end], limit: r.q.limit}
 	if r.tcp {
 		r.w.limit = maxTCP
@@ -77,7 +79,7 @@ func (r *request) begin(onSegment func(netip.Addr) bool) {
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
 	r.update = nil
 	r.flags, r.code, r.kind, r.zone, r.recurse, r.delegated = 0, noError, kindNone, nil, false, false
-	r.insider = r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.from)
+	r.insider = r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.t.lab, r.from)
 	if (len(r.t.forwards) > 0 || r.t.delegates) && r.insider {
 		r.flags = flagRA
 		r.recurse = r.q.flags&flagRD != 0

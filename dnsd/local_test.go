@@ -91,7 +91,7 @@ func TestRecursionByIPv6(t *testing.T) {
 	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.9") })
 	l := forwardingLab(up.addr)
 	s := newServer(t, compile(t, l), nil)
-	s.deps.OnSegment = func(a netip.Addr) bool { return a == netip.MustParseAddr("fe80::1%7") }
+	s.deps.OnSegment = func(of *lab.Lab, a netip.Addr) bool { return of == l && a == netip.MustParseAddr("fe80::1%7") }
 	l.DNS.Allow = []netip.Prefix{netip.MustParsePrefix("fe80::/10")}
 	allowed := newServer(t, compile(t, l), nil)
 	for _, tt := range []struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 	"github.com/bootlab/bootlab/internal/host/required"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
@@ -41,9 +42,9 @@ type Deps struct {
 	Leases  Leases        // names of DHCP clients; nil: none
 	Updates Updates       // what dynamic updates make; nil: they are refused
 	Cookies Cookies       // keeps the secrets of cookies; nil: they last as long as the process
-	// OnSegment reports whether an IPv6 address is on one of the lab's segments, so that its client may use the forwarder. A link-local
+	// OnSegment reports whether an IPv6 address is on one of a lab's segments, so that its client may use the forwarder. A link-local
 	// address has its interface as its zone, by name or by number. nil: none is.
-	OnSegment  func(netip.Addr) bool
+	OnSegment  func(*lab.Lab, netip.Addr) bool
 	Now        func() time.Time
 	Log        *slog.Logger
 	Registerer prometheus.Registerer

@@ -47,8 +47,8 @@ type BootService interface {
 
 // Leases map addresses to NICs.
 type Leases interface {
-	// MACOf returns the NIC that has an address by lease or reservation; false: no NIC has it.
-	MACOf(netip.Addr) (lab.MAC, bool)
+	// MACOf returns the NIC that has an address by lease or by a reservation of a lab; false: no NIC has it.
+	MACOf(*lab.Lab, netip.Addr) (lab.MAC, bool)
 }
 
 // Mirrors serve files of upstream archives.
@@ -59,13 +59,14 @@ type Mirrors interface {
 
 // A Table is what Boot answers from, beside its BootService. It is immutable.
 type Table struct {
+	lab     *lab.Lab
 	files   *files.Files
 	mirrors map[string]*lab.Mirror // by name
 }
 
 // Compile makes the table of a lab whose files are compiled already: TFTP serves the same.
 func Compile(l *lab.Lab, files *files.Files) *Table {
-	t := &Table{files: files, mirrors: make(map[string]*lab.Mirror, len(l.Mirrors))}
+	t := &Table{lab: l, files: files, mirrors: make(map[string]*lab.Mirror, len(l.Mirrors))}
 	for _, m := range l.Mirrors {
 		t.mirrors[m.Name] = m
 	}

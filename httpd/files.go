@@ -164,7 +164,7 @@ func (b *Boot) record(q *request, e event.Event) {
 }
 
 func (b *Boot) whose(q *request) lab.MAC {
-	mac, _ := b.deps.Leases.MACOf(q.from)
+	mac, _ := b.deps.Leases.MACOf(q.table.lab, q.from)
 	return mac
 }
 

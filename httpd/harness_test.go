@@ -149,10 +149,15 @@ func (d *bootService) Done(ctx context.Context, mac lab.MAC, token string, _ net
 	return nil
 }
 
-// leases know one address.
+// leases know one address, beside those of hosts.
 type leases struct{}
 
-func (leases) MACOf(a netip.Addr) (lab.MAC, bool) {
+func (leases) MACOf(in *lab.Lab, a netip.Addr) (lab.MAC, bool) {
+	for _, h := range in.Hosts {
+		if h.IP == a {
+			return h.MACs[0], true
+		}
+	}
 	m, _ := lab.ParseMAC(testMAC)
 	return m, a.IsLoopback()
 }

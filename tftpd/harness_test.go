@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -90,8 +91,11 @@ func (s scripts) Script(_ context.Context, m lab.MAC, from netip.AddrPort, name 
 
 type leases map[netip.Addr]lab.MAC
 
-func (l leases) MACOf(a netip.Addr) (lab.MAC, bool) {
+func (l leases) MACOf(in *lab.Lab, a netip.Addr) (lab.MAC, bool) {
 	m, ok := l[a]
+	if h := in.HostByIP(a); !ok && h != nil {
+		return h.MACs[0], true
+	}
 	return m, ok
 }
 
@@ -112,7 +116,8 @@ type testServer struct {
 	events   recorder
 	received chan string // names of scripts that were reported to the boot service
 	registry *prometheus.Registry
-	stop     func() error // cancels and waits for Serve
+	table    atomic.Pointer[tftpd.Table] // in force
+	stop     func() error                // cancels and waits for Serve
 }
 
 // eachPort runs a test with a port for each transfer, and with a shared port.
@@ -186,10 +191,10 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := tftpd.Compile(l, allowed)
 	s := &testServer{dir: dir, files: files, events: recorder{make(chan event.Event, 10_000)}, received: make(chan string, 10_000), registry: prometheus.NewRegistry()}
+	s.table.Store(tftpd.Compile(l, allowed))
 	server, err := tftpd.New(c.Config, tftpd.Deps{
-		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
+		Table: s.table.Load, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
 		Scripts: scripts{s.received}, Leases: c.leases, Senders: c.sender, Panics: c.panics, Events: s.events, Log: slog.New(slog.DiscardHandler), Registerer: s.registry,
 	})
 	if err != nil {

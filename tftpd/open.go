@@ -66,7 +66,7 @@ func (s *Server) open(ctx context.Context, table *Table, t target, from netip.Ad
 func (s *Server) find(ctx context.Context, table *Table, t target, from netip.AddrPort) (content, error) {
 	switch t.kind {
 	case script:
-		return s.openScript(ctx, t, from)
+		return s.openScript(ctx, table, t, from)
 	case firmware:
 		c, err := s.openFirmware(t.name)
 		if !errors.Is(err, fs.ErrNotExist) || !t.mac.IsZero() {
@@ -87,11 +87,11 @@ func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Ad
 const grubByMAC = "source ($root)/" + lab.PathBoot + "$net_default_mac/" + lab.GRUBName + "\n"
 
 // openScript renders the script of a machine. Where the name does not carry the MAC, the lease does.
-func (s *Server) openScript(ctx context.Context, t target, from netip.AddrPort) (content, error) {
+func (s *Server) openScript(ctx context.Context, table *Table, t target, from netip.AddrPort) (content, error) {
 	mac := t.mac
 	if mac.IsZero() {
 		var ok bool
-		if mac, ok = s.deps.Leases.MACOf(from.Addr()); !ok && t.name == lab.GRUBName {
+		if mac, ok = s.deps.Leases.MACOf(table.lab, from.Addr()); !ok && t.name == lab.GRUBName {
 			return inMemory([]byte(grubByMAC)), nil
 		} else if !ok {
 			return content{}, &refusal{code: CodeNotFound, reason: event.UnknownMachine, message: "file not found", err: errNoLease}
@@ -182,7 +182,7 @@ func (s *Server) openFile(table *Table, name string) (content, error) {
 func (s *Server) inHostTree(table *Table, name string, from netip.Addr) (file string, ok bool) {
 	mac, rest := cutHostFolder(name)
 	if mac.IsZero() {
-		mac, _ = s.deps.Leases.MACOf(from)
+		mac, _ = s.deps.Leases.MACOf(table.lab, from)
 	}
 	h := table.lab.MachineOf(mac, from.Unmap())
 	if h == nil || h.Profile == nil || h.Profile.Tree == "" || !h.BootsFrom(mac) {

@@ -25,10 +25,11 @@ func isRequest(b []byte) bool { return len(b) >= 2 && b[0] == 0 && (b[1] == opRR
 
 // handlePacket handles a packet that arrived at the well-known port.
 func (s *Server) handlePacket(ctx context.Context, p packet) {
+	p.table = s.deps.Table()
 	switch {
 	case string(p.data) == SelfTest:
 		s.answerSelfTest(p)
-	case !s.deps.Table().lab.MayReply(p.client.Addr()):
+	case !p.table.lab.MayReply(p.client.Addr()):
 		s.stats.dropped[reasonMalformed].Inc()
 	case isRequest(p.data):
 		s.request(ctx, p)
@@ -42,7 +43,6 @@ func (s *Server) handlePacket(ctx context.Context, p packet) {
 
 // answerSelfTest answers SelfTest.
 func (s *Server) answerSelfTest(p packet) {
-	_ = s.deps.Table()
 	func() {
 		s.mu.Lock() // as every request does: a lock that is never released fails the self test
 		defer s.mu.Unlock()
@@ -87,7 +87,7 @@ const (
 
 // start starts the transfer that a packet asks for in place of that one, unless another is in progress or there are too many.
 func (s *Server) start(ctx context.Context, p packet, why origin, old *transfer) {
-	t := &transfer{request: string(p.data), client: p.client, origin: why, started: time.Now(), retries: s.cfg.Retries, unanswered: s.cfg.Unanswered, stats: s.stats}
+	t := &transfer{request: string(p.data), client: p.client, table: p.table, origin: why, started: time.Now(), retries: s.cfg.Retries, unanswered: s.cfg.Unanswered, stats: s.stats}
 	inner, cancel := context.WithCancelCause(ctx)
 	t.cancel = cancel
 	if s.cfg.SinglePort {
@@ -151,13 +151,15 @@ func (s *Server) remove(t *transfer) {
 
 // serve answers one request and returns how that ended. A panic in it does not end the process.
 func (s *Server) serve(ctx context.Context, t *transfer, local netip.Addr) (err error) {
-	table := s.deps.Table()
 	defer s.panics.Contain()
 	r, err := ParseRequest([]byte(t.request))
 	if err != nil {
 		s.stats.dropped[reasonMalformed].Inc()
 		s.log.Debug("malformed request", "addr", t.client, "err", err)
 		return nil
+	}
+	if t.mac = macOf(r.Name); t.mac.IsZero() {
+		t.mac, _ = s.deps.Leases.MACOf(t.table.lab, t.client.Addr())
 	}
 	if t.transport == nil {
 		if t.transport, err = newSocket(ctx, local, t.client, func() int { return int(s.running.Load()) }); err != nil {
@@ -166,7 +168,7 @@ func (s *Server) serve(ctx context.Context, t *transfer, local netip.Addr) (err 
 		}
 	}
 	defer t.transport.close()
-	err = s.prepare(ctx, table, t, r)
+	err = s.prepare(ctx, t, r)
 	if err == nil {
 		defer t.readAhead.content.close()
 		err = t.run(ctx)
@@ -193,8 +195,8 @@ func (s *Server) received(ctx context.Context, t *transfer) {
 }
 
 // prepare opens what was asked for and negotiates the options. The error is a *refusal, or why the transfer of a script was ended meanwhile.
-func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Request) error {
-	if !table.answers(t.client.Addr()) {
+func (s *Server) prepare(ctx context.Context, t *transfer, r Request) error {
+	if !t.table.answers(t.client.Addr()) {
 		return &refusal{code: CodeAccess, reason: event.Outside, message: "not in the lab", err: errOutside}
 	}
 	if r.Write {
@@ -208,7 +210,7 @@ func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Reque
 		return &refusal{code: CodeAccess, reason: event.NotServed, message: "access violation", err: errNoSuchPath}
 	}
 	t.script = target.kind == script
-	c, err := s.open(ctx, table, target, t.client)
+	c, err := s.open(ctx, t.table, target, t.client)
 	if gone := context.Cause(ctx); err != nil && t.script && gone != nil {
 		return gone // while the script was rendered
 	} else if err != nil {
@@ -236,7 +238,7 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 		s.stats.dropped[reasonDuplicate].Inc()
 		return
 	}
-	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: redact(lab.Printable(lab.Shortened(trimOptionEnd(r.Name), maxText))), Dur: took}
+	e := event.Event{MAC: t.mac, Addr: t.client.Addr(), Detail: redact(lab.Printable(lab.Shortened(trimOptionEnd(r.Name), maxText))), Dur: took}
 	var refused *refusal
 	result := resultFailed
 	switch {

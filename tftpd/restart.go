@@ -43,8 +43,7 @@ func (s *Server) request(ctx context.Context, p packet) {
 		p.data = []byte(asked.request) // the buffer is used again
 		p.transfers.Go(func() {
 			defer s.panics.Contain()
-			defer s.lookedUp(asked)
-			if reason := s.keep(old, asked); reason != "" {
+			if reason := s.lookUp(old, asked); reason != "" {
 				s.stats.dropped[reason].Inc()
 				return
 			}
@@ -84,6 +83,12 @@ func (s *Server) lookedUp(asked repeat) {
 // current reports whether a request that arrives again belongs to the transfer in progress: it was delayed, or sent because the
 // answer was late. A machine that has restarted was silent before.
 func (s *Server) current(t *transfer) bool { return !t.answered() || t.silence() < 3*s.cfg.Timeout }
+
+// lookUp is keep, after inProgress has begun the look-up. It ends before a transfer starts: the client may have that, and ask again, at once.
+func (s *Server) lookUp(old *transfer, asked repeat) (reason string) {
+	defer s.lookedUp(asked)
+	return s.keep(old, asked)
+}
 
 // keep returns the reason to keep a transfer and to drop the request that would replace it; empty: the request replaces it.
 func (s *Server) keep(old *transfer, asked repeat) (reason string) {

@@ -58,8 +58,8 @@ type Scripts interface {
 
 // Leases knows which machine has an address.
 type Leases interface {
-	// MACOf returns the NIC that has addr by lease or reservation; false if there is none.
-	MACOf(addr netip.Addr) (lab.MAC, bool)
+	// MACOf returns the NIC that has addr by lease or by a reservation of l; false if there is none.
+	MACOf(l *lab.Lab, addr netip.Addr) (lab.MAC, bool)
 }
 
 // Senders knows which machines send requests.
@@ -149,6 +149,7 @@ type packet struct {
 	data   []byte
 	client netip.AddrPort
 	local  netip.Addr // that it was sent to; invalid: unknown
+	table  *Table     // in force when it arrived
 
 	transfers *sync.WaitGroup // of the socket that it arrived at
 }

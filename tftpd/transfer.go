@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/client/connlimit"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A transfer sends one file to one client.
 type transfer struct {
 	request    string // the packet that asked for it, to recognize a duplicate
 	client     netip.AddrPort
+	table      *Table  // in force when the request arrived
+	mac        lab.MAC // in the name, else of the NIC that had the address then; zero: none
 	origin     origin
 	started    time.Time
 	cancel     context.CancelCauseFunc

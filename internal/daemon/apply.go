@@ -166,7 +166,7 @@ func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 // with what they have learned, follow at once: what takes time comes after them.
 func (c *change) commit() {
 	snap := *c.snap
-	snap.DNS = c.d.dnsTable(snap.Lab, snap.DNS)
+	snap.UseDNS(c.d.dnsTable(snap.Lab, snap.DNS))
 	c.snap = &snap
 	c.d.current.Store(c.snap)
 	c.lb.Commit()

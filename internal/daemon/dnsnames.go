@@ -100,7 +100,7 @@ func (d *Daemon) lookAtBackends() {
 	if !snap.DNS.HealthChanged(usable) {
 		return
 	}
-	snap.DNS = d.serials.Assign(snap.DNS.WithLearned(dnsd.Learned{Usable: usable}))
+	snap.UseDNS(d.serials.Assign(snap.DNS.WithLearned(dnsd.Learned{Usable: usable})))
 	d.current.Store(&snap)
 }
 
@@ -115,6 +115,6 @@ func (d *Daemon) lookAtLeases() {
 	if next.SameLeases(snap.DNS) {
 		return
 	}
-	snap.DNS = d.serials.Assign(next)
+	snap.UseDNS(d.serials.Assign(next))
 	d.current.Store(&snap)
 }

@@ -25,14 +25,15 @@ func (d *Daemon) useUpdates(changed []dnsd.RRSet) error {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
+	table := snap.DNS
 	for origin := range serverstate.ByZone(changed) {
 		learned := dnsd.Learned{Usable: d.usableBackends(snap.Lab)}
-		if snap.DNS.TransfersLeasesOf(origin) {
+		if table.TransfersLeasesOf(origin) {
 			learned.Leases, learned.Leased = leaseNames{d}, d.leasedAddrs
 		}
-		snap.DNS = snap.DNS.WithUpdates(origin, d.updates.Of(origin), learned)
+		table = table.WithUpdates(origin, d.updates.Of(origin), learned)
 	}
-	snap.DNS = d.serials.Assign(snap.DNS)
+	snap.UseDNS(d.serials.Assign(table))
 	d.current.Store(&snap)
 	return nil
 }

@@ -55,12 +55,12 @@ func (w nicAddrs) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	return lab.MAC{}, false
 }
 
-// addressesNow maps addresses to MACs by the lab in force, for servers whose own tables have no hosts.
-type addressesNow struct{ d *Daemon }
+// nicsByAddr maps addresses to MACs, by the lab of each request.
+type nicsByAddr struct{ book *leases.Book }
 
 // MACOf is that of nicAddrs.
-func (n addressesNow) MACOf(addr netip.Addr) (lab.MAC, bool) {
-	return n.d.nicAddrs(n.d.current.Load().Lab).MACOf(addr)
+func (n nicsByAddr) MACOf(l *lab.Lab, addr netip.Addr) (lab.MAC, bool) {
+	return nicAddrs{n.book, l}.MACOf(addr)
 }
 
 // leased are the addresses of leases: the boot service takes reservations from the table of its request.
@@ -74,6 +74,9 @@ func (l leased) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 
 // identify adds the generation of the lab, the MAC and the host of an event that lacks them, and whether another machine may have asked in that machine's name: of what
 // anybody can send, a refused or broken off request by TFTP is the machine's own only while its firmware or boot loader is at work.
+//
+// A MAC gets the name that the lab in force has for it, as timelines do, though the request may have begun before a reload. Who serves a request that may last
+// finds the MAC itself, by the lab of the request: an address may be another machine's since.
 func (d *Daemon) identify(e *event.Event) {
 	s := d.current.Load()
 	e.Gen, e.Addr = s.Gen, e.Addr.Unmap()

@@ -107,8 +107,7 @@ func (d *Daemon) newDHCP() (*dhcpd.Server, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:   d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now,
 		Listen: d.listenDHCP, FromDisk: d.installs.FromDisk, Loops: d.loops,
-		ClientName: func(hostname string) string { return d.current.Load().DNS.ClientName(hostname) },
-		Report:     func(iface string, err error) { d.health.Opened(health.DHCP, iface, err) },
+		Report: func(iface string, err error) { d.health.Opened(health.DHCP, iface, err) },
 	})
 }
 
@@ -116,7 +115,7 @@ func (d *Daemon) newTFTP(nbps fs.FS) (*tftpd.Server, error) {
 	return tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Panics:   d.panics.Server(health.TFTP),
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
-		Firmware: nbps, Scripts: d.boot.ByDatagram(), Leases: addressesNow{d}, Senders: d.neighbours, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
+		Firmware: nbps, Scripts: d.boot.ByDatagram(), Leases: nicsByAddr{d.book}, Senders: d.neighbours, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
 }
 
@@ -124,7 +123,7 @@ func (d *Daemon) newDNS() (*dnsd.Server, error) {
 	return dnsd.New(dnsd.Config{MaxTCP: d.shares.DNSConnections, MaxForwards: d.shares.DNSForwards}, dnsd.Deps{
 		Panics:    d.panics.Server(health.DNS),
 		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
-		OnSegment: (&interfaces.Segments{Lab: func() *lab.Lab { return d.current.Load().Lab }}).Contains,
+		OnSegment: new(interfaces.Segments).Contain,
 		Leases:    leaseNames{d}, Updates: updater{d}, Cookies: cookieSecrets{d.store, d.saver}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
 	})
 }
@@ -142,7 +141,7 @@ func (d *Daemon) newHTTP(nbps fs.FS, mirrors *mirror.Cache) (*httpd.Boot, error)
 	return httpd.NewBoot(httpd.BootConfig{Limits: httpd.Limits{Connections: d.shares.HTTPRequests}}, httpd.BootDeps{
 		Panics: d.panics.Server(health.HTTP),
 		Table:  table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Boot:   d.boot, Firmware: nbps, Leases: addressesNow{d}, Mirrors: mirrors, Events: d.bus, Registerer: d.registry, Log: d.serverLog, Now: time.Now,
+		Boot:   d.boot, Firmware: nbps, Leases: nicsByAddr{d.book}, Mirrors: mirrors, Events: d.bus, Registerer: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 }
 

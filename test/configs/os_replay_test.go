@@ -110,9 +110,9 @@ type bootServer struct {
 	done     string // the URL that its documents call
 }
 
-func (w *bootServer) AddrOf(lab.MAC) (netip.Addr, bool) { return w.host.IP, true }
-func (w *bootServer) MACOf(netip.Addr) (lab.MAC, bool)  { return w.host.MACs[0], true }
-func (w *bootServer) Record(event.Event)                {}
+func (w *bootServer) AddrOf(lab.MAC) (netip.Addr, bool)          { return w.host.IP, true }
+func (w *bootServer) MACOf(*lab.Lab, netip.Addr) (lab.MAC, bool) { return w.host.MACs[0], true }
+func (w *bootServer) Record(event.Event)                         {}
 
 // Entry reports what Find does.
 func (w *bootServer) Entry(netip.Addr, []lab.MAC) (neighbour.Found, error) {

@@ -15,11 +15,9 @@ import (
 // segmentsAge is after how long the addresses of the lab's interfaces are read again. They change when the network is renumbered.
 const segmentsAge = 5 * time.Second
 
-// Segments knows which IPv6 addresses are on the lab's own segments, which the lab file does not say: link-local ones of its
-// interfaces, and those of prefixes that its interfaces are in.
+// Segments knows which IPv6 addresses are on a lab's own segments, which the lab file does not say: link-local ones of its
+// interfaces, and those of prefixes that its interfaces are in. The zero value is ready to use.
 type Segments struct {
-	Lab func() *lab.Lab // the lab that is in force; required
-
 	cached atomic.Pointer[segmentList]
 }
 
@@ -31,9 +29,9 @@ type segmentList struct {
 	prefixes []netip.Prefix
 }
 
-// Contains reports whether an IPv6 address is on a segment of the lab.
-func (s *Segments) Contains(a netip.Addr) bool {
-	l, list := s.Lab(), s.cached.Load()
+// Contain reports whether an IPv6 address is on a segment of l.
+func (s *Segments) Contain(l *lab.Lab, a netip.Addr) bool {
+	list := s.cached.Load()
 	if list == nil || list.lab != l || time.Since(list.at) > segmentsAge {
 		list = readSegments(l)
 		s.cached.Store(list)

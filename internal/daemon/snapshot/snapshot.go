@@ -46,17 +46,22 @@ func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	s.DHCP = dhcpd.Compile(l)
 	s.Files, errs[0] = files.Compile(l)
 	s.TFTP, s.HTTP = tftpd.Compile(l, s.Files), httpd.Compile(l, s.Files)
-	s.DNS, errs[1] = dnsd.Compile(l, readDNSFile, updates...)
+	dns, err := dnsd.Compile(l, readDNSFile, updates...)
+	errs[1] = err
 	s.LB = lbproxy.Compile(l)
 	s.Virt, errs[2] = virt.Compile(l)
 	s.Boot, errs[3] = boot.Compile(l)
 	if err := join(errs[:]); err != nil {
 		return nil, err
 	}
+	s.UseDNS(dns)
 	s.Virt.Files = vmFiles{s.Boot, s.Files}
 	s.missing = slices.DeleteFunc(slices.Clone(s.Files.IfMissing()), func(p *lab.Problem) bool { return !regular.Missing(p.Path) })
 	return s, nil
 }
+
+// UseDNS makes t the table of DNS in s, which is not in force yet. DHCP announces the names that clients have by it.
+func (s *Snapshot) UseDNS(t *dnsd.Table) { s.DNS, s.DHCP = t, s.DHCP.WithNames(t.ClientName) }
 
 // vmFiles are what the virtual machines of a lab are made from.
 type vmFiles struct {
