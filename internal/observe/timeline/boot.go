@@ -363,7 +363,7 @@ func reason(e event.Event) string {
 	if e.Err != "" {
 		parts[0], _, _ = strings.Cut(parts[0], ": ")
 	}
-	for _, part := range []string{e.Detail, e.Err} {
+	for _, part := range []string{e.Text(), e.Err} {
 		if part != "" {
 			parts = append(parts, part)
 		}
