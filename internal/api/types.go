@@ -369,7 +369,7 @@ func (c Cluster) Stuck() (stuck []ClusterMachine) {
 type ClusterMachine struct {
 	Host    string    `json:"host"`
 	Role    string    `json:"role"`
-	Stage   string    `json:"stage"` // MachineStage of its Host
+	Stage   string    `json:"machine_stage"` // as of its Host
 	Since   time.Time `json:"since,omitzero"`
 	Waits   string    `json:"waits,omitempty"`    // what it waits for
 	NeedsUp bool      `json:"needs_up,omitempty"` // as of its Cluster
