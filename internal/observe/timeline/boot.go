@@ -143,7 +143,7 @@ func (s *bootSummary) byProgram(e event.Event) bool {
 		return s.runs() && !s.lacks(e)
 	case event.TFTPRefused, event.TFTPFailed:
 		return s.runs() && !s.OwnSystem
-	case event.FileServed, event.FileAborted, event.FileMissing, event.ScriptRefused:
+	case event.FileServed, event.FileAborted, event.FileMissing, event.MirrorFailed, event.ScriptRefused:
 		return s.runs()
 	}
 	return false
