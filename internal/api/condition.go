@@ -46,6 +46,20 @@ func ConditionKinds() []string {
 	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionLease, ConditionMirror, ConditionTFTP, ConditionMarker}
 }
 
+// The states of a Condition, the same in bootlab status, /readyz, metrics and the dashboard.
+const (
+	ConditionOK     = "ok"
+	ConditionFailed = "failed"
+)
+
+// State returns the state in one word.
+func (c Condition) State() string {
+	if c.OK {
+		return ConditionOK
+	}
+	return ConditionFailed
+}
+
 // SameProblem reports whether two machines are refused for one error, which names them: texts show it once.
 func (c Condition) SameProblem(o Condition) bool {
 	return o.Cause != nil && c.Kind == o.Kind && c.Has(o.Cause)

@@ -192,14 +192,10 @@ func newConditionCollector(conditions func() []api.Condition) *metrics.Gauges {
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[[2]string]int{}
 		for _, k := range api.ConditionKinds() {
-			n[[2]string{k, "ok"}], n[[2]string{k, "failed"}] = 0, 0
+			n[[2]string{k, api.ConditionOK}], n[[2]string{k, api.ConditionFailed}] = 0, 0
 		}
 		for _, x := range conditions() {
-			state := "failed"
-			if x.OK {
-				state = "ok"
-			}
-			n[[2]string{x.Kind, state}]++
+			n[[2]string{x.Kind, x.State()}]++
 		}
 		for labels, count := range n {
 			set(desc, float64(count), labels[:]...)
