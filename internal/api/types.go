@@ -23,7 +23,7 @@ type Status struct {
 	Addresses  []Address        `json:"addresses,omitempty"` // of clusters and balancers
 	Balancers  []BalancerHealth `json:"balancers,omitempty"`
 	Namespace  string           `json:"network_namespace,omitempty"` // of the daemon, as /proc/PID/ns/net names it
-	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers; machines and zones that are refused
+	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates, DNS upstreams, other DHCP servers; machines and zones that are refused
 	Store      Store            `json:"store"`
 	Reload     Reload           `json:"reload"`               // the last one; zero At: none since the start
 	Warnings   lab.Problems     `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
