@@ -209,7 +209,7 @@ func (s *Server) committed(p *pending, out sender) {
 		s.releases.end(c.MAC)
 	}
 	if has := c.NameConflict; c.Err == nil && has.Addr.IsValid() {
-		s.deps.Events.Record(event.Event{Kind: event.DHCPNameConflict, MAC: c.MAC, Addr: c.Addr, Detail: c.Hostname, Err: fmt.Sprintf("%s (%s) has it", has.MAC, has.Addr)})
+		s.deps.Events.Record(event.Event{Kind: event.DHCPNameConflict, MAC: c.MAC, Addr: c.Addr, Network: x.scope.network.Name, Detail: c.Hostname, Err: fmt.Sprintf("%s (%s) has it", has.MAC, has.Addr)})
 	}
 	switch {
 	case c.State == leases.Active && c.Err != nil && p.unstored > 0 && !errors.Is(c.Err, leases.ErrLeased):

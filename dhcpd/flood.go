@@ -188,7 +188,7 @@ func (s *Server) endDeclined(f fullPool) {
 	if len(unused) < f.evidence() || !s.floods.begin(f.Pool) {
 		return
 	}
-	s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, Detail: "pool " + f.Name + " of network " + f.Network.Name, Err: fmt.Sprintf(
+	s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, Network: f.Network.Name, Detail: "pool " + f.Name, Err: fmt.Sprintf(
 		"the pool is full, and %d of its addresses were declined though no machine answers %s there: they are given again; until %s passes without more "+
 			"of them, a new machine gets an address at its second DHCPDISCOVER", len(unused), probeName(f.path), floodLasts)})
 }
@@ -212,7 +212,7 @@ func (s *Server) endConflicts(f fullPool) {
 	}
 	for mac, n := range by {
 		if n >= silentEvidence && !mac.IsZero() && s.manyAddresses.note(mac, struct{}{}, s.deps.Now()) {
-			s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, MAC: mac, Detail: "pool " + f.Name + " of network " + f.Network.Name, Err: fmt.Sprintf(
+			s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, MAC: mac, Network: f.Network.Name, Detail: "pool " + f.Name, Err: fmt.Sprintf(
 				"the pool is full, and %s answers ARP at %d of its addresses or more, without a lease: switch it off, or take its addresses out of the pool", mac, n)})
 		}
 	}
@@ -245,7 +245,7 @@ func (s *Server) endSilent(ctx context.Context, f fullPool) {
 		what = fmt.Sprintf("%d were ended", ended)
 	}
 	if s.floods.begin(f.Pool) {
-		s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, Detail: "pool " + f.Name + " of network " + f.Network.Name, Err: fmt.Sprintf(
+		s.deps.Events.Record(event.Event{Kind: event.DHCPFlood, Network: f.Network.Name, Detail: "pool " + f.Name, Err: fmt.Sprintf(
 			"the pool is full, and the machines of at least %d of its leases were never seen at their addresses and do not answer %s: %s; until %s passes without more of them, "+
 				"a new machine gets an address at its second DHCPDISCOVER", len(found), probeName(f.path), what, floodLasts)})
 	}

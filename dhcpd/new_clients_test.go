@@ -97,6 +97,9 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 	if len(refused) != 1 {
 		t.Fatalf("%d refusals, want 1", len(refused))
 	}
+	if refused[0].Network != "main" {
+		t.Errorf("the refusal is of network %q", refused[0].Network)
+	}
 	for _, want := range []string{"guests", "full", fmt.Sprint(pool.addrs.Usable()), madeUp(0).String(), "more"} {
 		if !strings.Contains(refused[0].Err, want) {
 			t.Errorf("the refusal does not say %q: %s", want, refused[0].Err)

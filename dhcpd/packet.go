@@ -196,6 +196,9 @@ func (s *Server) record(x *exchange, e event.Event) {
 	if x.host != nil {
 		e.Host = x.host.Name
 	}
+	if x.scope != nil {
+		e.Network = x.scope.network.Name
+	}
 	s.deps.Events.Record(e)
 }
 

@@ -186,7 +186,7 @@ func (s *Server) poolConflict(p *pool, r segment.Result) {
 	if !r.MAC.IsZero() {
 		who = r.MAC.String()
 	}
-	s.deps.Events.Record(event.Event{Kind: event.DHCPPoolConflict, MAC: r.MAC, Addr: r.Addr, Detail: "pool " + p.Name, Err: fmt.Sprintf(
+	s.deps.Events.Record(event.Event{Kind: event.DHCPPoolConflict, MAC: r.MAC, Addr: r.Addr, Network: p.Network.Name, Detail: "pool " + p.Name, Err: fmt.Sprintf(
 		"%s uses %s without a lease; the address is not given to any client for now", who, r.Addr)})
 }
 

@@ -548,6 +548,9 @@ func TestEvents(t *testing.T) {
 		{Kind: event.DHCPOffer, MAC: m, Host: "master-0", Addr: a, Client: event.ClientOS, Detail: "os"},
 		{Kind: event.DHCPAck, MAC: m, Host: "master-0", Addr: a, Client: event.ClientOS, Detail: "os"},
 	}
+	for i := range want {
+		want[i].Network = "main"
+	}
 	if diff := cmp.Diff(want, b.events.take(), cmpopts.EquateComparable(a)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

@@ -133,7 +133,7 @@ func referralIn(m *dns.Msg) (ns []*dns.NS) {
 	return ns
 }
 
-// follow makes an entry of a referral. Only the server of a delegated zone may refer, and only to a zone further down; a forwarder
+// follow makes an entry of a referral. Only the server of a delegated zone may refer, and only to a zone further down; an upstream
 // that does has no answer.
 func (q *upstreamQuery) follow(m *dns.Msg, ns []*dns.NS) (*cacheEntry, error) {
 	zone := dns.CanonicalName(ns[0].Hdr.Name)

@@ -181,5 +181,5 @@ func codeClass(code rcode) int {
 	case badCookie:
 		return 9
 	}
-	return int(servFail) // another one of a forwarder's server
+	return int(servFail) // another one of an upstream
 }

@@ -195,11 +195,11 @@ func TestReadyz(t *testing.T) {
 		{"starting", func(s *api.Status) { s.Servers = nil }, 503, "starting: no server answers yet\n"},
 		{"an interface is down", func(s *api.Status) {
 			s.Conditions = []api.Condition{{Kind: api.ConditionInterface, Name: "br0", Problem: "interface is down"}, {Kind: api.ConditionInterface, Name: "br1", OK: true}, {Kind: api.ConditionPool, Name: "lan/guests", OK: true}}
-		}, 200, "\ninterfaces: degraded: br0: interface is down\npools: ok\n"},
+		}, 200, "\ninterfaces: failed: br0: interface is down\npools: ok\n"},
 		{"machines with one error", func(s *api.Status) {
 			x, y := &lab.Problem{Message: "x"}, &lab.Problem{Message: "y"}
 			s.Conditions = []api.Condition{{Kind: api.ConditionMachine, Name: "a", Problem: "refused: x", Cause: x}, {Kind: api.ConditionMachine, Name: "b", Problem: "refused: x", Cause: x}, {Kind: api.ConditionMachine, Name: "c", Problem: "refused: y", Cause: y}}
-		}, 200, "\nmachines: degraded: a, b: refused: x; c: refused: y\n"},
+		}, 200, "\nmachines: failed: a, b: refused: x; c: refused: y\n"},
 		{"an address is in use", func(s *api.Status) { s.Addresses = s.Addresses[1:] }, 200, "\naddresses: degraded: 192.168.131.9 is used by another machine"},
 		{"all addresses are held", func(s *api.Status) { s.Addresses = s.Addresses[:1] }, 200, "\naddresses: ok\n"},
 		{"a balancer without backends", func(s *api.Status) { s.Balancers = []api.BalancerHealth{{Name: "web", Listen: "10.0.0.1:80", Down: 2}} }, 200, "\nbalancers: degraded: web"},

@@ -289,7 +289,7 @@ func newFakeDaemon() *fakeDaemon {
 		{Name: "mycluster-api", Listen: "192.168.131.10:6443", Mode: "tcp", Connections: 14, Backends: []api.Backend{
 			{Name: "bootstrap", Addr: "192.168.131.11:6443", State: api.BackendUp, Since: at(-40 * time.Minute), Connections: 14},
 			{Name: "master-0", Addr: "192.168.131.12:6443", State: api.BackendDown, Since: at(-41 * time.Minute), Reason: "GET /readyz: connection refused"},
-			{Name: "master-1", Addr: "192.168.131.13:6443", State: api.BackendDraining, Since: at(-2 * time.Minute)},
+			{Name: "master-1", Addr: "192.168.131.13:6443", State: api.BackendDrained, Since: at(-2 * time.Minute)},
 		}},
 		{Name: "mycluster-ingress-http", Listen: "192.168.131.10:80", Mode: "http", Backends: []api.Backend{
 			{Name: "worker-0", Addr: "192.168.131.20:80", State: api.BackendUnknown, Backup: true},

@@ -154,13 +154,15 @@ func (b *Boot) aborted(w *reply, q *request, err error) {
 }
 
 // record records e with the machine, the path and the duration.
-func (b *Boot) record(q *request, e event.Event) {
+func (b *Boot) record(q *request, e event.Event) { b.deps.Events.Record(b.event(q, e)) }
+
+func (b *Boot) event(q *request, e event.Event) event.Event {
 	e.MAC, e.Addr, e.Detail, e.Dur = q.target.mac, q.from, q.target.String(), b.took(q)
 	if e.MAC.IsZero() {
 		e.MAC = b.whose(q)
 	}
 	e.Detail = lab.Shortened(e.Detail, maxDetail)
-	b.deps.Events.Record(e)
+	return e
 }
 
 func (b *Boot) whose(q *request) lab.MAC {
@@ -205,12 +207,16 @@ func setIf(h http.Header, name, value string) {
 	}
 }
 
-// noMirror answers the error of a mirror. A file missing upstream is routine, because apt requests many optional files. The
-// mirror itself reports an upstream that does not answer.
+// noMirror answers the error of a mirror. A file missing upstream is routine, because apt requests many optional files.
 func (b *Boot) noMirror(w *reply, q *request, err error) {
 	code := statusOf(err)
-	if code == http.StatusForbidden {
+	switch {
+	case code == http.StatusForbidden:
 		b.record(q, event.Event{Kind: event.FileMissing, Err: "not to be served", Reason: event.NotServed})
+	case code >= http.StatusInternalServerError:
+		e := b.event(q, event.Event{Kind: event.MirrorFailed, Mirror: q.target.mirror, Err: lab.Shortened(err.Error(), maxDetail)})
+		e.Detail = lab.Shortened(q.target.name, maxDetail)
+		b.deps.Events.Record(e)
 	}
 	b.deps.Log.Debug("file of a mirror not served", keyPath, q.target.String(), keyStatus, code, keyErr, err)
 	refuse(w, code)

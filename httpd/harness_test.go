@@ -208,7 +208,7 @@ func (r *recorder) tell() (lines []string) {
 }
 
 func line(e event.Event) string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s %d %s", e.Kind, e.MAC, e.Detail, e.Bytes, e.Err))
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %d %s", e.Kind, e.MAC, e.Text(), e.Bytes, e.Err))
 }
 
 // A bootServer is an HTTP server for machines on loopback.

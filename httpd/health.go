@@ -67,9 +67,9 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 func conditionsText(all int, failed []api.Condition, trusted bool) string {
 	switch {
 	case len(failed) == 0:
-		return "ok"
+		return api.ConditionOK
 	case !trusted:
-		return fmt.Sprintf("degraded: %d of %d (bootlab status says which)", len(failed), all)
+		return fmt.Sprintf(api.ConditionFailed+": %d of %d (bootlab status says which)", len(failed), all)
 	}
 	var texts, names []string
 	for i, c := range failed {
@@ -78,7 +78,7 @@ func conditionsText(all int, failed []api.Condition, trusted bool) string {
 		}
 		texts, names = append(texts, strings.Join(names, ", ")+": "+c.Problem), nil
 	}
-	return "degraded: " + strings.Join(texts, "; ")
+	return api.ConditionFailed + ": " + strings.Join(texts, "; ")
 }
 
 // unreachedText says why clients do not reach this machine at some addresses. Only trusted callers learn which they are.

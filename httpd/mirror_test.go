@@ -63,7 +63,9 @@ func TestMirror(t *testing.T) {
 		{name: "a question mark is a letter", path: "/mirror/debian/pool/q%3Fx=1.deb", status: "200", body: body, asked: "GET /debian/pool/q%3Fx=1.deb"},
 		{name: "not upstream", path: "/mirror/debian/pool/gone.deb", status: "404", body: []byte("Not Found\n"), asked: "GET /debian/pool/gone.deb"},
 		{name: "upstream is broken", path: "/mirror/debian/pool/broken.deb", status: "503", has: []string{"Retry-After: 5"},
-			body: []byte("Service Unavailable\n"), asked: "GET /debian/pool/broken.deb", events: []string{"mirror_down 00:00:00:00:00:00 debian 0 GET " + up.URL + "/debian/pool/broken.deb: 500 Internal Server Error"}},
+			body: []byte("Service Unavailable\n"), asked: "GET /debian/pool/broken.deb", events: []string{
+				"mirror_down 00:00:00:00:00:00 debian 0 GET " + up.URL + "/debian/pool/broken.deb: 500 Internal Server Error",
+				"mirror_failed " + testMAC + " debian/pool/broken.deb 0 GET " + up.URL + "/debian/pool/broken.deb: 500 Internal Server Error"}},
 		{name: "not allowed", path: "/mirror/debian/dists/x", status: "403", body: []byte("Forbidden\n"),
 			events: []string{"file_missing " + testMAC + " mirror/debian/dists/x 0 not to be served"}},
 		{name: "no such mirror", path: "/mirror/fedora/x", status: "404", body: []byte("Not Found\n")},

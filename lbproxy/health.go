@@ -288,7 +288,7 @@ func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
 		return
 	}
 	s.gauge(f, b)
-	ev := event.Event{Kind: event.BackendUp, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr), Dur: dur}
+	ev := event.Event{Kind: event.BackendUp, Addr: b.Addr.Addr(), Host: b.Host, Balancer: f.Name, Backend: lab.BackendText(b.Addr), Dur: dur}
 	if health == Down {
 		b.state.pool.lose(loseIdle)
 		ev.Kind, ev.Err = event.BackendDown, reason

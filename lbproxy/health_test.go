@@ -295,7 +295,7 @@ func TestCheckIntervals(t *testing.T) {
 		r.stop()
 		var kinds []string
 		for _, e := range r.recorder.all {
-			kinds = append(kinds, fmt.Sprintf("%s %s %s %s", e.Kind, e.Host, e.Addr, e.Detail))
+			kinds = append(kinds, fmt.Sprintf("%s %s %s %s", e.Kind, e.Host, e.Addr, e.Text()))
 		}
 		what := " master-0 10.0.0.2 api 10.0.0.2:6443"
 		if diff := cmp.Diff([]string{event.BackendUp.String() + what, event.BackendDown.String() + what, event.BackendUp.String() + what}, kinds); diff != "" {

@@ -198,7 +198,7 @@ func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) ([]BackendSta
 		return nil, fmt.Errorf("store backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
 	s.applyRuntime(func() { s.setRuntimeLocked(m) })
-	s.deps.Events.Record(event.Event{Kind: event.BackendAdded, Addr: m.Addr.Addr(), Host: m.Host, Detail: m.Balancer + " " + m.Addr.String()})
+	s.deps.Events.Record(event.Event{Kind: event.BackendAdded, Addr: m.Addr.Addr(), Host: m.Host, Balancer: m.Balancer, Backend: m.Addr.String()})
 	return s.statusOf(backendKey{m.Balancer, m.Addr}), nil
 }
 
@@ -300,7 +300,7 @@ func (s *Server) RemoveBackend(ctx context.Context, balancer, backend string) er
 			delete(s.runtime[balancer], b.Addr)
 			delete(s.drained, backendKey{balancer, b.Addr})
 		})
-		s.deps.Events.Record(event.Event{Kind: event.BackendRemoved, Addr: b.Addr.Addr(), Host: b.Host, Detail: balancer + " " + b.Addr.String()})
+		s.deps.Events.Record(event.Event{Kind: event.BackendRemoved, Addr: b.Addr.Addr(), Host: b.Host, Balancer: balancer, Backend: b.Addr.String()})
 	}
 	return nil
 }
@@ -337,7 +337,7 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 			}
 		})
 		for _, now := range s.statusOf(b.state.key) {
-			s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, lab.BackendText(b.Addr), now.Weight)})
+			s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Balancer: balancer, Backend: lab.BackendText(b.Addr), Detail: fmt.Sprintf("weight %d", now.Weight)})
 			changed = append(changed, now)
 		}
 	}
@@ -480,7 +480,7 @@ func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind ev
 		s.mu.Unlock()
 		b.state.drained.set(since)
 		s.gauge(f, b)
-		s.deps.Events.Record(event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Detail: f.Name + " " + lab.BackendText(b.Addr)})
+		s.deps.Events.Record(event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Balancer: f.Name, Backend: lab.BackendText(b.Addr)})
 		changed = append(changed, b.status())
 	}
 	return changed, nil

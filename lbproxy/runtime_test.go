@@ -185,7 +185,7 @@ func TestWeightEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 		events := r.recorder.of(event.BackendWeight)
-		if got, want := events[len(events)-1].Detail, fmt.Sprintf("web %s weight %d", step.backend, step.now); got != want {
+		if got, want := events[len(events)-1].Text(), fmt.Sprintf("web %s weight %d", step.backend, step.now); got != want {
 			t.Errorf("weight %d: event %q, want %q", step.set, got, want)
 		}
 	}

@@ -240,7 +240,7 @@ func TestRefusingBackendIsSkipped(t *testing.T) {
 	}
 	r.waitHealth(t, gone, Down)
 	events := r.recorder.of(event.BackendDown)
-	if len(events) != 1 || !strings.Contains(events[0].Err, "refused") || events[0].Detail != "b "+gone.String() {
+	if len(events) != 1 || !strings.Contains(events[0].Err, "refused") || events[0].Balancer != "b" || events[0].Backend != gone.String() {
 		t.Errorf("events = %+v, want one with the error connection refused", events)
 	}
 	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("b")); got != ejectRefused {

@@ -331,7 +331,7 @@ func changedState(change api.BackendAction, b api.Backend) string {
 	if b.State == api.BackendUnchecked && (change == api.BackendReady || change == api.BackendAdd) {
 		return "ready: it gets connections, and has no checks"
 	}
-	return b.StateText()
+	return string(b.State)
 }
 
 func weightCommand(o *options) *cobra.Command {

@@ -151,7 +151,7 @@ func msText(ms float64) string {
 
 // backendState is the state of a backend, and what it is besides.
 func backendState(m api.Backend) string {
-	state := m.StateText()
+	state := string(m.State)
 	if m.Backup {
 		state += " (backup)"
 	}

@@ -20,16 +20,6 @@ func TestRedirectingBalancer(t *testing.T) {
 	step{args: "backend list", out: []string{"plain 10.1.0.1:80 - - redirects", "web 10.1.0.1:443 a 10.1.0.2:80 up 1"}}.check(t, answer{out: out.String(), err: err})
 }
 
-// TestDrained: a backend that was drained is draining while it has connections, and drained after that.
-func TestDrained(t *testing.T) {
-	t.Parallel()
-	for connections, want := range map[int64]string{3: "draining", 0: "drained"} {
-		if got := backendState(api.Backend{State: api.BackendDraining, Connections: connections}); got != want {
-			t.Errorf("%d connections: %q, want %q", connections, got, want)
-		}
-	}
-}
-
 // TestBackendListOf: backend list BALANCER shows that one, and names the nearest of one that does not exist.
 func TestBackendListOf(t *testing.T) {
 	t.Parallel()

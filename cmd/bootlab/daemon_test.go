@@ -128,7 +128,7 @@ func TestOtherDHCPServer(t *testing.T) {
 		return a.err == nil && strings.Contains(a.out, "dhcp-server")
 	})
 	h.steps(
-		step{args: "status", out: []string{"dhcp-server " + h.seg.Bridge + " FAILED 10.88.0.66 (02:00:00:00:00:66) 2", "another DHCP server answers"}},
+		step{args: "status", out: []string{"dhcp-server " + h.seg.Bridge + " failed 10.88.0.66 (02:00:00:00:00:66) 2", "another DHCP server answers"}},
 		step{args: "doctor", err: "found", out: []string{"fail dhcp " + h.seg.Bridge + " 10.88.0.66 (02:00:00:00:00:66), seen by the daemon since 2", "-> stop the other DHCP server, or set dhcp: proxy for this network"}, not: []string{"no other DHCP server", "fail daemon dhcp-server"}},
 	)
 }
@@ -146,7 +146,7 @@ func TestReservedAddressInUse(t *testing.T) {
 	})
 	h.until("it is on the timeline", func() bool { return strings.Contains(h.run("timeline", "a").out, "address conflict") })
 	h.steps(
-		step{args: "status", out: []string{"reservation 10.88.0.11 FAILED host a 2", "switch off 02:00:00:00:00:66"}},
+		step{args: "status", out: []string{"reservation 10.88.0.11 failed host a 2", "switch off 02:00:00:00:00:66"}},
 		step{args: "timeline a", out: []string{"02:00:00:00:00:66 uses 10.88.0.11, which is reserved for a", "requests of other machines in its name: 1"}},
 		step{args: "doctor", err: "found", out: []string{"fail daemon reservation 10.88.0.11 another machine uses it"}},
 		step{args: "why a", err: "not booted", out: []string{"another machine uses its address"}},

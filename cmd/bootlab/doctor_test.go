@@ -169,7 +169,7 @@ func TestRefusedHosts(t *testing.T) {
 	h.edit("ip: 10.88.0.12}", "ip: 10.88.0.12, profile: p}")
 	h.steps(
 		step{args: "reload", err: "until they are fixed"},
-		step{args: "status", out: []string{"machine a FAILED", "machine b FAILED"}},
+		step{args: "status", out: []string{"machine a failed", "machine b failed"}},
 		step{args: "why a", err: "not booted", out: []string{"a.ks:2:1: profiles.p.config: for hosts a, b: "}},
 	)
 	const mistake = ":2:1: profiles.p.config: for hosts a, b: "

@@ -107,7 +107,7 @@ func listened(addrs []string) string {
 func statusHead(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "lab %s, generation %d, daemon started %s, bootlab %s\n", s.Lab, s.Generation, localTime(s.Started), s.Version)
 	if s.StateLost != "" {
-		fmt.Fprintln(w, strings.Join(wrap("FAILED: "+lab.Printable(s.StateLost), widthOf(w)), "\n"))
+		fmt.Fprintln(w, strings.Join(wrap("failed: "+lab.Printable(s.StateLost), widthOf(w)), "\n"))
 	}
 	if !s.Stopping.IsZero() {
 		fmt.Fprintf(w, "stopping since %s: connections of balancers and transfers end first\n", localTime(s.Stopping))
@@ -150,11 +150,7 @@ func conditionRows(conditions []api.Condition) (rows [][]string) {
 		if i+1 < len(conditions) && c.SameProblem(conditions[i+1]) { // it is below the last one
 			c.Problem = ""
 		}
-		state := "ok"
-		if !c.OK {
-			state = "FAILED"
-		}
-		rows = append(rows, []string{c.Kind, c.Name, state, c.Detail, localTime(c.Since), c.Problem})
+		rows = append(rows, []string{c.Kind, c.Name, c.State(), c.Detail, localTime(c.Since), c.Problem})
 	}
 	return rows
 }

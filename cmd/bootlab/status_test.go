@@ -15,7 +15,7 @@ func TestStatesLost(t *testing.T) {
 	var b strings.Builder
 	statusHead(&b, api.Status{Lab: "l", StateLost: lost, Warnings: lab.Problems{{Message: "file not found"}, {Message: lost}}})
 	lines := strings.Split(b.String(), "\n")
-	if len(lines) < 2 || lines[1] != "FAILED: "+lost || strings.Count(b.String(), lost) != 1 || !strings.Contains(b.String(), "warning: file not found") {
+	if len(lines) < 2 || lines[1] != "failed: "+lost || strings.Count(b.String(), lost) != 1 || !strings.Contains(b.String(), "warning: file not found") {
 		t.Errorf("got\n%s", &b)
 	}
 }

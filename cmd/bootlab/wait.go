@@ -156,7 +156,7 @@ func (w *waiter) look(ctx context.Context, name string) (api.Host, []event.Event
 // eventText is an event in a few words.
 func eventText(e event.Event) string {
 	text := e.Kind.String()
-	for _, more := range []string{e.Detail, e.Err} {
+	for _, more := range []string{e.Text(), e.Err} {
 		if more != "" {
 			text += " " + more
 		}

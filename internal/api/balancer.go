@@ -90,19 +90,15 @@ const (
 	BackendUp       BackendState = "up"
 	BackendDown     BackendState = "down"     // it was healthy once, or has no check, and fails
 	BackendNew      BackendState = "new"      // it fails its check, and was never healthy: it is not installed yet
-	BackendDraining BackendState = "draining" // drained by an admin; it may have no connections any more
+	BackendDraining BackendState = "draining" // drained, and still has connections
+	BackendDrained  BackendState = "drained"  // it has none any more
 	BackendUnknown  BackendState = "unknown"  // not checked yet: it takes connections
 	// BackendUnchecked is a backend that nothing checks, and whose connections show no fault: it takes connections.
 	BackendUnchecked BackendState = "unchecked"
 )
 
-// StateText is the state for people: a backend that was drained is draining only while it has connections.
-func (b Backend) StateText() string {
-	if b.State == BackendDraining && b.Connections == 0 {
-		return "drained"
-	}
-	return string(b.State)
-}
+// Drained reports whether it gets no connections because it was drained.
+func (s BackendState) Drained() bool { return s == BackendDraining || s == BackendDrained }
 
 // BackendAction is what can be done to a backend.
 type BackendAction string

@@ -8,7 +8,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate, a forwarder,
+// A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk, a certificate, the DNS upstreams of a rule,
 // other DHCP servers on an interface, a reserved or leased address that another machine uses, a mirror without an upstream that answers, TFTP without a free transfer, a
 // marker of the state that is missing; or a machine or zone that is refused for an error of its own.
 type Condition struct {
@@ -30,7 +30,7 @@ const (
 	ConditionPool        = "pool"
 	ConditionDisk        = "disk"
 	ConditionCertificate = "certificate"
-	ConditionForwarder   = "forwarder"
+	ConditionUpstream    = "dns-upstream" // of dns.forward or dns.forward_zones: a rule of which one has to answer
 	ConditionMachine     = "machine"
 	ConditionZone        = "zone"
 	ConditionDHCPServer  = "dhcp-server" // another one, named by the interface
@@ -43,7 +43,21 @@ const (
 
 // ConditionKinds returns all kinds, in the order in which they are shown.
 func ConditionKinds() []string {
-	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionForwarder, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionLease, ConditionMirror, ConditionTFTP, ConditionMarker}
+	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionCertificate, ConditionUpstream, ConditionMachine, ConditionZone, ConditionDHCPServer, ConditionReserved, ConditionLease, ConditionMirror, ConditionTFTP, ConditionMarker}
+}
+
+// The states of a Condition, the same in bootlab status, /readyz, metrics and the dashboard.
+const (
+	ConditionOK     = "ok"
+	ConditionFailed = "failed"
+)
+
+// State returns the state in one word.
+func (c Condition) State() string {
+	if c.OK {
+		return ConditionOK
+	}
+	return ConditionFailed
 }
 
 // SameProblem reports whether two machines are refused for one error, which names them: texts show it once.

@@ -23,7 +23,7 @@ type Status struct {
 	Addresses  []Address        `json:"addresses,omitempty"` // of clusters and balancers
 	Balancers  []BalancerHealth `json:"balancers,omitempty"`
 	Namespace  string           `json:"network_namespace,omitempty"` // of the daemon, as /proc/PID/ns/net names it
-	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers; machines and zones that are refused
+	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates, DNS upstreams, other DHCP servers; machines and zones that are refused
 	Store      Store            `json:"store"`
 	Reload     Reload           `json:"reload"`               // the last one; zero At: none since the start
 	Warnings   lab.Problems     `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
@@ -369,7 +369,7 @@ func (c Cluster) Stuck() (stuck []ClusterMachine) {
 type ClusterMachine struct {
 	Host    string    `json:"host"`
 	Role    string    `json:"role"`
-	Stage   string    `json:"stage"` // MachineStage of its Host
+	Stage   string    `json:"machine_stage"` // as of its Host
 	Since   time.Time `json:"since,omitzero"`
 	Waits   string    `json:"waits,omitempty"`    // what it waits for
 	NeedsUp bool      `json:"needs_up,omitempty"` // as of its Cluster

@@ -159,7 +159,7 @@ func (c *adminBackend) balancers(l *lab.Lab) []api.Balancer {
 
 // explain says of a bootstrap machine that is no longer needed why it gets no connections: no admin has drained it. h may be nil.
 func (c *adminBackend) explain(b api.Backend, h *lab.Host) api.Backend {
-	if b.State == api.BackendDraining && h != nil && h.Role == lab.RoleBootstrap && h.Cluster != nil && !c.clusters.record(h.Cluster.Name).Removed.IsZero() {
+	if b.State.Drained() && h != nil && h.Role == lab.RoleBootstrap && h.Cluster != nil && !c.clusters.record(h.Cluster.Name).Removed.IsZero() {
 		b.Reason = "the cluster serves, and does not need its bootstrap any more"
 	}
 	return b

@@ -32,7 +32,7 @@ func TestChangedBackend(t *testing.T) {
 			state  api.BackendState
 			weight int
 		}{
-			{api.BackendChange{Action: api.BackendDrain}, api.BackendDraining, 5},
+			{api.BackendChange{Action: api.BackendDrain}, api.BackendDrained, 5},
 			{api.BackendChange{Action: api.BackendReady}, api.BackendUnchecked, 5},
 			{api.BackendChange{Action: api.BackendWeight, Weight: 3}, api.BackendUnchecked, 3},
 			{api.BackendChange{Action: api.BackendWeight}, api.BackendUnchecked, 5},
@@ -64,4 +64,14 @@ func newBalancers(t *testing.T, l *lab.Lab) *lbproxy.Server {
 	}
 	staged.Commit()
 	return lb
+}
+
+// TestDrained: a backend that was drained is draining while it has connections, and drained after that.
+func TestDrained(t *testing.T) {
+	t.Parallel()
+	for connections, want := range map[int64]api.BackendState{3: api.BackendDraining, 0: api.BackendDrained} {
+		if got := stateOf(lbproxy.BackendStatus{Drained: true, Health: lbproxy.Up, Connections: connections}, true); got != want {
+			t.Errorf("%d connections: %q, want %q", connections, got, want)
+		}
+	}
 }

@@ -118,7 +118,7 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 		for _, m := range b.Backends {
 			_, ever := s.ever[servedKey(b.Name, m.Key)]
 			switch state := stateOf(m, ever); {
-			case state == api.BackendDraining:
+			case state.Drained():
 				h.Drained++
 			case m.TakesConnections:
 				h.Up++
@@ -137,8 +137,10 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 // stateOf returns the state of a backend, for lists and numbers. The ever says whether it was healthy once.
 func stateOf(m lbproxy.BackendStatus, ever bool) api.BackendState {
 	switch {
-	case m.Drained:
+	case m.Drained && m.Connections > 0:
 		return api.BackendDraining
+	case m.Drained:
+		return api.BackendDrained
 	case m.Health == lbproxy.Up:
 		return api.BackendUp
 	case m.Health == lbproxy.Down && (ever || m.Check == lab.CheckNone): // without a check it counted as healthy

@@ -135,7 +135,7 @@ balancers:
 	r.until("one warning in the log", func() bool {
 		return strings.Count(r.log.String(), "balancers.web.tls.certificates[0]: certificate") == 1
 	})
-	if got := r.get("http://10.125.2.1:9680/readyz"); !strings.Contains(got, "certificates: degraded: 1 of 1") {
+	if got := r.get("http://10.125.2.1:9680/readyz"); !strings.Contains(got, "certificates: failed: 1 of 1") {
 		t.Errorf("/readyz:\n%s", got)
 	}
 	warned := func() bool { return strings.Contains(r.status().Warnings.Error(), "balancers.web.tls") }

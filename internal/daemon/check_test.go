@@ -52,7 +52,7 @@ func TestMissingZoneServed(t *testing.T) {
 	if len(all) != 1 || len(failed) != 1 || failed[0].Name != "gone.example." || !strings.Contains(failed[0].Problem, "no such file") {
 		t.Errorf("%+v", all)
 	}
-	if got := r.get("http://10.125.3.1:9680/readyz"); !strings.Contains(got, "zones: degraded: 1 of 1") {
+	if got := r.get("http://10.125.3.1:9680/readyz"); !strings.Contains(got, "zones: failed: 1 of 1") {
 		t.Errorf("/readyz:\n%s", got)
 	}
 	r.until("one warning in the log", func() bool { return strings.Count(r.log.String(), "gone.zone") == 1 })

@@ -20,11 +20,11 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, forwarders, other
+// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, certificates, DNS upstreams, other
 // DHCP servers, reserved and leased addresses that others use, mirrors without an upstream, a TFTP server that is full, markers that would not show a
 // loss of the state, and the machines and zones that are refused.
 func (d *Daemon) conditions(s *snapshot.Snapshot) []api.Condition {
-	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.disks.Conditions(), d.certificateConditions(s.Lab), forwarderConditions(d.dns.Forwards(s.DNS)),
+	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.disks.Conditions(), d.certificateConditions(s.Lab), upstreamConditions(d.dns.Forwards(s.DNS)),
 		rogueConditions(d.servers.dhcp.RogueServers()), addressConflictConditions(d.servers.dhcp.AddressConflicts()), mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
 }
 
@@ -86,9 +86,9 @@ func poolConditions(pools []api.Pool) (all []api.Condition) {
 	return all
 }
 
-func forwarderConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
+func upstreamConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
 	for _, r := range rules {
-		c := api.Condition{Kind: api.ConditionForwarder, Name: r.Key(), OK: r.Err == nil, Since: r.Since, Detail: fmt.Sprintf("%d of %d servers answer", r.Answering, r.Servers)}
+		c := api.Condition{Kind: api.ConditionUpstream, Name: r.Key(), OK: r.Err == nil, Since: r.Since, Detail: fmt.Sprintf("%d of %d servers answer", r.Answering, r.Servers)}
 		switch {
 		case r.Servers == 0:
 			c.Problem = "clients get REFUSED: there is no server to ask: set " + r.Key() + " to servers other than this appliance"
@@ -188,18 +188,14 @@ const MetricConditions = "bootlab_conditions"
 // newConditionCollector counts conditions.
 func newConditionCollector(conditions func() []api.Condition) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, forwarders, other DHCP servers, reserved and leased addresses that others use, mirrors of which no upstream answers, TFTP that drops requests because all transfers are in use, markers that would not show a loss of the state, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, DNS upstreams, other DHCP servers, reserved and leased addresses that others use, mirrors of which no upstream answers, TFTP that drops requests because all transfers are in use, markers that would not show a loss of the state, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[[2]string]int{}
 		for _, k := range api.ConditionKinds() {
-			n[[2]string{k, "ok"}], n[[2]string{k, "failed"}] = 0, 0
+			n[[2]string{k, api.ConditionOK}], n[[2]string{k, api.ConditionFailed}] = 0, 0
 		}
 		for _, x := range conditions() {
-			state := "failed"
-			if x.OK {
-				state = "ok"
-			}
-			n[[2]string{x.Kind, state}]++
+			n[[2]string{x.Kind, x.State()}]++
 		}
 		for labels, count := range n {
 			set(desc, float64(count), labels[:]...)

@@ -67,7 +67,7 @@ dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}}}
 	}
 }
 
-// TestForwarderConditions: what clients get while no server is asked, or none answers, and what to do.
+// TestUpstreamConditions: what clients get while no server is asked, or none answers, and what to do.
 func TestPoolConditions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -85,7 +85,7 @@ func TestPoolConditions(t *testing.T) {
 	}
 }
 
-func TestForwarderConditions(t *testing.T) {
+func TestUpstreamConditions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		rule dnsd.ForwardRule
@@ -96,7 +96,7 @@ func TestForwarderConditions(t *testing.T) {
 		{dnsd.ForwardRule{Domain: "corp.example.", Servers: 1, Err: errors.New("ask 10.0.0.53:53: timeout")},
 			"clients get SERVFAIL: ask 10.0.0.53:53: timeout: set dns.forward_zones.corp.example to servers that this machine may ask, or look at the firewall"},
 	} {
-		if c := forwarderConditions([]dnsd.ForwardRule{tt.rule})[0]; c.Problem != tt.want || c.OK != (tt.want == "") {
+		if c := upstreamConditions([]dnsd.ForwardRule{tt.rule})[0]; c.Problem != tt.want || c.OK != (tt.want == "") {
 			t.Errorf("%+v: %+v, want %q", tt.rule, c, tt.want)
 		}
 	}

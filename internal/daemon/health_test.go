@@ -227,7 +227,7 @@ func TestNoCarrier(t *testing.T) {
 		})
 		line, failed := "\ninterfaces: ok\n", "0"
 		if problem != "" {
-			line, failed = "\ninterfaces: degraded: 1 of 1 (bootlab status says which)\n", "1"
+			line, failed = "\ninterfaces: failed: 1 of 1 (bootlab status says which)\n", "1"
 		}
 		resp, err := http.Get("http://10.55.0.1:9680/readyz")
 		if err != nil {

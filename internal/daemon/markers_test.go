@@ -24,7 +24,7 @@ func TestRemovedMarker(t *testing.T) {
 		s := r.status()
 		i := slices.IndexFunc(s.Conditions, func(c api.Condition) bool { return c.Kind == api.ConditionMarker && c.Name == marker && !c.OK })
 		return i >= 0 && strings.Contains(s.Conditions[i].Problem, "was removed: without it, a lost state may not be noticed: restart bootlab") &&
-			strings.Contains(r.get("http://"+addr+":9680/readyz"), "\nmarkers: degraded: ") &&
+			strings.Contains(r.get("http://"+addr+":9680/readyz"), "\nmarkers: failed: ") &&
 			strings.Contains(r.get("http://"+addr+":9680/metrics"), "\nbootlab_conditions{condition=\"marker\",state=\"failed\"} 1\n")
 	}
 	const logged, ended = `level=WARN msg="state marker was removed: without it, a lost state may not be noticed"`, `level=INFO msg="state marker is written again"`

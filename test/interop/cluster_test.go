@@ -193,14 +193,14 @@ func TestClusterUp(t *testing.T) {
 
 	stopBootstrap()
 	d.until("the bootstrap is removed", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapRemoved.IsZero() })
-	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{"draining", "draining"}) {
+	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{api.BackendDrained, api.BackendDrained}) {
 		t.Errorf("its backends: %v", got)
 	}
 	before := d.cluster()
 	d.logged("bootstrap_removed") // kill -9 loses the last lines
 	d.kill()
 	d.start()
-	if d.stage("boot") != "gone" || !slices.Equal(d.states("boot"), []api.BackendState{"draining", "draining"}) || d.cluster().Up.IsZero() {
+	if d.stage("boot") != "gone" || !slices.Equal(d.states("boot"), []api.BackendState{api.BackendDrained, api.BackendDrained}) || d.cluster().Up.IsZero() {
 		t.Errorf("after a restart: %v, %+v", d.states("boot"), d.cluster())
 	}
 
@@ -232,7 +232,7 @@ func TestClusterUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.until("an armed bootstrap is back", func() bool {
-		return !slices.Contains(d.states("boot"), "draining") && d.cluster().BootstrapRemoved.IsZero()
+		return !slices.ContainsFunc(d.states("boot"), api.BackendState.Drained) && d.cluster().BootstrapRemoved.IsZero()
 	})
 }
 
@@ -270,7 +270,7 @@ func TestBootstrapConfigMap(t *testing.T) {
 	}
 	complete.Store(true)
 	d.until("the bootstrap is removed", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapRemoved.IsZero() })
-	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{"draining", "draining"}) {
+	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{api.BackendDrained, api.BackendDrained}) {
 		t.Errorf("its backends: %v", got)
 	}
 	d.logged("bootstrap_removed")

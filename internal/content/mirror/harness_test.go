@@ -124,7 +124,7 @@ type tape struct {
 func (t *tape) Record(e event.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.events = append(t.events, e.Kind.String()+" "+e.Detail)
+	t.events = append(t.events, e.Kind.String()+" "+e.Text())
 }
 
 func (t *tape) answered() []string {

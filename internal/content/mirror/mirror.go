@@ -356,7 +356,7 @@ func (c *Cache) unreachable(s *diskCache, err error) {
 	s.down.Err = text
 	s.mu.Unlock()
 	if first {
-		c.deps.Events.Record(event.Event{Kind: event.MirrorDown, Detail: s.name, Err: text})
+		c.deps.Events.Record(event.Event{Kind: event.MirrorDown, Mirror: s.name, Err: text})
 	}
 }
 
@@ -367,7 +367,7 @@ func (c *Cache) reachable(s *diskCache) {
 	s.down = Outage{}
 	s.mu.Unlock()
 	if was {
-		c.deps.Events.Record(event.Event{Kind: event.MirrorUp, Detail: s.name})
+		c.deps.Events.Record(event.Event{Kind: event.MirrorUp, Mirror: s.name})
 	}
 }
 
@@ -382,12 +382,12 @@ func (c *Cache) bypass(s *diskCache, path string, err error) {
 	}
 	s.mu.Unlock()
 	if tell {
-		c.deps.Events.Record(event.Event{Kind: event.MirrorBypassed, Detail: s.name + "/" + path, Err: lab.Shortened(err.Error(), maxErr)})
+		c.deps.Events.Record(event.Event{Kind: event.MirrorBypassed, Mirror: s.name, Detail: path, Err: lab.Shortened(err.Error(), maxErr)})
 	}
 }
 
 func (c *Cache) corrupt(s *diskCache, path string, err error) {
-	c.deps.Events.Record(event.Event{Kind: event.MirrorCorrupt, Detail: s.name + "/" + path, Err: lab.Shortened(err.Error(), maxErr)})
+	c.deps.Events.Record(event.Event{Kind: event.MirrorCorrupt, Mirror: s.name, Detail: path, Err: lab.Shortened(err.Error(), maxErr)})
 }
 
 func (c *Cache) aborted(s *diskCache, path string, err error) {

@@ -124,7 +124,7 @@ func clock(context.Context, *Machine) []Finding {
 	return []Finding{ok("system clock", "is synchronized")}
 }
 
-// upstreams asks each forwarder one question.
+// upstreams asks each upstream one question.
 func upstreams(ctx context.Context, m *Machine) (all []Finding) {
 	for _, s := range m.Lab.DNS.Forward {
 		switch {
@@ -139,7 +139,7 @@ func upstreams(ctx context.Context, m *Machine) (all []Finding) {
 	return all
 }
 
-// upstreamWait is how long a forwarder may take for its answer, of three questions.
+// upstreamWait is how long an upstream may take for its answer, of three questions.
 const upstreamWait = 6 * time.Second
 
 func upstream(ctx context.Context, server netip.AddrPort) Finding {

@@ -282,7 +282,7 @@ func (q *dnsmasq) others() {
 
 const (
 	profileHint = "firmware gets the boot program that fits it once its host or pool has a profile: write profiles"
-	dnssec      = "answers are not validated: use forwarders that validate"
+	dnssec      = "answers are not validated: use upstreams that validate"
 )
 
 // dnsmasqAccess are statements that keep somebody out, or an answer that is not to be trusted.
@@ -295,7 +295,7 @@ var dnsmasqReasons = func() map[string]string {
 		"enable-tftp": "", "tftp-root": "TFTP and HTTP serve the files that a profile names, and files/public: move the files below files",
 		"tftp-unique-root": "a tree of a profile may contain {{.Host.Name}}",
 		"dhcp-leasefile":   "bootlab leases import reads this file", "dhcp-relay": "bootlab does not relay DHCP", "dhcp-script": "there is no script: events are in the log, the timeline and the metrics",
-		"dnssec": dnssec, "trust-anchor": dnssec, "stop-dns-rebind": "answers of forwarders are not searched for private addresses",
+		"dnssec": dnssec, "trust-anchor": dnssec, "stop-dns-rebind": "answers of upstreams are not searched for private addresses",
 		"log-queries":       "queries are not logged: bootlab dns log HOST shows those of one client",
 		"no-dhcp-interface": "an interface is served if a network names it", "read-ethers": "/etc/ethers is not read: its machines need hosts",
 		"alias": "answers are not rewritten", "bogus-nxdomain": "answers are not rewritten", "ipset": "there are no IP sets", "nftset": "there are no nftables sets",

@@ -168,7 +168,7 @@ func (r *resolver) updateReserved(e *entry[rawZone], key string) (names []string
 	return names
 }
 
-// forwardsToItself reports a forwarder that is the appliance: queries would loop.
+// forwardsToItself reports an upstream that is the appliance: queries would loop.
 func (r *resolver) forwardsToItself(server netip.AddrPort, at spot, key string) bool {
 	if !r.lab.AnswersDNS(server) {
 		return false

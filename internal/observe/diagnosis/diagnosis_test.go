@@ -520,3 +520,23 @@ func TestEvidence(t *testing.T) {
 		}
 	}
 }
+
+// TestMirrorFailed: a machine that a mirror could not give a file is said to wait for that, until it does something else.
+func TestMirrorFailed(t *testing.T) {
+	t.Parallel()
+	failed := event.Event{Kind: event.MirrorFailed, Mirror: "debian", Detail: "dists/sid/Release", Err: "no route to host"}
+	want := "mirror debian could not give it dists/sid/Release: no route to host"
+	started := toKernel(ev(event.ConfigServed), ev(event.InstallStarted), failed)
+	m := machineOf(install.Installing)
+	b := []timeline.Boot{boot(timeline.Booting, start, started...)}
+	if d := of(t, b, m, b[0].Ended.Add(3*time.Hour)); d.State != diagnosis.Stopped || !strings.Contains(d.Cause, want) || !slices.ContainsFunc(d.Evidence, func(e event.Event) bool { return e.Kind == event.MirrorFailed }) || len(d.Do) == 0 {
+		t.Errorf("silent since: %+v", d)
+	}
+	if d := of(t, b, m, b[0].Ended.Add(time.Minute)); d.State != diagnosis.Booting || !slices.Contains(d.Facts, want) {
+		t.Errorf("a minute later: %+v", d)
+	}
+	b = []timeline.Boot{boot(timeline.Booting, start, append(started, ev(event.FileServed, "late"))...)}
+	if d := of(t, b, m, b[0].Ended.Add(3*time.Hour)); strings.Contains(d.Cause, want) {
+		t.Errorf("after another file: %+v", d)
+	}
+}

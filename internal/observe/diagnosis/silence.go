@@ -198,6 +198,9 @@ func (c *boot) underWay() Diagnosis {
 	if f, ok := c.failure(); ok {
 		d.Facts = append(d.Facts, "before: "+f.Cause)
 	}
+	if failed := c.mirrorFailed(); len(failed) > 0 {
+		d.Facts, d.Evidence = append(d.Facts, mirrorText(failed[0])), append(d.Evidence, failed...)
+	}
 	if n := len(c.boots); n > 1 && c.boots[n-2].Outcome == timeline.Failed {
 		d.Facts = append(d.Facts, "the boot before it failed: "+c.boots[n-2].Reason)
 	}
@@ -215,11 +218,35 @@ func (c *boot) silent(last event.Event) Diagnosis {
 	if c.m.State.Stage == machine.Unknown { // what a script of the admin's own does elsewhere is not seen here
 		return Diagnosis{Stage: c.Stage, Since: last.At, Evidence: []event.Event{last}, Cause: c.m.State.Why}
 	}
+	if failed := c.mirrorFailed(); len(failed) > 0 {
+		return c.stopped(mirrorText(failed[0])+"; it has sent nothing since", c.commands(mirrorAdvice), last, failed[0])
+	}
 	s := c.silenceAfter(last)
 	if srv := c.m.down(s.server); srv != nil {
 		s.cause, s.do = s.cause+": server "+srv.Name+" does not serve", "bootlab status shows why"
 	}
 	return c.stopped(s.cause, c.commands(s.do), append(c.seen(event.DHCPRogue), last)...)
+}
+
+// mirrorAdvice is what to do about a mirror without an upstream.
+const mirrorAdvice = "bootlab status shows whether an upstream of the mirror answers again; then look at its console, or restart it: bootlab install HOST"
+
+// mirrorFailed returns the last event of the boot by which it did not get a file of a mirror, if nothing that the machine did came after it.
+func (c *boot) mirrorFailed() []event.Event {
+	for i, e := range slices.Backward(c.Events) {
+		switch {
+		case e.Claimed:
+		case e.Kind == event.MirrorFailed:
+			return c.Events[i : i+1 : i+1]
+		case e.Shows().Order() > 0 && e.Shows() != event.StageBalancer:
+			return nil
+		}
+	}
+	return nil
+}
+
+func mirrorText(e event.Event) string {
+	return "mirror " + e.Mirror + " could not give it " + e.Detail + ": " + e.Err
 }
 
 func latest(a, b time.Time) time.Time {

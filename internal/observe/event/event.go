@@ -12,14 +12,20 @@ import (
 // An Event is one thing that happened. Its sender sets Kind and what it knows of the rest. The Bus sets Seq, At and Gen, and derives MAC
 // and Host where they are missing.
 type Event struct {
-	Seq    uint64        `json:"seq"` // from 1 at the start of the daemon, without gaps
-	At     time.Time     `json:"at"`
-	Gen    uint64        `json:"gen"` // generation of the lab
-	Kind   Kind          `json:"kind"`
-	MAC    lab.MAC       `json:"mac,omitzero"` // of the machine; zero: none, or unknown
-	Addr   netip.Addr    `json:"addr,omitzero"`
-	Host   string        `json:"host,omitempty"`   // its name in the lab; empty: an unknown machine, or none
-	Detail string        `json:"detail,omitempty"` // for people: a file name, an address offered, a backend
+	Seq  uint64     `json:"seq"` // from 1 at the start of the daemon, without gaps
+	At   time.Time  `json:"at"`
+	Gen  uint64     `json:"gen"` // generation of the lab
+	Kind Kind       `json:"kind"`
+	MAC  lab.MAC    `json:"mac,omitzero"` // of the machine; zero: none, or unknown
+	Addr netip.Addr `json:"addr,omitzero"`
+	Host string     `json:"host,omitempty"` // its name in the lab; empty: an unknown machine, or none
+	// What the event is of, by its name in the lab.
+	Network  string `json:"network,omitempty"`  // of DHCP events: the network that the client asks from
+	Balancer string `json:"balancer,omitempty"` // of backends
+	Backend  string `json:"backend,omitempty"`  // its addr:port
+	Mirror   string `json:"mirror,omitempty"`
+
+	Detail string        `json:"detail,omitempty"` // for people: a file name, a boot file; see Text
 	Err    string        `json:"err,omitempty"`    // why it failed, for people; empty: it did not
 	Reason Reason        `json:"reason,omitempty"` // why it failed
 	Bytes  int64         `json:"bytes,omitempty"`  // sent
@@ -38,6 +44,23 @@ type Event struct {
 	// of the last of them, but for At.
 	More int           `json:"more,omitempty"`
 	Over time.Duration `json:"over,omitempty"` // nanoseconds; of a summary: the time in which they came
+}
+
+// Text is what e is about, for people: its balancer and backend, or its mirror, and its detail. A network is not named: the address is.
+func (e Event) Text() string {
+	of := e.Balancer
+	if e.Backend != "" {
+		of += " " + e.Backend
+	}
+	switch {
+	case e.Mirror != "" && e.Detail != "":
+		return e.Mirror + "/" + e.Detail
+	case e.Detail == "":
+		return of + e.Mirror
+	case of == "":
+		return e.Detail
+	}
+	return of + " " + e.Detail
 }
 
 // Forgeable reports whether e is claimed and shows nothing of the machine, from its own address either: another machine has the address, or

@@ -45,6 +45,7 @@ const (
 	AddressConflict
 
 	MirrorDown
+	MirrorFailed
 	MirrorUp
 	MirrorBypassed
 	MirrorCorrupt
@@ -151,6 +152,7 @@ const (
 	change                // an admin or the lab file, of a virtual machine that is not started by it
 	request               // a request that was answered
 	refusal               // a request that was refused or failed, or what failed in the machine: its boot failed, unless it goes on
+	retried               // a request that failed for now, and is to be repeated: its boot goes on
 	notice                // whatever else anybody on the network can send
 	claim                 // of the address of the event, by a MAC that the sender may have made up
 )
@@ -200,6 +202,7 @@ var table = [kinds]description{
 	AddressConflict: {"address_conflict", StageAddress, slog.LevelWarn, claim, "another machine uses the reserved or leased address of this one: its ARP was received, or a request of it, which was refused"},
 
 	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, own, "no upstream of a mirror answers; cached files are served, even if stale"},
+	MirrorFailed:   {"mirror_failed", StageFiles, slog.LevelWarn, retried, "a machine got 503 for a file of a mirror: it is not cached, and no upstream answers"},
 	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, own, "an upstream of a mirror answers again"},
 	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, notice, "files of a mirror are passed through without being cached: the cache is full, or the disk failed"},
 	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, notice, "a file from upstream has a wrong checksum and was discarded"},
@@ -311,8 +314,8 @@ func (e Event) Shows() Stage {
 		return ""
 	}
 	switch e.Kind {
-	case VMMediaInserted, VMMediaEjected, MachineReported, DHCPRogue, DHCPPoolConflict, DHCPFlood, DHCPNameConflict:
-		return ""
+	case VMMediaInserted, VMMediaEjected, MachineReported, DHCPRogue, DHCPPoolConflict, DHCPFlood, DHCPNameConflict, MirrorFailed:
+		return "" // what a machine gets of a mirror is not recorded
 	case BackendUp:
 		return StageBalancer
 	case InstallArmed, PowerCycleFailed:

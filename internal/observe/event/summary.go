@@ -38,7 +38,7 @@ func classOf(e Event) class {
 			return unknownClients
 		}
 		return answered
-	case refusal:
+	case refusal, retried:
 		if e.Host == "" || e.Claimed {
 			return unknownClients
 		}

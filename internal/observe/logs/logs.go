@@ -10,18 +10,22 @@ import (
 
 // The keys of attributes, the same in all of bootlab's log.
 const (
-	KeyMAC    = "mac"
-	KeyAddr   = "addr"
-	KeyHost   = "host"
-	KeyGen    = "gen"
-	KeyDetail = "detail"
-	KeyBytes  = "bytes"
-	KeySize   = "size" // of a transfer that ended early: what was to be sent
-	KeyReason = "reason"
-	KeyErr    = "err"
-	KeyDur    = "dur"
-	KeyMore   = "more" // of a summary: how many lines like this one were not written
-	KeyOver   = "over" // of a summary: the time in which they came
+	KeyMAC      = "mac"
+	KeyAddr     = "addr"
+	KeyHost     = "host"
+	KeyGen      = "gen"
+	KeyNetwork  = "network"
+	KeyBalancer = "balancer"
+	KeyBackend  = "backend"
+	KeyMirror   = "mirror"
+	KeyDetail   = "detail"
+	KeyBytes    = "bytes"
+	KeySize     = "size" // of a transfer that ended early: what was to be sent
+	KeyReason   = "reason"
+	KeyErr      = "err"
+	KeyDur      = "dur"
+	KeyMore     = "more" // of a summary: how many lines like this one were not written
+	KeyOver     = "over" // of a summary: the time in which they came
 )
 
 // A Recorder writes events to a log.
@@ -61,8 +65,12 @@ func attrs(e event.Event) []slog.Attr {
 	if e.Addr.IsValid() {
 		as = append(as, slog.String(KeyAddr, e.Addr.String()))
 	}
-	if e.Detail != "" {
-		as = append(as, slog.String(KeyDetail, e.Detail))
+	for _, a := range [...]struct{ key, value string }{
+		{KeyNetwork, e.Network}, {KeyBalancer, e.Balancer}, {KeyBackend, e.Backend}, {KeyMirror, e.Mirror}, {KeyDetail, e.Detail},
+	} {
+		if a.value != "" {
+			as = append(as, slog.String(a.key, a.value))
+		}
 	}
 	if e.Bytes != 0 {
 		as = append(as, slog.Int64(KeyBytes, e.Bytes))

@@ -143,7 +143,7 @@ func (s *bootSummary) byProgram(e event.Event) bool {
 		return s.runs() && !s.lacks(e)
 	case event.TFTPRefused, event.TFTPFailed:
 		return s.runs() && !s.OwnSystem
-	case event.FileServed, event.FileAborted, event.FileMissing, event.ScriptRefused:
+	case event.FileServed, event.FileAborted, event.FileMissing, event.MirrorFailed, event.ScriptRefused:
 		return s.runs()
 	}
 	return false
@@ -363,7 +363,7 @@ func reason(e event.Event) string {
 	if e.Err != "" {
 		parts[0], _, _ = strings.Cut(parts[0], ": ")
 	}
-	for _, part := range []string{e.Detail, e.Err} {
+	for _, part := range []string{e.Text(), e.Err} {
 		if part != "" {
 			parts = append(parts, part)
 		}

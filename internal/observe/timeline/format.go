@@ -143,14 +143,15 @@ func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, 
 
 // detail is the detail of an event, or how many a summary stands for: "312 more in 10 s, the last: files/nosuch".
 func detail(e event.Event) string {
+	text := lab.Printable(e.Text())
 	if e.More == 0 {
-		return lab.Printable(e.Detail)
+		return text
 	}
-	text := fmt.Sprintf("%d more in %d s", e.More, int(e.Over.Round(time.Second).Seconds()))
-	if e.Detail != "" {
-		text += ", the last: " + lab.Printable(e.Detail)
+	more := fmt.Sprintf("%d more in %d s", e.More, int(e.Over.Round(time.Second).Seconds()))
+	if text != "" {
+		more += ", the last: " + text
 	}
-	return text
+	return more
 }
 
 func pad(s string, width int) string {
