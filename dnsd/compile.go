@@ -210,11 +210,8 @@ func (b *builder) addDomain(l *lab.Lab) {
 func (b *builder) addPooled(l *lab.Lab) {
 	b.t.pooled = map[string][]lab.MAC{}
 	for _, h := range l.Hosts {
-		macs := h.MACs
-		if h.Named > 0 {
-			macs = []lab.MAC{h.NICs[h.Named-1].MAC}
-		}
-		if ip, _ := h.NamedAddrs(); ip.IsValid() || len(macs) == 0 {
+		macs := h.LeasedMACs()
+		if len(macs) == 0 {
 			continue
 		}
 		for _, text := range append([]string{h.FQDN}, h.Aliases...) {

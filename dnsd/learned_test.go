@@ -85,6 +85,27 @@ func TestNamesFollowBackends(t *testing.T) {
 	}
 }
 
+// TestLeaseOfOneNIC: of a host with several NICs the lease of that whose address its name has makes the name, forward and backward alike.
+func TestLeaseOfOneNIC(t *testing.T) {
+	t.Parallel()
+	first, second := netip.MustParseAddr("10.0.0.150"), netip.MustParseAddr("10.1.0.150")
+	leases := leaseBook{{first, lab.MAC{2, 1}, ""}, {second, lab.MAC{2, 2}, ""}}
+	for _, boots := range []int{1, 2} { // its name has the address of the first, which boots or not
+		h := &lab.Host{Name: "two", FQDN: "two.z.test", MACs: []lab.MAC{{2, 1}}, NICs: []lab.NIC{{MAC: lab.MAC{2, 2}, FQDN: "two-b.z.test"}}}
+		if boots == 2 {
+			h = &lab.Host{Name: "two", FQDN: "two.z.test", MACs: []lab.MAC{{2, 2}}, IP: netip.MustParseAddr("10.1.0.12"), Named: 1, NICs: []lab.NIC{{MAC: lab.MAC{2, 1}, FQDN: "two.z.test"}}}
+		}
+		l := &lab.Lab{Domain: "z.test", Zones: []*lab.Zone{derived("z.test."), derived("10.in-addr.arpa.")}, Networks: []*lab.Network{{Name: "n", Subnet: netip.MustParsePrefix("10.0.0.0/8")}}, Hosts: []*lab.Host{h}}
+		l.Index()
+		s := newServer(t, compile(t, l).WithLearned(Learned{Leases: leases, Leased: leases.all}), leases)
+		wantAnswers(t, s, "127.0.0.1", []dialogue{
+			{"two.z.test. A", "NOERROR aa\nan two.z.test. A 10.0.0.150"},
+			{"150.0.0.10.in-addr.arpa. PTR", "NOERROR aa\nan 150.0.0.10.in-addr.arpa. PTR two.z.test."},
+			{"150.0.1.10.in-addr.arpa. PTR", "NXDOMAIN aa\nns 10.in-addr.arpa. SOA bootlab.z.test."},
+		})
+	}
+}
+
 // TestLeasesInTransfers: zones that want them have the names of DHCP clients in transfers, the same that answers have; their serial and
 // IXFR follow. Other zones do not.
 func TestLeasesInTransfers(t *testing.T) {

@@ -16,14 +16,14 @@ import (
 // backendAddresses finds the addresses of backends that the lab file gives none, for lbproxy.
 type backendAddresses struct{ d *Daemon }
 
-// Lease returns the address that a host has leased.
+// Lease returns the address that the name of a host has by a lease.
 func (b backendAddresses) Lease(host string) netip.Addr {
 	l := b.d.current.Load().Lab
 	h := l.Host(host)
 	if h == nil {
 		return netip.Addr{}
 	}
-	addr, _ := b.d.nicAddrs(l).OfHost(h)
+	addr, _ := b.d.nicAddrs(l).leased(h.LeasedMACs())
 	return addr
 }
 

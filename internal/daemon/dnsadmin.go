@@ -94,16 +94,8 @@ func (c *adminBackend) FollowDNS(ctx context.Context, client string) (<-chan api
 	return out, nil
 }
 
-// isOf reports whether an address is a host's now.
+// isOf reports whether an address is a host's now, whatever it was when h was looked up.
 func (c *adminBackend) isOf(from netip.Addr, h *lab.Host) bool {
-	if from == h.IP || from == h.IP6 {
-		return true
-	}
-	l := c.current.Load().Lab
-	mac, ok := c.nicAddrs(l).MACOf(from)
-	if !ok {
-		return false
-	}
-	owner := l.HostByMAC(mac)
+	owner := c.nicAddrs(c.current.Load().Lab).HostOf(from)
 	return owner != nil && owner.Name == h.Name
 }

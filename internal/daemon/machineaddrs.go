@@ -25,17 +25,30 @@ func (w nicAddrs) Machine(mac lab.MAC) *lab.Host {
 	return w.lab.MachineOf(mac, l.Addr)
 }
 
-// OfHost returns the address of a host: its reserved one, else the one leased to the first of its MACs that has a lease.
+// OfHost returns the address at which a host boots: its reserved one, else the one leased to the first of its MACs that has a lease.
 func (w nicAddrs) OfHost(h *lab.Host) (netip.Addr, bool) {
 	if h.IP.IsValid() {
 		return h.IP, true
 	}
-	for _, mac := range h.MACs {
+	return w.leased(h.MACs)
+}
+
+// leased returns the address of the first of some MACs that has a lease.
+func (w nicAddrs) leased(macs []lab.MAC) (netip.Addr, bool) {
+	for _, mac := range macs {
 		if l, ok := w.book.ByMAC(mac); ok {
 			return l.Addr, true
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// HostOf returns the machine of the lab that has an address, as MACOf says; nil: none.
+func (w nicAddrs) HostOf(addr netip.Addr) *lab.Host {
+	if mac, ok := w.MACOf(addr); ok {
+		return w.Machine(mac)
+	}
+	return w.lab.HostByIP(addr.Unmap())
 }
 
 // MACOf returns the NIC that has an address. If a host has several, only a lease says which.

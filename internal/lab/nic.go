@@ -87,6 +87,17 @@ func (h *Host) NamedAddrs() (ip, ip6 netip.Addr) {
 	return h.IP, h.IP6
 }
 
+// LeasedMACs returns the MACs whose lease gives the FQDN of h its address; none where one is reserved.
+func (h *Host) LeasedMACs() []MAC {
+	switch ip, _ := h.NamedAddrs(); {
+	case ip.IsValid():
+		return nil
+	case h.Named > 0:
+		return []MAC{h.NICs[h.Named-1].MAC}
+	}
+	return h.MACs
+}
+
 // AddrIn returns the address of h in a subnet, else that of its FQDN.
 func (h *Host) AddrIn(subnet netip.Prefix) netip.Addr {
 	if len(h.NICs) == 0 {
