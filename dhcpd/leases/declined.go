@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Anybody can decline addresses in the names of machines that he makes up. A pool without another address has its declined ones
+// Anybody can decline addresses in the names of machines that do not exist. A pool without another address has its declined ones
 // probed: those at which nobody answers are given again.
 
 // Declined returns declined addresses of a pool, those declined longest ago first, at most n. Each is returned once in a while

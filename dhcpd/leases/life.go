@@ -162,7 +162,7 @@ const (
 	// Selecting: it names this server. Its offer may be forgotten by now: a full pool offers an address again, and offers are lost in a restart.
 	Selecting ClientState = iota
 	// InitReboot, Renewing: it says that it has the address, and names no server. A machine of which the book knows nothing is not believed:
-	// the RFC wants silence, and anybody can send such requests in the names of machines that he makes up.
+	// the RFC wants silence, and anybody can send such requests in the names of machines that do not exist.
 	InitReboot
 	Renewing // or rebinding
 )

@@ -42,8 +42,8 @@ func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confine
 	return compile(l, updates)
 }
 
-// compile decides for check, a start and a reload alike what of a lab is an error: its own error refuses the lab, the snapshot's Faults refuse
-// single machines and zones, and everything else is a warning. Certificates are read again while they are in use: certificateProblems.
+// compile compiles a lab for a start and a reload. Its error refuses the lab; the snapshot's Faults refuse single machines and zones. Certificates
+// are read again while they are in use: certificateProblems.
 func compile(l *lab.Lab, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
 	s, err := snapshot.Compile(l, updates...)
 	if err != nil {
@@ -344,8 +344,8 @@ func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, e
 	return c, nil
 }
 
-// errHalved protects against a truncated lab file.
-var errHalved = errors.New("bootlab reload --force applies it anyway")
+// errForce ends the refusal of a lab file that may be truncated.
+var errForce = errors.New("bootlab reload --force applies it anyway")
 
 // fewToLose is how many a lab has at least of a kind, other than hosts, of which it cannot lose more than half unnoticed: to remove one or
 // two is a change like any other.
@@ -373,7 +373,7 @@ func halved(before, after *lab.Lab) error {
 		{"zones", fewToLose, countOf(before.Zones, inFile), countOf(after.Zones, inFile)},
 	} {
 		if kind.were >= kind.least && 2*kind.left < kind.were {
-			return fmt.Errorf("the new lab file drops more than half of the %s (%d of %d are left); %w", kind.name, kind.left, kind.were, errHalved)
+			return fmt.Errorf("the new lab file drops more than half of the %s (%d of %d are left); %w", kind.name, kind.left, kind.were, errForce)
 		}
 	}
 	return nil

@@ -188,7 +188,7 @@ const MetricConditions = "bootlab_conditions"
 // newConditionCollector counts conditions.
 func newConditionCollector(conditions func() []api.Condition) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricConditions,
-		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, certificates, DNS upstreams, other DHCP servers, reserved and leased addresses that others use, mirrors of which no upstream answers, TFTP that drops requests because all transfers are in use, markers that would not show a loss of the state, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)
+		"What bootlab status measures beside servers, such as interfaces, hypervisors, pools, disks and certificates: how many are good, and how many not.", []string{"condition", "state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[[2]string]int{}
 		for _, k := range api.ConditionKinds() {

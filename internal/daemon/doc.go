@@ -1,4 +1,4 @@
-// Package daemon is the composition: it alone knows all servers. Here is what builds, starts, reloads and stops them, and what the admin API
+// Package daemon is the composition: it alone knows all servers. It builds, starts, reloads and stops them, and does what the admin API
 // asks of them; what has a subject of its own and needs little of the daemon is in the packages below.
 //
 // Run loads the lab, opens every socket, drops privileges, starts the servers on one snapshot and keeps that snapshot

@@ -62,7 +62,7 @@ func TestHalvedLab(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			err := halved(tt.before, tt.after)
-			if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, errHalved) || !strings.Contains(err.Error(), tt.want)) {
+			if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, errForce) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})

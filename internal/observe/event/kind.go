@@ -340,7 +340,7 @@ func (k Kind) Mark() bool { return describe(k).by == mark }
 // Change reports whether the kind is of what was done to a virtual machine, or failed, and did not start it.
 func (k Kind) Change() bool { return describe(k).by == change }
 
-// Refusal reports whether the kind is of what anybody on the network can cause as often as he likes: requests that were refused or failed,
+// Refusal reports whether the kind is of what anybody on the network can cause without end: requests that were refused or failed,
 // and claims of addresses.
 func (k Kind) Refusal() bool { return describe(k).by >= refusal }
 

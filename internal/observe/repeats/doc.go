@@ -1,4 +1,4 @@
-// Package repeats limits reports of what anybody on the network can cause as often as he likes: refused requests and errors.
+// Package repeats limits reports of what anybody on the network can cause without end: refused requests and errors.
 //
 // The first report of a kind, from one source and for one reason, is passed on at once. Those that follow are counted, and the count is
 // passed on with the last of them: after ten seconds, then in growing intervals of up to a minute while they go on. Both the number of
