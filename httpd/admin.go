@@ -37,6 +37,8 @@ type Backend interface {
 
 	// Status returns the state of the daemon as it is now: the generation in force, the last reload, what serves and what is wrong.
 	Status(ctx context.Context) api.Status
+	// Generation is that of Status: each lab that is put in force has the next.
+	Generation() uint64
 	// Reload reads the lab again, and returns once it is in force or refused. Its error is the reason why the lab was refused; the last
 	// good lab stays in force. Forced applies even one that drops more than half of the contents.
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)

@@ -58,6 +58,7 @@ func (h *fakeDaemon) note(format string, args ...any) {
 }
 
 func (h *fakeDaemon) Status(context.Context) api.Status        { return h.status }
+func (h *fakeDaemon) Generation() uint64                       { return h.status.Generation }
 func (h *fakeDaemon) Hosts(context.Context) []api.Host         { return h.hosts }
 func (h *fakeDaemon) Balancers(context.Context) []api.Balancer { return h.balancers }
 func (h *fakeDaemon) Clusters(context.Context) []api.Cluster   { return h.clusters }

@@ -139,6 +139,20 @@ type page struct {
 	AllUnknown []api.UnknownMachine
 }
 
+// maxCollected is how often a page is collected while labs are put in force.
+const maxCollected = 3
+
+// collect collects what a page shows, again if another lab was put in force meanwhile: a page shows one lab.
+func collect[P any](a *Admin, page func() (P, error)) (p P, err error) {
+	for range maxCollected {
+		began := a.deps.Backend.Generation()
+		if p, err = page(); a.deps.Backend.Generation() == began {
+			break
+		}
+	}
+	return p, err
+}
+
 func (a *Admin) page(ctx context.Context, title string) page {
 	return page{Title: title, Status: a.deps.Backend.Status(ctx), Live: true,
 		Clusters: a.deps.Backend.Clusters(ctx), AllUnknown: a.deps.Backend.Unknown(ctx)}
@@ -220,7 +234,10 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 	query := strings.TrimSpace(r.FormValue("q"))
 	ctx := context.WithoutCancel(r.Context()) // the page may be for others too
 	writePage(w, http.StatusOK, a.rendered.get(query, func() []byte {
-		return a.building.run(func() []byte { return a.execute("overview.html", a.overviewOf(ctx, query)) })
+		return a.building.run(func() []byte {
+			p, _ := collect(a, func() (overviewPage, error) { return a.overviewOf(ctx, query), nil })
+			return a.execute("overview.html", p)
+		})
 	}))
 }
 
@@ -291,6 +308,16 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
+	p, err := collect(a, func() (hostPage, error) { return a.hostPageOf(r, name) })
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.render(w, http.StatusOK, "host.html", p)
+}
+
+// hostPageOf collects what the page of a machine shows.
+func (a *Admin) hostPageOf(r *http.Request, name string) (hostPage, error) {
 	why, whyErr := a.deps.Backend.Why(r.Context(), name)
 	if whyErr == nil {
 		name = why.Host // by whatever the machine was asked for
@@ -305,8 +332,7 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	p.page = a.page(r.Context(), name)
 	boots, err := a.deps.Backend.Boots(r.Context(), name)
 	if err != nil && (!p.Known || statusOf(err) != http.StatusNotFound) {
-		a.refuse(w, r, err)
-		return
+		return hostPage{}, err
 	}
 	boots = slices.Clone(boots)
 	slices.Reverse(boots)
@@ -315,7 +341,7 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 		p.VM.Err = "" // the diagnosis has it
 	}
 	p.Console = a.consoleOf(r.Context(), name)
-	a.render(w, http.StatusOK, "host.html", p)
+	return p, nil
 }
 
 // vmOf returns the virtual machine of a host, nil for bare metal.

@@ -74,6 +74,9 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	}
 }
 
+// Generation implements httpd.Backend.
+func (c *adminBackend) Generation() uint64 { return c.current.Load().Gen }
+
 // Hosts implements httpd.Backend.
 func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 	seen := c.clusters.look(ctx, c.current.Load())

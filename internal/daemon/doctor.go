@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/netip"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/daemon/vips"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/host/link/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -32,11 +34,18 @@ func Examined(l *lab.Lab, labPath string, warnings lab.Problems) *doctor.Machine
 	m := &doctor.Machine{Lab: l, Warnings: warnings, Addresses: vips.Wanted(l), DHCP: dhcpd.Compile(l).Interfaces()}
 	m.Start, m.Unread = privileges.Rehearse(l, labPath)
 	token := filepath.Join(l.Appliance.State, statefile.Token)
-	if err := httpd.CheckToken(token); err != nil {
-		m.Start = append(m.Start, doctor.Failed(token, err))
+	_, tokenErr := regular.Within(l.Appliance.State, regular.Wait, func() (struct{}, error) { return struct{}{}, httpd.CheckToken(token) })
+	if tokenErr != nil && !errors.Is(tokenErr, regular.ErrNoAnswer) { // a folder that does not answer is found by check state
+		m.Start = append(m.Start, doctor.Failed(token, tokenErr))
 	}
 	m.Loss = func() []doctor.Finding {
-		return append(stateFile(l.Appliance), privileges.ExpectLoss(l.Appliance, labPath)...)
+		found, err := regular.Within(l.Appliance.State, regular.Wait, func() ([]doctor.Finding, error) {
+			return append(stateFile(l.Appliance), privileges.ExpectLoss(l.Appliance, labPath)...), nil
+		})
+		if err != nil {
+			return []doctor.Finding{doctor.Failed(l.Appliance.State, err)}
+		}
+		return found
 	}
 	own, err := links.Addrs()
 	add := func(e ports.Endpoint, last uint16, socket string) {

@@ -219,7 +219,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		before := strings.Count(d.log.String(), text)
 		return func() bool { return strings.Count(d.log.String(), text) == before+1 }
 	}
-	lost, again := logged("network is not served"), logged("network is served again")
+	lost, again := logged("network has lost its address: only DHCP answers"), logged("network has its address again")
 	in("addr", "del", l.addr()+"/24", "dev", "br0")
 	d.servesNot(t, "httpd", "tftpd", "dnsd")
 	reported("address lost", l.addr()+":8080: no interface of this machine has this address")
@@ -227,6 +227,9 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		t.Errorf("one lost address is not one warning:\n%s", shown(d))
 	}
 	d.until("the lost address is logged once", lost)
+	if a := fresh.lease(t); a != l.net+".11" {
+		t.Errorf("DHCP leases %q while the address is lost", a)
+	}
 	in("addr", "add", l.addr()+"/24", "dev", "br0")
 	back("address added")
 	d.until("the address is logged to be back once", again)

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/host/link/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -145,6 +147,10 @@ type Advised interface {
 
 // Failed returns an error as a finding: that it was not tried, where only root may.
 func Failed(subject string, err error) Finding {
+	if errors.Is(err, regular.ErrNoAnswer) {
+		return fail(subject, fmt.Sprintf("its file system does not answer: an operation did not end within %v", regular.Wait),
+			"look at its disk or server, and whether it is frozen: fsfreeze --unfreeze")
+	}
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return warn(subject, "was not tried: "+err.Error(), needsRoot)
 	}

@@ -64,6 +64,15 @@ const littleSpace = 1 << 30
 // Whether the daemon may use the folder is a step of its start.
 func state(_ context.Context, m *Machine) []Finding {
 	dir := m.Lab.Appliance.State
+	all, err := regular.Within(dir, regular.Wait, func() ([]Finding, error) { return disk(dir), nil })
+	if err != nil {
+		return []Finding{Failed(dir, err)}
+	}
+	return all
+}
+
+// disk is state. It waits for the disk.
+func disk(dir string) []Finding {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil
 	}

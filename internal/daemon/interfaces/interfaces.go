@@ -100,11 +100,14 @@ func Up(n *lab.Network) bool {
 type Fault struct {
 	Problem, Fix string // Fix is what to do
 	NoCarrier    bool   // that is all: the network is served, and nothing is connected
+	AddressLost  bool   // that is all: DHCP answers, as it needs only the interface, and no other server is reached
 }
 
 // FaultOf returns what is wrong with the interface of a network now.
 func FaultOf(l *lab.Lab, n *lab.Network) (f Fault) {
-	if f.Problem, f.Fix = unserved(n); f.Problem == "" {
+	f.Problem, f.Fix = unserved(n)
+	f.AddressLost = f.Problem != "" && n.HasAppliance() && Up(n)
+	if f.Problem == "" {
 		f.Problem, f.Fix = noCarrier(l, n)
 		f.NoCarrier = f.Problem != ""
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
+	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/host/process/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store/identity"
@@ -37,7 +38,11 @@ func Rehearse(l *lab.Lab, labPath string) (steps, unread []doctor.Finding) {
 	default:
 		add("appliance.user", err, "the daemon becomes user "+a.User)
 	}
-	add(a.State, rehearseState(a, u), stateText(a.State))
+	text, err := regular.Within(a.State, regular.Wait, func() (string, error) {
+		err := rehearseState(a, u)
+		return stateText(a.State), err
+	})
+	add(a.State, err, text)
 	add(filepath.Dir(a.AdminSocket), socketFolder(a, tryFolder), "can have the admin socket")
 	if u != nil {
 		var documents []string
