@@ -110,7 +110,7 @@ func TestBootAsStranger(t *testing.T) {
 		{name: "document", path: "/files/public/secret.ign", status: "403", body: "Forbidden\n",
 			events: []string{"file_missing " + mac + " files/public/secret.ign 0 not to be served: a config document, a template or a secret of the lab"}},
 		{name: "folder", path: "/files/public/dir", status: "403", body: "Forbidden\n",
-			events: []string{"file_missing " + mac + " files/public/dir 0 not to be served"}},
+			events: []string{"file_missing " + mac + " files/public/dir 0 not to be served: not a regular file"}},
 		{name: "folder with slash", path: "/files/public/", status: "404", body: "Not Found\n"},
 		{name: "link out", path: "/files/public/out", status: "403", body: "Forbidden\n",
 			events: []string{"file_missing " + mac + " files/public/out 0 not to be served"}},

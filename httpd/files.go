@@ -120,21 +120,16 @@ func contentType(name string) string {
 // missing answers 404 for a file that does not exist, 403 for one that may not be served, and 503, which makes an installer ask again, for one
 // that is not pulled yet or cannot be opened now.
 func (b *Boot) missing(w *reply, q *request, err error) {
-	code, why := http.StatusNotFound, "file not found"
+	code := http.StatusServiceUnavailable
 	switch {
 	case errors.Is(err, files.ErrAwaited):
-		code, why = http.StatusServiceUnavailable, files.ErrAwaited.Error()
 	case errors.Is(err, fs.ErrNotExist):
+		code = http.StatusNotFound
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrInvalid):
-		code, why = http.StatusForbidden, "not to be served"
-		if reason, ok := errors.AsType[files.Refusal](err); ok {
-			why = reason.Error()
-		}
-	default:
-		code, why = http.StatusServiceUnavailable, err.Error()
+		code = http.StatusForbidden
 	}
 	refuse(w, code)
-	b.record(q, event.Event{Kind: event.FileMissing, Err: why, Reason: files.ReasonOf(err)})
+	b.record(q, event.Event{Kind: event.FileMissing, Err: files.TextOf(err), Reason: files.ReasonOf(err)})
 }
 
 // errChanged is why a file was not sent whole.

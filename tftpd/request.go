@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -248,7 +247,7 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 	case errors.Is(err, errProbe):
 		result, e.Kind = resultProbe, event.TFTPProbe
 	case errors.As(err, &refused) && t.base == 0:
-		result, e.Kind, e.Err, e.Reason = resultRefused, event.TFTPRefused, redact(withoutPath(refused.err, e.Detail)), refused.reason
+		result, e.Kind, e.Err, e.Reason = resultRefused, event.TFTPRefused, redact(files.TextOf(refused.err)), refused.reason
 	default:
 		e.Kind, e.Bytes, e.Size, e.Err, e.Reason = event.TFTPFailed, t.acked(), t.readAhead.content.size, err.Error(), reasonOf(err)
 	}
@@ -284,14 +283,6 @@ func reasonOf(err error) event.Reason {
 		return event.Closed
 	}
 	return ""
-}
-
-// withoutPath leaves out of err the path, where the name that was asked for ends with it.
-func withoutPath(err error, asked string) string {
-	if p, ok := errors.AsType[*fs.PathError](err); ok && strings.HasSuffix(asked, p.Path) {
-		return p.Err.Error()
-	}
-	return err.Error()
 }
 
 func (s *Server) sendError(t *transfer, code ErrorCode, message string) {

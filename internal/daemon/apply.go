@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -321,6 +322,25 @@ func (d *Daemon) warnNew(s *snapshot.Snapshot) {
 		}
 	}
 	d.networks.log(s.Lab, d.log)
+	d.noARP.log(s.Lab, d.log)
+}
+
+// noARP is why no ARP requests can be sent.
+type noARP struct {
+	err    error // nil: they can
+	logged sync.Once
+}
+
+// log warns of it, once, if the lab serves machines: who balances connections alone asks for none.
+func (n *noARP) log(l *lab.Lab, log *slog.Logger) {
+	serves := slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.DHCP != lab.DHCPOff }) ||
+		slices.ContainsFunc(l.Hosts, func(h *lab.Host) bool { return h.Profile != nil })
+	if n.err == nil || !serves {
+		return
+	}
+	n.logged.Do(func() {
+		log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone, and who sent a request by TFTP is not known; start as root, or with CAP_NET_RAW", "err", n.err)
+	})
 }
 
 // prepare does everything of a reload that can fail.

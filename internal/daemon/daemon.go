@@ -96,6 +96,7 @@ type Daemon struct {
 	boot          *boot.Service
 	panics        *panics.All
 	neighbours    *neighbour.Resolver
+	noARP         noARP
 	addresses     *vips.VIPs
 	file          *logfile.Store // of persistentState
 	served        *served
@@ -254,9 +255,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 
 // buildServers builds all servers. They do not serve yet.
 func (d *Daemon) buildServers(ctx context.Context) (err error) {
-	if d.neighbours, err = neighbour.Open(); err != nil {
-		d.log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone, and who sent a request by TFTP is not known; start as root, or with CAP_NET_RAW", "err", err)
-	}
+	d.neighbours, d.noARP.err = neighbour.Open()
 	if d.clusters, err = d.openClusters(ctx); err != nil {
 		return err
 	}

@@ -58,6 +58,8 @@ const (
 	ErrUnnamed    Refusal = "not to be served: no profile boots it, and it is not below public/"
 	ErrSecret     Refusal = "not to be served: a config document, a template or a secret of the lab"
 	ErrUnreadable Refusal = "the daemon's user may not read it"
+	errNotRegular Refusal = "not to be served: not a regular file"
+	errLink       Refusal = "not to be served: a link to what is never served raw"
 )
 
 // ErrAwaited means that the file is one of the lab's images and not pulled yet: the client should ask again. It is wrapped
@@ -77,6 +79,25 @@ func ReasonOf(err error) event.Reason {
 		return event.NotServed
 	}
 	return event.Unreadable
+}
+
+// TextOf returns the same for people, without the path: one text for a reason, by HTTP and by TFTP.
+func TextOf(err error) string {
+	refusal, refused := errors.AsType[Refusal](err)
+	path, pathed := errors.AsType[*fs.PathError](err)
+	switch {
+	case refused:
+		return refusal.Error()
+	case errors.Is(err, ErrAwaited):
+		return ErrAwaited.Error()
+	case errors.Is(err, fs.ErrNotExist):
+		return "file not found"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrInvalid):
+		return "not to be served"
+	case pathed:
+		return path.Err.Error()
+	}
+	return err.Error()
 }
 
 // Error implements error.
@@ -143,9 +164,9 @@ func (f *Files) Open(name string) (*File, error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = fmt.Errorf("%w: not a regular file", fs.ErrPermission)
+		err = errNotRegular
 	case (!plain || hadLinks(info, began)) && f.leaksSecret(info):
-		err = fmt.Errorf("%w: a link to what is never served raw", fs.ErrPermission)
+		err = errLink
 	}
 	if err != nil {
 		file.Close()
