@@ -32,10 +32,7 @@ type backendCheck struct {
 }
 
 func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
-	s := seen{Snapshot: of, vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, conflicts: map[string]dhcpd.AddressConflict{}}
-	for _, vm := range c.servers.virt.List(ctx) {
-		s.vms[vm.Host] = vm
-	}
+	s := seen{Snapshot: of, vms: c.servers.virt.ByHost(ctx), checks: map[string]map[string]backendCheck{}, conflicts: map[string]dhcpd.AddressConflict{}}
 	for _, b := range c.servers.lb.Status() {
 		for _, m := range b.Backends {
 			if s.checks[m.Host] == nil {

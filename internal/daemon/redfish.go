@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
@@ -48,10 +50,10 @@ type metal struct {
 
 // List implements redfish.Machines.
 func (m *metal) List(ctx context.Context) (all []redfish.Machine) {
-	l := m.d.current.Load().Lab
-	for _, s := range m.virt.List(ctx) {
-		if h := l.Host(s.Host); h != nil && h.VM != nil && !s.Orphan {
-			all = append(all, m.machine(h, s))
+	l, vms := m.d.current.Load().Lab, m.virt.ByHost(ctx)
+	for _, name := range slices.Sorted(maps.Keys(vms)) {
+		if h := l.Host(name); h != nil && h.VM != nil {
+			all = append(all, m.machine(h, vms[name]))
 		}
 	}
 	return all
@@ -63,11 +65,9 @@ func (m *metal) Get(ctx context.Context, name string) (redfish.Machine, bool) {
 	if h == nil || h.VM == nil {
 		return redfish.Machine{}, false
 	}
-	status := virt.Status{Host: name, State: virt.StateUnknown, Err: "its hypervisor has not answered yet"}
-	for _, s := range m.virt.List(ctx) {
-		if s.Host == name && !s.Orphan {
-			status = s
-		}
+	status, ok := m.virt.ByHost(ctx)[name]
+	if !ok {
+		status = virt.Status{Host: name, State: virt.StateUnknown, Err: "its hypervisor has not answered yet"}
 	}
 	return m.machine(h, status), true
 }
@@ -86,8 +86,11 @@ func (m *metal) machine(h *lab.Host, s virt.Status) redfish.Machine {
 	next := m.virt.NextBoot(h.Name)
 	r := redfish.Machine{
 		Name: h.Name, FQDN: h.FQDN, UUID: s.UUID, Serial: cmp.Or(h.Serial, h.Name), Hypervisor: s.Hypervisor, Power: powerStates[s.State],
-		Absent: s.State == virt.StateAbsent, Err: s.Err, ARM: h.VM.Arch == lab.ArchARM64, CPUs: h.VM.CPUs, Memory: h.VM.Memory, Firmware: h.VM.Firmware,
+		Absent: s.State == virt.StateAbsent, ARM: h.VM.Arch == lab.ArchARM64, CPUs: h.VM.CPUs, Memory: h.VM.Memory, Firmware: h.VM.Firmware,
 		Boot: redfish.Boot{Target: targets[next.Device], Continuous: next.Always}, Media: next.Media.URL,
+	}
+	if s.State == virt.StateUnknown {
+		r.Err = s.Err
 	}
 	for _, disk := range h.VM.Disks {
 		r.Disks = append(r.Disks, disk.Size)

@@ -2,6 +2,7 @@ package vmadmin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -144,21 +145,17 @@ func errNoController(name string) error {
 
 // powerOfVM returns whether a virtual machine runs.
 func (m *Machines) powerOfVM(ctx context.Context, h *lab.Host) (api.Power, error) {
-	for _, s := range m.deps.Virt.List(ctx) {
-		if s.Host != h.Name || s.State == virt.StateAbsent {
-			continue
-		}
-		if s.Err != "" {
-			return api.Power{}, fmt.Errorf("%s", s.Err)
-		}
-		p := api.Power{Host: h.Name, State: string(s.State), By: "libvirt " + s.Hypervisor}
-		switch s.State {
-		case virt.StateRunning:
-			p.State = string(power.StateOn)
-		case virt.StateOff, virt.StateCrashed:
-			p.State = string(power.StateOff)
-		}
-		return p, nil
+	s := m.deps.Virt.ByHost(ctx)[h.Name]
+	p := api.Power{Host: h.Name, State: string(s.State), By: "libvirt " + s.Hypervisor}
+	switch s.State {
+	case "", virt.StateAbsent:
+		return p, virt.ErrAbsent
+	case virt.StateUnknown:
+		return p, errors.New(s.Err)
+	case virt.StateRunning:
+		p.State = string(power.StateOn)
+	case virt.StateOff, virt.StateCrashed:
+		p.State = string(power.StateOff)
 	}
-	return api.Power{}, virt.ErrAbsent
+	return p, nil
 }
