@@ -9,6 +9,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/lbproxy"
@@ -62,22 +63,6 @@ func healthOf(m lbproxy.BackendStatus) machine.Health {
 	return machine.CheckPending
 }
 
-// powerOf returns what a hypervisor says of a virtual machine.
-func powerOf(vm virt.Status) machine.Power {
-	switch s := vm.State; s {
-	case virt.StateRunning, virt.StateStopping:
-		return machine.PowerOn
-	case virt.StateOff:
-		return machine.PowerOff
-	case virt.StatePaused, virt.StateCrashed, virt.StateAbsent:
-		return machine.Power(s)
-	}
-	if vm.At.IsZero() && vm.Down.IsZero() {
-		return machine.PowerUnasked
-	}
-	return machine.PowerSilent
-}
-
 // assessed reports whether the state of h is decided with those of its cluster.
 func assessed(h *lab.Host) bool { return h.Cluster != nil && h.Cluster.Kind != lab.Plain }
 
@@ -104,7 +89,7 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	}
 	switch {
 	case h.VM != nil:
-		o.Power, o.Problem = powerOf(seen.vms[h.Name]), seen.vms[h.Name].Err
+		o.Power, o.Problem = vmadmin.PowerOf(seen.vms[h.Name]), seen.vms[h.Name].Err
 	case h == seen.off:
 		o.Power = machine.PowerOff
 	}

@@ -13,8 +13,10 @@ import (
 	"github.com/bootlab/bootlab/internal/api/redfish"
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/media"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/host/client/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -72,9 +74,19 @@ func (m *metal) Get(ctx context.Context, name string) (redfish.Machine, bool) {
 	return m.machine(h, status), true
 }
 
-var powerStates = map[virt.State]redfish.PowerState{
-	virt.StateRunning: redfish.PowerOn, virt.StateOff: redfish.PowerOff, virt.StateCrashed: redfish.PowerOff, virt.StateAbsent: redfish.PowerOff,
-	virt.StatePaused: redfish.PowerPaused, virt.StateStopping: redfish.PowerPoweringOff,
+// powerState returns what Redfish calls the power of a virtual machine.
+func powerState(s virt.Status) redfish.PowerState {
+	switch p := vmadmin.PowerOf(s); {
+	case s.State == virt.StateStopping:
+		return redfish.PowerPoweringOff
+	case p.Off():
+		return redfish.PowerOff
+	case p == machine.PowerOn:
+		return redfish.PowerOn
+	case p == machine.PowerPaused:
+		return redfish.PowerPaused
+	}
+	return redfish.PowerUnknown
 }
 
 // targets are the boot devices of virtual machines and what Redfish calls them.
@@ -85,7 +97,7 @@ var targets = map[virt.BootDevice]redfish.Target{
 func (m *metal) machine(h *lab.Host, s virt.Status) redfish.Machine {
 	next := m.virt.NextBoot(h.Name)
 	r := redfish.Machine{
-		Name: h.Name, FQDN: h.FQDN, UUID: s.UUID, Serial: cmp.Or(h.Serial, h.Name), Hypervisor: s.Hypervisor, Power: powerStates[s.State],
+		Name: h.Name, FQDN: h.FQDN, UUID: s.UUID, Serial: cmp.Or(h.Serial, h.Name), Hypervisor: s.Hypervisor, Power: powerState(s),
 		Absent: s.State == virt.StateAbsent, ARM: h.VM.Arch == lab.ArchARM64, CPUs: h.VM.CPUs, Memory: h.VM.Memory, Firmware: h.VM.Firmware,
 		Boot: redfish.Boot{Target: targets[next.Device], Continuous: next.Always}, Media: next.Media.URL,
 	}
@@ -118,7 +130,7 @@ func (m *metal) Reset(ctx context.Context, name string, how redfish.ResetType) e
 	case redfish.ResetGracefulShutdown:
 		err = m.virt.Stop(ctx, name, virt.StopRequest, 0)
 	case redfish.ResetPushPowerButton:
-		if machine, _ := m.Get(ctx, name); machine.Power == redfish.PowerOff {
+		if is, _ := m.Get(ctx, name); is.Power == redfish.PowerOff {
 			err = m.virt.Start(ctx, name)
 		} else {
 			err = m.virt.Stop(ctx, name, virt.StopRequest, 0)

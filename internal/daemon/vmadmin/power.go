@@ -1,6 +1,7 @@
 package vmadmin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -146,16 +148,34 @@ func errNoController(name string) error {
 // powerOfVM returns whether a virtual machine runs.
 func (m *Machines) powerOfVM(ctx context.Context, h *lab.Host) (api.Power, error) {
 	s := m.deps.Virt.ByHost(ctx)[h.Name]
-	p := api.Power{Host: h.Name, State: string(s.State), By: "libvirt " + s.Hypervisor}
-	switch s.State {
-	case "", virt.StateAbsent:
+	p := api.Power{Host: h.Name, By: "libvirt " + s.Hypervisor}
+	switch is := PowerOf(s); {
+	case !is.Known():
+		return p, errors.New(cmp.Or(s.Err, "its hypervisor has not answered yet"))
+	case is == machine.PowerAbsent:
 		return p, virt.ErrAbsent
-	case virt.StateUnknown:
-		return p, errors.New(s.Err)
-	case virt.StateRunning:
-		p.State = string(power.StateOn)
-	case virt.StateOff, virt.StateCrashed:
+	case is.Off():
 		p.State = string(power.StateOff)
+	case is == machine.PowerOn:
+		p.State = string(power.StateOn)
+	default:
+		p.State = string(is)
 	}
 	return p, nil
+}
+
+// PowerOf returns what a hypervisor says of the power of a virtual machine. One that shuts down has power until it is off.
+func PowerOf(vm virt.Status) machine.Power {
+	switch s := vm.State; s {
+	case virt.StateRunning, virt.StateStopping:
+		return machine.PowerOn
+	case virt.StateOff:
+		return machine.PowerOff
+	case virt.StatePaused, virt.StateCrashed, virt.StateAbsent:
+		return machine.Power(s)
+	}
+	if vm.At.IsZero() && vm.Down.IsZero() {
+		return machine.PowerUnasked
+	}
+	return machine.PowerSilent
 }
