@@ -353,7 +353,7 @@ func (a *Admin) vmOf(r *http.Request, h api.Host) *api.VM {
 	if err != nil {
 		return &api.VM{Host: h.Name, State: h.VM, Err: api.AsError(err).Message}
 	}
-	if i := slices.IndexFunc(vms, func(v api.VM) bool { return v.Host == h.Name }); i >= 0 {
+	if i := slices.IndexFunc(vms, func(v api.VM) bool { return v.Host == h.Name && v.Hypervisor == h.Hypervisor }); i >= 0 {
 		return &vms[i]
 	}
 	return nil

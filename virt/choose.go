@@ -40,12 +40,18 @@ func (s *Server) table() *Table {
 	return p.table
 }
 
-// HypervisorOf returns the name of the hypervisor of a host's machine; "": none was chosen yet, or there is no such machine.
+// HypervisorOf returns the name of the hypervisor that has a host's machine, else of the lab file's; "": none was chosen yet, or there is no such
+// machine.
 func (s *Server) HypervisorOf(host string) string {
-	if m := s.table().byHost[host]; m != nil && m.isPlaced() {
-		return m.vm.Hypervisor.Name
+	t := s.table()
+	m := t.byHost[host]
+	if m == nil {
+		return ""
 	}
-	return ""
+	if m = s.where(t, m); !m.isPlaced() {
+		return ""
+	}
+	return m.vm.Hypervisor.Name
 }
 
 func (t *Table) placed(byHost map[string]Placement) *Table {

@@ -19,8 +19,8 @@ type Status struct {
 	Changed    bool   `json:"changed,omitempty"` // the lab file differs from the one that the domain was made from
 	Redefined  bool   `json:"-"`                 // so does the definition that follows from it; else it is Changed in Autostart only
 	Restart    bool   `json:"restart,omitempty"` // it runs with an older definition than the one on the hypervisor
-	Orphan     bool   `json:"orphan,omitempty"`  // created from this lab, but no longer in the lab file
-	Err        string `json:"err,omitempty"`     // why State is unknown
+	Orphan     bool   `json:"orphan,omitempty"`  // created from this lab, but no longer in the lab file, or on another hypervisor there
+	Err        string `json:"err,omitempty"`     // why State is unknown, or what to do about an orphan
 
 	At        time.Time `json:"at,omitzero"`         // when the hypervisor answered last
 	Autostart bool      `json:"autostart,omitempty"` // it starts with its hypervisor
@@ -50,6 +50,19 @@ func (s *Server) List(ctx context.Context) []Status {
 	}
 	slices.SortStableFunc(all, func(a, b Status) int { return cmp.Compare(a.Host, b.Host) })
 	return all
+}
+
+// ByHost returns List with one status for each machine in the lab file: of a machine that is on another hypervisor than there, the orphan's.
+func (s *Server) ByHost(ctx context.Context) map[string]Status {
+	all, t := s.List(ctx), s.table()
+	byHost := make(map[string]Status, len(all))
+	for _, st := range all {
+		have, listed := byHost[st.Host]
+		if t.byHost[st.Host] != nil && (!listed || have.State == StateAbsent || st.State != StateAbsent && st.Hypervisor == s.HypervisorOf(st.Host)) {
+			byHost[st.Host] = st
+		}
+	}
+	return byHost
 }
 
 // unplacedStatus is the status of a machine that has no hypervisor yet.

@@ -196,6 +196,17 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm capacity --json", json: true, out: []string{`"running": 1`, `"vms": 2`, `"name": "default"`}},
 		step{args: "hosts --json", json: true, out: []string{`"hypervisor": "one"`}},
 		step{args: "vm plan m2", out: []string{"m2 one running ok"}},
+	)
+	h.edit("vm: {hypervisor: any, cpus: 2", "vm: {hypervisor: two, cpus: 2")
+	h.until("the other hypervisor", func() bool { return strings.Contains(h.run("vm", "list").out, "orphan") })
+	h.steps(
+		step{args: "vm list", out: []string{"m2 one running, orphan", "m2 two absent"}},
+		step{args: "vm list --json", json: true, out: []string{`"orphan": true`}},
+		step{args: "hosts", out: []string{"running"}},
+		step{args: "why m2", not: []string{"does not exist"}},
+		step{args: "power status m2", out: []string{"m2 on libvirt one"}},
+		step{args: "power boot disk m2", out: []string{"m2 disk once libvirt one"}},
+		step{args: "power off m2", out: []string{"m2 off libvirt one"}},
 		step{args: "vm delete m2 --disks --yes", out: []string{"m2 is deleted"}, not: []string{" on one"}},
 	)
 }

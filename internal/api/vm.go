@@ -6,7 +6,8 @@ import "time"
 type VM struct {
 	Host       string `json:"host"`
 	Hypervisor string `json:"hypervisor"`
-	State      string `json:"state"` // running, off, paused, stopping, crashed, absent, unknown
+	State      string `json:"state"`            // running, off, paused, stopping, crashed, absent, unknown
+	Orphan     bool   `json:"orphan,omitempty"` // the host is no longer in the lab file, or on another hypervisor there
 	Err        string `json:"err,omitempty"`
 
 	At   time.Time `json:"at,omitzero"`   // when the hypervisor answered last

@@ -115,7 +115,8 @@ func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
 		a.Profile, a.Disk = h.Profile.Name, overwrites(h)
 	}
 	if h.VM != nil {
-		a.VM, a.Hypervisor = string(cmp.Or(seen.vms[h.Name].State, virt.StateUnknown)), c.servers.virt.HypervisorOf(h.Name)
+		vm := seen.vms[h.Name]
+		a.VM, a.Hypervisor = string(cmp.Or(vm.State, virt.StateUnknown)), vm.Hypervisor
 	}
 	c.lastSeen(&a)
 	return a

@@ -16,9 +16,9 @@ import (
 	"github.com/bootlab/bootlab/internal/content/clusterconfig"
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -144,15 +144,12 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	if err != nil {
 		return answer, err
 	}
-	cl, vms := s.Lab.Cluster(name), c.look(ctx, s).vms
-	errs := silentOf(cl, vms)
-	for _, last := range []bool{false, true} {
+	cl := s.Lab.Cluster(name)
+	workers, controlPlane, errs := running(cl, c.look(ctx, s).vms)
+	for _, hosts := range [][]*lab.Host{workers, controlPlane} {
 		var stopping sync.WaitGroup
 		var mu sync.Mutex
-		for _, h := range cl.Hosts {
-			if h.VM == nil || (h.Role == lab.RoleControlPlane) != last || vms[h.Name].State != virt.StateRunning {
-				continue
-			}
+		for _, h := range hosts {
 			stopping.Go(func() {
 				if _, err := c.servers.vms.Switch(ctx, h, power.Off, virt.StopThenForce); err != nil {
 					mu.Lock()
@@ -173,15 +170,22 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	return answer, nil
 }
 
-// silentOf returns an error for each virtual machine of a cluster of which it is not known whether it runs.
-func silentOf(cl *lab.Cluster, vms map[string]virt.Status) (errs []error) {
+// running returns the virtual machines of a cluster that are not off, those of the control plane apart, and an error for each of which that is
+// not known.
+func running(cl *lab.Cluster, vms map[string]virt.Status) (workers, controlPlane []*lab.Host, unknown []error) {
 	for _, h := range cl.Hosts {
 		vm := vms[h.Name]
-		if p := powerOf(vm); h.VM != nil && (p == machine.PowerSilent || p == machine.PowerUnasked) {
-			errs = append(errs, fmt.Errorf("%s: %s", h.Name, cmp.Or(vm.Err, "its hypervisor has not answered yet")))
+		switch p := vmadmin.PowerOf(vm); {
+		case h.VM == nil, p.Off():
+		case !p.Known():
+			unknown = append(unknown, fmt.Errorf("%s: %s", h.Name, cmp.Or(vm.Err, "its hypervisor has not answered yet")))
+		case h.Role == lab.RoleControlPlane:
+			controlPlane = append(controlPlane, h)
+		default:
+			workers = append(workers, h)
 		}
 	}
-	return errs
+	return workers, controlPlane, unknown
 }
 
 // metalOf returns the names of the machines of a cluster that are no virtual machines.

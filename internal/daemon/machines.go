@@ -9,6 +9,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/lbproxy"
@@ -32,10 +33,7 @@ type backendCheck struct {
 }
 
 func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
-	s := seen{Snapshot: of, vms: map[string]virt.Status{}, checks: map[string]map[string]backendCheck{}, conflicts: map[string]dhcpd.AddressConflict{}}
-	for _, vm := range c.servers.virt.List(ctx) {
-		s.vms[vm.Host] = vm
-	}
+	s := seen{Snapshot: of, vms: c.servers.virt.ByHost(ctx), checks: map[string]map[string]backendCheck{}, conflicts: map[string]dhcpd.AddressConflict{}}
 	for _, b := range c.servers.lb.Status() {
 		for _, m := range b.Backends {
 			if s.checks[m.Host] == nil {
@@ -65,22 +63,6 @@ func healthOf(m lbproxy.BackendStatus) machine.Health {
 	return machine.CheckPending
 }
 
-// powerOf returns what a hypervisor says of a virtual machine.
-func powerOf(vm virt.Status) machine.Power {
-	switch s := vm.State; s {
-	case virt.StateRunning, virt.StateStopping:
-		return machine.PowerOn
-	case virt.StateOff:
-		return machine.PowerOff
-	case virt.StatePaused, virt.StateCrashed, virt.StateAbsent:
-		return machine.Power(s)
-	}
-	if vm.At.IsZero() && vm.Down.IsZero() {
-		return machine.PowerUnasked
-	}
-	return machine.PowerSilent
-}
-
 // assessed reports whether the state of h is decided with those of its cluster.
 func assessed(h *lab.Host) bool { return h.Cluster != nil && h.Cluster.Kind != lab.Plain }
 
@@ -107,7 +89,7 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	}
 	switch {
 	case h.VM != nil:
-		o.Power, o.Problem = powerOf(seen.vms[h.Name]), seen.vms[h.Name].Err
+		o.Power, o.Problem = vmadmin.PowerOf(seen.vms[h.Name]), seen.vms[h.Name].Err
 	case h == seen.off:
 		o.Power = machine.PowerOff
 	}

@@ -5,14 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api/redfish"
 	"github.com/bootlab/bootlab/internal/daemon/health"
 	"github.com/bootlab/bootlab/internal/daemon/media"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/host/client/hostheader"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -48,10 +52,10 @@ type metal struct {
 
 // List implements redfish.Machines.
 func (m *metal) List(ctx context.Context) (all []redfish.Machine) {
-	l := m.d.current.Load().Lab
-	for _, s := range m.virt.List(ctx) {
-		if h := l.Host(s.Host); h != nil && h.VM != nil && !s.Orphan {
-			all = append(all, m.machine(h, s))
+	l, vms := m.d.current.Load().Lab, m.virt.ByHost(ctx)
+	for _, name := range slices.Sorted(maps.Keys(vms)) {
+		if h := l.Host(name); h != nil && h.VM != nil {
+			all = append(all, m.machine(h, vms[name]))
 		}
 	}
 	return all
@@ -63,18 +67,26 @@ func (m *metal) Get(ctx context.Context, name string) (redfish.Machine, bool) {
 	if h == nil || h.VM == nil {
 		return redfish.Machine{}, false
 	}
-	status := virt.Status{Host: name, State: virt.StateUnknown, Err: "its hypervisor has not answered yet"}
-	for _, s := range m.virt.List(ctx) {
-		if s.Host == name && !s.Orphan {
-			status = s
-		}
+	status, ok := m.virt.ByHost(ctx)[name]
+	if !ok {
+		status = virt.Status{Host: name, State: virt.StateUnknown, Err: "its hypervisor has not answered yet"}
 	}
 	return m.machine(h, status), true
 }
 
-var powerStates = map[virt.State]redfish.PowerState{
-	virt.StateRunning: redfish.PowerOn, virt.StateOff: redfish.PowerOff, virt.StateCrashed: redfish.PowerOff, virt.StateAbsent: redfish.PowerOff,
-	virt.StatePaused: redfish.PowerPaused, virt.StateStopping: redfish.PowerPoweringOff,
+// powerState returns what Redfish calls the power of a virtual machine.
+func powerState(s virt.Status) redfish.PowerState {
+	switch p := vmadmin.PowerOf(s); {
+	case s.State == virt.StateStopping:
+		return redfish.PowerPoweringOff
+	case p.Off():
+		return redfish.PowerOff
+	case p == machine.PowerOn:
+		return redfish.PowerOn
+	case p == machine.PowerPaused:
+		return redfish.PowerPaused
+	}
+	return redfish.PowerUnknown
 }
 
 // targets are the boot devices of virtual machines and what Redfish calls them.
@@ -85,9 +97,12 @@ var targets = map[virt.BootDevice]redfish.Target{
 func (m *metal) machine(h *lab.Host, s virt.Status) redfish.Machine {
 	next := m.virt.NextBoot(h.Name)
 	r := redfish.Machine{
-		Name: h.Name, FQDN: h.FQDN, UUID: s.UUID, Serial: cmp.Or(h.Serial, h.Name), Hypervisor: s.Hypervisor, Power: powerStates[s.State],
-		Absent: s.State == virt.StateAbsent, Err: s.Err, ARM: h.VM.Arch == lab.ArchARM64, CPUs: h.VM.CPUs, Memory: h.VM.Memory, Firmware: h.VM.Firmware,
+		Name: h.Name, FQDN: h.FQDN, UUID: s.UUID, Serial: cmp.Or(h.Serial, h.Name), Hypervisor: s.Hypervisor, Power: powerState(s),
+		Absent: s.State == virt.StateAbsent, ARM: h.VM.Arch == lab.ArchARM64, CPUs: h.VM.CPUs, Memory: h.VM.Memory, Firmware: h.VM.Firmware,
 		Boot: redfish.Boot{Target: targets[next.Device], Continuous: next.Always}, Media: next.Media.URL,
+	}
+	if s.State == virt.StateUnknown {
+		r.Err = s.Err
 	}
 	for _, disk := range h.VM.Disks {
 		r.Disks = append(r.Disks, disk.Size)
@@ -115,7 +130,7 @@ func (m *metal) Reset(ctx context.Context, name string, how redfish.ResetType) e
 	case redfish.ResetGracefulShutdown:
 		err = m.virt.Stop(ctx, name, virt.StopRequest, 0)
 	case redfish.ResetPushPowerButton:
-		if machine, _ := m.Get(ctx, name); machine.Power == redfish.PowerOff {
+		if is, _ := m.Get(ctx, name); is.Power == redfish.PowerOff {
 			err = m.virt.Start(ctx, name)
 		} else {
 			err = m.virt.Stop(ctx, name, virt.StopRequest, 0)

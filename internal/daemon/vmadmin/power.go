@@ -1,7 +1,9 @@
 package vmadmin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -144,21 +147,35 @@ func errNoController(name string) error {
 
 // powerOfVM returns whether a virtual machine runs.
 func (m *Machines) powerOfVM(ctx context.Context, h *lab.Host) (api.Power, error) {
-	for _, s := range m.deps.Virt.List(ctx) {
-		if s.Host != h.Name || s.State == virt.StateAbsent {
-			continue
-		}
-		if s.Err != "" {
-			return api.Power{}, fmt.Errorf("%s", s.Err)
-		}
-		p := api.Power{Host: h.Name, State: string(s.State), By: "libvirt " + s.Hypervisor}
-		switch s.State {
-		case virt.StateRunning:
-			p.State = string(power.StateOn)
-		case virt.StateOff, virt.StateCrashed:
-			p.State = string(power.StateOff)
-		}
-		return p, nil
+	s := m.deps.Virt.ByHost(ctx)[h.Name]
+	p := api.Power{Host: h.Name, By: "libvirt " + s.Hypervisor}
+	switch is := PowerOf(s); {
+	case !is.Known():
+		return p, errors.New(cmp.Or(s.Err, "its hypervisor has not answered yet"))
+	case is == machine.PowerAbsent:
+		return p, virt.ErrAbsent
+	case is.Off():
+		p.State = string(power.StateOff)
+	case is == machine.PowerOn:
+		p.State = string(power.StateOn)
+	default:
+		p.State = string(is)
 	}
-	return api.Power{}, virt.ErrAbsent
+	return p, nil
+}
+
+// PowerOf returns what a hypervisor says of the power of a virtual machine. One that shuts down has power until it is off.
+func PowerOf(vm virt.Status) machine.Power {
+	switch s := vm.State; s {
+	case virt.StateRunning, virt.StateStopping:
+		return machine.PowerOn
+	case virt.StateOff:
+		return machine.PowerOff
+	case virt.StatePaused, virt.StateCrashed, virt.StateAbsent:
+		return machine.Power(s)
+	}
+	if vm.At.IsZero() && vm.Down.IsZero() {
+		return machine.PowerUnasked
+	}
+	return machine.PowerSilent
 }

@@ -81,7 +81,7 @@ func vmPlan(p virt.Comparison) api.VMPlan {
 }
 
 func vm(s virt.Status) api.VM {
-	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(s.State), Err: s.Err, At: s.At, Down: s.Down}
+	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(s.State), Orphan: s.Orphan, Err: s.Err, At: s.At, Down: s.Down}
 }
 
 // VM implements httpd.Backend. A machine that is created is started too, since it is created to boot.
@@ -116,10 +116,8 @@ func (m *Machines) VM(ctx context.Context, host string, action api.VMAction, opt
 	if err != nil {
 		return api.VM{}, m.vmError(err, http.StatusConflict, host)
 	}
-	for _, s := range v.List(ctx) {
-		if s.Host == host {
-			return vm(s), nil
-		}
+	if s, ok := v.ByHost(ctx)[host]; ok {
+		return vm(s), nil
 	}
 	return api.VM{Host: host, State: string(virt.StateAbsent)}, nil
 }

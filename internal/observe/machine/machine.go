@@ -60,6 +60,9 @@ const (
 // Off reports whether nothing runs.
 func (p Power) Off() bool { return p == PowerOff || p == PowerAbsent || p == PowerCrashed }
 
+// Known reports whether a hypervisor or a controller says anything of the machine.
+func (p Power) Known() bool { return p != "" && p != PowerSilent && p != PowerUnasked }
+
 // Health is what the check of a machine's balancer says.
 type Health int
 
