@@ -299,48 +299,39 @@ func unmatched(body, end string, open []int, quote int) (all []repair) {
 }
 
 // opensBlock matches a key whose value is in the lines below.
-var opensBlock = regexp.MustCompile(`^[^#]*:(\s+&\S+)?\s*(#.*)?$`)
+var opensBlock = regexp.MustCompile(`^[^#]*:(\s+&\S+)?\s*(#.*)?\s*$`)
 
 // indented returns the repairs of line i that give it the indentation of a line around it.
 func indented(lines []string, i int) (all []repair) {
-	text := strings.TrimLeft(lines[i], " ")
-	own := indentOf(lines[i])
-	if strings.TrimSpace(text) == "" || text[0] == '#' {
+	if !hasText(lines[i]) {
 		return nil
 	}
-	seen := []int{own}
+	text, own := strings.TrimLeft(lines[i], " "), indentOf(lines[i])
+	above, under := textAround(lines, i)
 	below := 0 // the indentation of what belongs to the line; 0: nothing does
-	if i+1 < len(lines) && opensBlock.MatchString(text) && indentOf(lines[i+1]) > own {
-		below = indentOf(lines[i+1])
+	if len(under) > 0 && opensBlock.MatchString(text) && indentOf(lines[under[0]]) > own {
+		below = indentOf(lines[under[0]])
 	}
-	near := []int{i - 1, i + 1, i - 2, i + 2, i - 3, i - 4, i - 5}
-	for j := i - 1; j >= 0; j-- { // the entry that the line is in
-		if strings.TrimSpace(lines[j]) != "" && indentOf(lines[j]) < own {
-			near = append(near, j)
-			break
-		}
-	}
-	if below > 0 { // the entries before and behind it
-		sibling := func(j int) bool {
-			return strings.TrimSpace(lines[j]) != "" && indentOf(lines[j]) < below && indentOf(lines[j]) != own
-		}
-		for j := i - 1; j >= 0; j-- {
-			if sibling(j) {
-				near = append(near, j)
-				break
-			}
-		}
-		for j := i + 1; j < len(lines); j++ {
-			if sibling(j) {
-				near = append(near, j)
-				break
-			}
+	var near []int // the next lines first
+	for k := range 5 {
+		near = append(near, above[min(k, len(above)):min(k+1, len(above))]...)
+		if k < 2 {
+			near = append(near, under[min(k, len(under)):min(k+1, len(under))]...)
 		}
 	}
+	first := func(of []int, is func(indent int) bool) {
+		if k := slices.IndexFunc(of, func(j int) bool { return is(indentOf(lines[j])) }); k >= 0 {
+			near = append(near, of[k])
+		}
+	}
+	first(above, func(indent int) bool { return indent < own }) // the entry that the line is in
+	if below > 0 {                                              // the entries before and behind it
+		sibling := func(indent int) bool { return indent < below && indent != own }
+		first(above, sibling)
+		first(under, sibling)
+	}
+	seen := []int{own}
 	for _, j := range near {
-		if j < 0 || j >= len(lines) || strings.TrimSpace(lines[j]) == "" {
-			continue
-		}
 		indent := indentOf(lines[j])
 		if slices.Contains(seen, indent) || below > 0 && indent >= below {
 			continue
@@ -349,6 +340,27 @@ func indented(lines []string, i int) (all []repair) {
 		all = append(all, repair{strings.Repeat(" ", indent) + text, own + 1, fmt.Sprintf("indented by %s: want %d, as line %d", lab.Plural(own, "space"), indent, j+1)})
 	}
 	return all
+}
+
+// hasText reports whether a line has more than a comment.
+func hasText(line string) bool {
+	text := strings.TrimSpace(line)
+	return text != "" && text[0] != '#'
+}
+
+// textAround returns the lines above and under line i that have more than a comment, the nearest first.
+func textAround(lines []string, i int) (above, under []int) {
+	for j := range lines {
+		switch {
+		case j == i || !hasText(lines[j]):
+		case j < i:
+			above = append(above, j)
+		default:
+			under = append(under, j)
+		}
+	}
+	slices.Reverse(above)
+	return above, under
 }
 
 func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }

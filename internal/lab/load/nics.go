@@ -136,7 +136,11 @@ func (r *resolver) nicNetwork(raw *rawNIC, n *lab.NIC, near spot, key string) {
 
 // inSubnet6 reports an IPv6 address outside the IPv6 subnet of its network, if it has one.
 func (r *resolver) inSubnet6(n *lab.Network, a netip.Addr, s spot, key string) {
-	if n != nil && n.Subnet6.IsValid() && !n.Subnet6.Contains(a) {
+	switch {
+	case n == nil || !n.Subnet6.IsValid():
+	case n.Subnet6.Contains(a):
+		r.inside[subnetOf{n, true}] = true
+	default:
 		r.failOutside(subnetOf{n, true}, s, key, single(a), "one inside "+n.Subnet6.String())
 	}
 }

@@ -261,6 +261,8 @@ func TestNothingFollows(t *testing.T) {
 		{"a wrong subnet", wrongSubnet("10.1.3.0/24", ""), []string{"networks.lan.subnet: nothing is in 10.1.3.0/24, but outside of it are 6 values (10.1.2.1 at"}},
 		{"a subnet that is too small", wrongSubnet("10.1.2.0/28", ""), []string{"networks.lan.pools.p.range: 10.1.2.50-10.1.2.90 is outside network lan, as are 2 others (10.1.2.20 at "}},
 		{"a wrong subnet of two", wrongSubnet("10.1.3.0/24", ", dmz: {subnet: 10.1.4.0/24, dhcp: off, address: 10.1.4.1}"), []string{"networks.lan.subnet: nothing is in 10.1.3.0/24, but outside of it are 6 values"}},
+		{"a wrong subnet of IPv6", "networks: {lan: {subnet: 10.1.2.0/24, subnet6: 'fd00:1::/64', dhcp: off}}\nhosts: {a: {ip: 10.1.2.8, ip6: 'fd00:16::8'}, b: {ip: 10.1.2.9, ip6: 'fd00:16::9'}}",
+			[]string{"networks.lan.subnet6: nothing is in fd00:1::/64, but outside of it are 2 values (fd00:16::8 at"}},
 		{"a MAC, an address and a name twice, the first of them not by alphabet", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}\nhosts:\n  z: {mac: 52:54:00:00:00:0A, ip: 10.1.2.9, aliases: [x]}\n  a: {mac: '52:54:00:00:00:0a', ip: 10.1.2.9, aliases: [x]}",
 			[]string{"lab.yaml:6:12: hosts.a.mac: 52:54:00:00:00:0a is already used by host z (", "hosts.a.ip: 10.1.2.9 is already used by host z (", "hosts.a.aliases[0]: the name x.lab.example is already used by host z ("}},
 		{"an alias that is the name of a host below", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}\nhosts:\n  a: {ip: 10.1.2.8, aliases: [b]}\n  b: {ip: 10.1.2.9}\n  c: {ip: 10.1.2.10, aliases: [b]}",

@@ -73,8 +73,8 @@ func (r *resolver) failTogether(all []outsider, where string) {
 	}
 }
 
-// wrongSubnets reports a subnet of IPv4 with nothing in it, instead of what should be. If there is one, that is the network which is meant by
-// what is outside of every network.
+// wrongSubnets reports a subnet with nothing in it, instead of what should be. If there is one of IPv4, that is the network which is meant by what
+// is outside of every network.
 func (r *resolver) wrongSubnets() {
 	empty := map[int]bool{}
 	for i, n := range r.lab.Networks {
@@ -83,6 +83,9 @@ func (r *resolver) wrongSubnets() {
 		if n.Subnet.IsValid() && !used && (len(r.outsiders[of]) > 0 || len(r.lab.Networks) == 1) {
 			empty[i] = true
 		}
+		if of.six = true; !r.inside[of] {
+			r.wrongSubnet(r.raw.Networks.Entries[i].V.Subnet6.spot, "networks."+n.Name+".subnet6", n.Subnet6, of)
+		}
 	}
 	for i := range empty {
 		n := r.lab.Networks[i]
@@ -90,20 +93,24 @@ func (r *resolver) wrongSubnets() {
 		if len(empty) == 1 {
 			meant = append(meant, subnetOf{})
 		}
-		var all []outsider
-		for _, of := range meant {
-			all = append(all, r.outsiders[of]...)
-		}
-		if len(all) < 2 {
-			continue
-		}
-		slices.SortFunc(all, bySpot)
-		for _, of := range meant {
-			delete(r.outsiders, of)
-		}
-		r.fail(r.raw.Networks.Entries[i].V.Subnet.spot, "networks."+n.Name+".subnet", "nothing is in %s, but outside of it are %d values (%s): want the subnet that they are in",
-			n.Subnet, len(all), r.placesOf(all))
+		r.wrongSubnet(r.raw.Networks.Entries[i].V.Subnet.spot, "networks."+n.Name+".subnet", n.Subnet, meant...)
 	}
+}
+
+// wrongSubnet reports the subnet at s, with nothing in it, if several values are outside of what is meant by it.
+func (r *resolver) wrongSubnet(s spot, key string, subnet netip.Prefix, meant ...subnetOf) {
+	var all []outsider
+	for _, of := range meant {
+		all = append(all, r.outsiders[of]...)
+	}
+	if len(all) < 2 {
+		return
+	}
+	slices.SortFunc(all, bySpot)
+	for _, of := range meant {
+		delete(r.outsiders, of)
+	}
+	r.fail(s, key, "nothing is in %s, but outside of it are %d values (%s): want the subnet that they are in", subnet, len(all), r.placesOf(all))
 }
 
 // placesOf names the first of some addresses, with their places.
