@@ -443,3 +443,12 @@ func (w *writer) raw(s section, rr dns.RR) error {
 	w.count[s]++
 	return nil
 }
+
+// refuseForward makes the reply to a client that has used its share: it shall ask another server, or later.
+func (s *Server) refuseForward(r *request) {
+	s.metrics.limited.Inc()
+	r.w.rewind(mark{n: r.q.end})
+	r.w.why = "too many queries of this client wait for other servers"
+	r.code = servFail
+	s.finish(r)
+}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -12,43 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
-
-func TestForwardLimitIsShared(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name    string
-		clients []string // that ask as often as they may, one after the other
-		want    []int
-	}{
-		{"alone", []string{"10.0.0.1"}, []int{128}},
-		{"one after the other", []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, []int{128, 64, 32}},
-		{"of one network of IPv6", []string{"2001:db8::1", "2001:db8::ffff", "2001:db8:0:1::1"}, []int{128, 0, 64}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			l := newForwardLimit(256)
-			var got []int
-			for _, c := range tt.clients {
-				n := 0
-				for l.acquire(netip.MustParseAddr(c)) == admitted {
-					n++
-				}
-				got = append(got, n)
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("%v wait, want %v", got, tt.want)
-			}
-			for i, c := range tt.clients {
-				for range got[i] {
-					l.release(netip.MustParseAddr(c))
-				}
-			}
-			if l.all != 0 || len(l.clients) != 0 {
-				t.Errorf("%d of %d clients are counted, but no query waits", l.all, len(l.clients))
-			}
-		})
-	}
-}
 
 // TestForwardLimitOfOneClient: with a dead server behind the forwarder, a client that keeps asking gets SERVFAIL, by UDP
 // and TCP, while the others' questions wait their turn.

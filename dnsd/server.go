@@ -59,8 +59,11 @@ type Server struct {
 	metrics *metrics
 	panics  *panics.Server
 	forward *forwarder
-	limit   *forwardLimit
 	conns   *connlimit.Set // TCP connections of all listeners
+
+	// forwards counts queries that wait for the forwarder: a client whose queries no server answers does not block the others.
+	forwards *connlimit.Counter
+
 	changes changes
 	queries queryLog
 	rate    *rateLimit
@@ -82,7 +85,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dnsd")),
-		forward: newForwarder(cfg, deps.Now, m), limit: newForwardLimit(cfg.MaxForwards),
+		forward: newForwarder(cfg, deps.Now, m), forwards: connlimit.NewCounter(cfg.MaxForwards),
 		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}), rate: &rateLimit{seed: maphash.MakeSeed()},
 	}
 	s.cookies.Store(&CookieSecrets{Current: newCookieSecret(), Previous: newCookieSecret()})

@@ -146,23 +146,24 @@ func (c *tcpConn) answer(ctx context.Context, r *request) bool {
 
 // forward lets a query wait for the forwarder while the next one is read.
 func (c *tcpConn) forward(ctx context.Context, r *request) bool {
-	switch c.s.limit.acquire(c.from) {
-	case limitReached:
+	switch {
+	case c.s.forwards.Take(c.from):
+	case c.s.forwards.Full():
 		c.s.metrics.dropped[dropBusy].Inc()
 		return false
-	case shareUsed:
+	default:
 		c.s.refuseForward(r)
 		return c.send(r.w.b) == nil
 	}
 	select {
 	case c.wait <- struct{}{}:
 	case <-ctx.Done():
-		c.s.limit.release(c.from)
+		c.s.forwards.Release(c.from)
 		return false
 	}
 	r = r.clone()
 	c.wg.Go(func() {
-		defer func() { <-c.wait; c.s.limit.release(c.from) }()
+		defer func() { <-c.wait; c.s.forwards.Release(c.from) }()
 		defer c.s.recoverPanic()
 		c.s.answerForwarded(ctx, r)
 		_ = c.send(r.w.b)

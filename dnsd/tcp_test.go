@@ -173,7 +173,7 @@ func TestBusy(t *testing.T) {
 	t.Parallel()
 	up, release := heldUpstream(t)
 	s := newServer(t, compile(t, forwardingLab(up.addr)), nil)
-	s.limit = newForwardLimit(1)
+	s.forwards = connlimit.NewCounter(1)
 	ap := serve(t, s, "127.0.0.1")
 	conn, err := net.Dial("udp", ap.String())
 	if err != nil {

@@ -91,17 +91,18 @@ func (u *udpReader) answer(ctx context.Context, m datagram.Message) bool {
 
 // forward passes a copy of the query to the forwarder, and reports whether there is a reply at once instead.
 func (u *udpReader) forward(ctx context.Context, m datagram.Message) bool {
-	switch u.s.limit.acquire(u.req.from) {
-	case limitReached:
+	switch {
+	case u.s.forwards.Take(u.req.from):
+	case u.s.forwards.Full():
 		u.s.metrics.dropped[dropBusy].Inc() // the client asks again
 		return false
-	case shareUsed:
+	default:
 		u.s.refuseForward(&u.req)
 		return true
 	}
 	r, source := u.req.clone(), datagram.AppendSource(nil, m.Local)
 	u.wg.Go(func() {
-		defer u.s.limit.release(r.from)
+		defer u.s.forwards.Release(r.from)
 		defer u.s.recoverPanic()
 		u.s.answerForwarded(ctx, r)
 		_, _, _ = u.conn.WriteMsgUDPAddrPort(r.w.b, source, m.From) // a client that is gone is no error of ours

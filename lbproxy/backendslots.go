@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/client/clientaddr"
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 )
 
 // Each client connection may have one connection to a backend, which is part of the limit of client connections. Further ones need a slot
@@ -19,14 +19,12 @@ import (
 // errBackendLimit says that a request had no slot for a connection to a backend.
 var errBackendLimit = errors.New("too many connections to backends")
 
-// backendSlots are slots for connections to backends. One address has at most half of them.
+// backendSlots are slots for connections to backends. Requests may wait for one.
 type backendSlots struct {
-	most, mostOfClient int
+	taken *connlimit.Counter
 
 	mu      sync.Mutex
-	taken   int
-	clients map[netip.Addr]int // slots of each address of clientaddr
-	waiters []*slotWaiter      // as they came
+	waiters []*slotWaiter // as they came
 }
 
 // A slotWaiter is a request that waits for a slot.
@@ -36,7 +34,7 @@ type slotWaiter struct {
 }
 
 func newBackendSlots(most int) *backendSlots {
-	return &backendSlots{most: most, mostOfClient: (most + 1) / 2, clients: make(map[netip.Addr]int)}
+	return &backendSlots{taken: connlimit.NewCounter(most)}
 }
 
 // An ownSlot is for the one connection to a backend that a client connection may have: it holds a value while it is taken.
@@ -56,17 +54,9 @@ func (o ownSlot) take() (release func()) {
 
 // take takes a slot. release gives it back, once the socket is closed or idle; nil: the client may have none now.
 func (s *backendSlots) take(client netip.Addr) (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.takeLocked(clientaddr.Of(client))
-}
-
-func (s *backendSlots) takeLocked(client netip.Addr) (release func()) {
-	if s.taken >= s.most || s.clients[client] >= s.mostOfClient {
+	if !s.taken.Take(client) {
 		return nil
 	}
-	s.taken++
-	s.clients[client]++
 	return func() { s.release(client) }
 }
 
@@ -74,15 +64,12 @@ func (s *backendSlots) takeLocked(client netip.Addr) (release func()) {
 func (s *backendSlots) release(client netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.taken--
-	if s.clients[client]--; s.clients[client] == 0 {
-		delete(s.clients, client)
-	}
+	s.taken.Release(client)
 	if len(s.waiters) == 0 {
 		return
 	}
-	next := slices.MinFunc(s.waiters, func(a, b *slotWaiter) int { return s.clients[a.client] - s.clients[b.client] })
-	if release := s.takeLocked(next.client); release != nil {
+	next := slices.MinFunc(s.waiters, func(a, b *slotWaiter) int { return s.taken.Of(a.client) - s.taken.Of(b.client) })
+	if release := s.take(next.client); release != nil {
 		s.leaveLocked(next)
 		next.handed <- release
 	}
@@ -90,9 +77,9 @@ func (s *backendSlots) release(client netip.Addr) {
 
 // await waits for own or a slot of all, for limit at most. The error is errBackendLimit or that of ctx.
 func (s *backendSlots) await(ctx context.Context, own ownSlot, client netip.Addr, limit time.Duration) (release func(), err error) {
-	w := &slotWaiter{client: clientaddr.Of(client), handed: make(chan func(), 1)}
-	s.mu.Lock()
-	if release = s.takeLocked(w.client); release == nil {
+	w := &slotWaiter{client: client, handed: make(chan func(), 1)}
+	s.mu.Lock() // so that no slot is given back between the two
+	if release = s.take(client); release == nil {
 		s.waiters = append(s.waiters, w)
 	}
 	s.mu.Unlock()

@@ -40,8 +40,8 @@ func connectAndReset(to netip.AddrPort) {
 	}
 }
 
-// TestConnectionLimitIsShared: at the connection limit, of which no client has more than half, new connections of every
-// balancer wait until others end, in whatever way.
+// TestConnectionLimitIsShared: at the connection limit, of which each client has one, new connections of every balancer wait until others end,
+// in whatever way.
 func TestConnectionLimitIsShared(t *testing.T) {
 	t.Parallel()
 	tcp := balancer("tcp", addr(t), serveTCP(t, nameServer("tcp")))
@@ -51,7 +51,7 @@ func TestConnectionLimitIsShared(t *testing.T) {
 	r := newTestServer(t, Config{Connections: 4, Peek: 100 * time.Millisecond}, tcp, web, shared, refused)
 	var held []net.Conn
 	for i := range 4 {
-		c := dialFrom(t, fmt.Sprintf("127.0.0.%d", 10+i/2), listenOf(tcp))
+		c := dialFrom(t, fmt.Sprintf("127.0.0.%d", 10+i), listenOf(tcp))
 		readLine(t, c)
 		held = append(held, c)
 	}
@@ -78,7 +78,7 @@ func TestConnectionLimitIsShared(t *testing.T) {
 		}
 	}
 	if got := testutil.ToFloat64(r.metrics.evicted); got != 0 {
-		t.Errorf("%v connections were evicted though no client had more than half", got)
+		t.Errorf("%v connections were evicted though no client had more than others", got)
 	}
 }
 
@@ -98,6 +98,29 @@ func TestFloodIsEvicted(t *testing.T) {
 	}
 	if got := testutil.ToFloat64(r.metrics.evicted); got != limit/2 {
 		t.Errorf("%v connections were evicted, want one for each other client", got)
+	}
+}
+
+// TestGreedyClients: clients that take all connections they get leave some to the next one, which costs no other client a connection.
+func TestGreedyClients(t *testing.T) {
+	t.Parallel()
+	const limit, greedy = 64, 7
+	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
+	r := newTestServer(t, Config{Connections: limit}, b)
+	for range limit {
+		for i := range greedy {
+			readLine(t, dialFrom(t, fmt.Sprintf("127.0.0.%d", 60+i), listenOf(b)))
+		}
+	}
+	netns.WaitFor(t, "an eighth for each", func() bool { return r.limit.Len() == limit*greedy/(greedy+1) })
+	before := testutil.ToFloat64(r.metrics.evicted)
+	for range limit / (greedy + 1) / 2 {
+		if got := readLine(t, dialFrom(t, "127.0.0.100", listenOf(b))); got != "b" {
+			t.Fatalf("another client got %q", got)
+		}
+	}
+	if got := testutil.ToFloat64(r.metrics.evicted) - before; got != 0 {
+		t.Errorf("%v connections were evicted for another client", got)
 	}
 }
 

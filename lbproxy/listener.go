@@ -184,9 +184,9 @@ func (f *frontend) notifyOthers() {
 	}
 }
 
-// admit adds a connection to those of all balancers. At the connection limit it evicts one of a client that has more than
-// half of them, else it waits, and later connections wait in the kernel's backlog. The error says that the socket was
-// closed.
+// admit adds a connection to those of all balancers, of which its client may have as many as are left for others: one more evicts the
+// longest-idle one of its own. A new client waits where all others have one, and later connections wait in the kernel's backlog. The error
+// says that the socket was closed.
 func (s *Server) admit(c *clientConn) (err error) {
 	evict := func() {
 		s.metrics.evicted.Inc()

@@ -183,11 +183,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		runtime:        make(map[string]map[netip.AddrPort]RuntimeBackend),
 		healths:        make(map[healthKey]*checkedHealth),
 	}
-	// A client with more than half of all connections loses one to a new connection; other clients lose none.
-	s.limit = connlimit.New(connlimit.Config{Max: s.cfg.Connections, MinShare: s.cfg.Connections / 2})
+	s.limit = connlimit.New(connlimit.Config{Max: s.cfg.Connections, Shared: true})
 	s.slots = newBackendSlots(s.cfg.BackendConnections)
 	// Of connections that wait for their first bytes, the client with the most loses its oldest.
-	s.pending = connlimit.New(connlimit.Config{Max: s.cfg.Pending, MinShare: s.cfg.Pending / 16})
+	s.pending = connlimit.New(connlimit.Config{Max: s.cfg.Pending})
 	s.logLimit.Interval, s.faultLog.Interval = time.Minute, time.Minute
 	m.limit.Set(float64(s.cfg.Connections))
 	s.active.Store(&activeTable{})

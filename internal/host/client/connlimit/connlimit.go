@@ -15,10 +15,13 @@ import (
 
 // A Config says how many connections a Set holds, and which of them it may evict. Only Max is required.
 type Config struct {
-	Max       int           // connections open at one time
-	MinShare  int           // a client with no more connections than this loses none
-	Grace     time.Duration // a client with no more idle connections than the new one's loses none that is idle for less
-	KeepInUse bool          // connections in use are never evicted
+	Max   int           // connections open at one time
+	Grace time.Duration // a client with no more idle connections than the new one's loses none that is idle for less
+
+	// Shared is for connections that are long and idle by nature: a client may have as many as are left for others. One more evicts the
+	// longest-idle one of its own; in a full set, that of the client with the most, if that has more than the new one's would have. Other
+	// clients lose none: the new connection is refused. Grace and Patience have no effect.
+	Shared bool
 
 	// Where all clients have equally many connections in use, a new client may evict one that has taken less than MinRate bytes a second
 	// for Patience; see Measure. 0: it is refused. With a Patience and no Grace, a connection that waits for its first request for less than
@@ -125,7 +128,7 @@ func (s *Set) add(addr netip.Addr, evict func()) (c *Conn, freed <-chan struct{}
 	addr = clientaddr.Of(addr)
 	s.mu.Lock()
 	var victim *Conn
-	if s.open >= s.cfg.Max {
+	if s.mustEvictLocked(addr) {
 		if victim = s.victimLocked(addr); victim == nil {
 			defer s.mu.Unlock()
 			if s.freed == nil {
@@ -151,11 +154,25 @@ func (s *Set) add(addr netip.Addr, evict func()) (c *Conn, freed <-chan struct{}
 	return c, nil
 }
 
+// mustEvictLocked reports whether a new connection of addr needs the place of another.
+func (s *Set) mustEvictLocked(addr netip.Addr) bool {
+	if own := s.clients[addr]; s.cfg.Shared && own != nil && own.size() >= share(s.cfg.Max, s.open) {
+		return true
+	}
+	return s.open >= s.cfg.Max
+}
+
 // victimLocked returns the connection that makes room for a new one of addr; nil: none may be evicted.
 func (s *Set) victimLocked(addr netip.Addr) *Conn {
 	own := s.clients[addr]
 	if own == nil {
 		own = &client{}
+	}
+	if s.cfg.Shared {
+		if most := s.ranking[0]; s.open >= s.cfg.Max && most.size() > own.size()+1 {
+			return most.first()
+		}
+		return own.first()
 	}
 	victim := s.evictableLocked(s.ranking[0], own)
 	if victim == nil && s.cfg.Grace > 0 && s.ranking[0] == own && len(s.ranking) > 1 {
@@ -173,7 +190,7 @@ func (s *Set) victimLocked(addr netip.Addr) *Conn {
 		}
 		victim = nil
 	}
-	if victim == nil && !s.cfg.KeepInUse && (s.cfg.Grace > 0 || s.cfg.Patience > 0) { // else the ranking has said it
+	if victim == nil && (s.cfg.Grace > 0 || s.cfg.Patience > 0) { // else the ranking has said it
 		victim = s.inUseLocked(own)
 	}
 	return cmp.Or(victim, fresh)
@@ -197,7 +214,7 @@ const maxLooks = 8
 func (s *Set) inUseLocked(own *client) *Conn {
 	for range maxLooks {
 		most := s.busiestLocked()
-		if most == nil || most.size() <= s.cfg.MinShare || most.inUse.Len() <= own.inUse.Len() {
+		if most == nil || most.inUse.Len() <= own.inUse.Len() {
 			return nil
 		}
 		c := most.inUse.Front().Value.(*Conn)
@@ -244,8 +261,7 @@ func (s *Set) evictableLocked(most, own *client) *Conn {
 		more = most.inUse.Len() > own.inUse.Len()+1
 	}
 	switch {
-	case most.size() <= s.cfg.MinShare,
-		victim.requests > 0 && (s.cfg.KeepInUse || !more),
+	case victim.requests > 0 && !more,
 		victim.requests == 0 && !more && s.cfg.Grace > 0 && time.Since(victim.since) < s.cfg.Grace:
 		return nil
 	}

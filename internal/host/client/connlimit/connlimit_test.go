@@ -65,10 +65,13 @@ func TestEviction(t *testing.T) {
 		{"all in use by equals: the new one is refused", Config{Max: 2}, "1a+ 2a+ 1a> 2a> 3a+", "3a!"},
 		{"two requests on one connection", Config{Max: 2}, "1a+ 2a+ 1a> 1a> 1a< 3a+", "2a"},
 		{"what is evicted may go on to its end", Config{Max: 1}, "1a+ 2a+ 1a> 1a< 1a. 1a- 3a+", "1a 2a"},
-		{"KeepInUse", Config{Max: 2, KeepInUse: true}, "2a+ 2b+ 2a> 2b> 1a+", "1a!"},
-		{"KeepInUse evicts idle ones", Config{Max: 3, KeepInUse: true}, "1a+ 1b+ 1a> 1b> 2a+ 3a+", "2a"},
-		{"MinShare: no client has more", Config{Max: 4, MinShare: 2}, "1a+ 1b+ 2a+ 2b+ 3a+", "3a!"},
-		{"MinShare: one has", Config{Max: 4, MinShare: 2}, "1a+ 1b+ 1c+ 2a+ 3a+ 3b+", "1a 3b!"},
+		{"shared: a client alone has half", Config{Max: 4, Shared: true}, "1a+ 1b+ 1c+ 1a- 1d+", "1a 1b"},
+		{"shared: its longest-idle one", Config{Max: 4, Shared: true}, "1a+ 1b+ 1a. 1c+", "1b"},
+		{"shared: a new client gets in", Config{Max: 8, Shared: true}, "1a+ 1b+ 1c+ 1d+ 1e+ 2a+ 2b+ 2c+ 3a+ 3b+ 4a+", "1a 2a 3a"},
+		{"shared: full, the client with the most loses one", Config{Max: 4, Shared: true}, "1a+ 1b+ 2a+ 3a+ 4a+", "1a"},
+		{"shared: full, of equals none loses one to a new client", Config{Max: 3, Shared: true}, "1a+ 2a+ 3a+ 4a+", "4a!"},
+		{"shared: full, one of equals replaces its own", Config{Max: 3, Shared: true}, "1a+ 2a+ 3a+ 2b+", "2a"},
+		{"shared: full, one with less gets one of the most", Config{Max: 8, Shared: true}, "1a+ 1b+ 1c+ 1d+ 2a+ 3a+ 4a+ 5a+ 5b+ 5c+", "1a 5a"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -83,9 +86,9 @@ func TestEviction(t *testing.T) {
 // TestOneMachine: a machine that fills the set from many addresses of its /64 network is one client.
 func TestOneMachine(t *testing.T) {
 	t.Parallel()
-	s := New(Config{Max: 3, MinShare: 1})
+	s := New(Config{Max: 6, Shared: true})
 	var lost []int
-	for i := range 3 {
+	for i := range 4 {
 		s.Add(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: byte(i)}), func() { lost = append(lost, i) })
 	}
 	if s.Add(addr(1), nil) == nil || !slices.Equal(lost, []int{0}) {
@@ -225,7 +228,7 @@ func TestFresh(t *testing.T) {
 func TestAddWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{Max: 1, MinShare: 1})
+		s := New(Config{Max: 1, Shared: true})
 		first := s.Add(addr(1), func() { t.Error("it is evicted") })
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -1,4 +1,4 @@
-// Package connlimit bounds the connections that a server has open.
+// Package connlimit bounds the connections that a server has open, and what else its clients share.
 //
 // A Set holds a fixed number of connections. When it is full, a new connection takes the place of an idle one: of the
 // client that has the most idle connections, the one that has been idle longest. While there is an idle connection, none in
@@ -6,6 +6,9 @@
 // client: then the new one is refused. With a Patience, a connection whose first request may still be on its way is
 // evicted after those in use. So a client that opens many connections evicts its own, and never locks others out.
 // Where all clients have equally many in use, a new client may take the place of one that takes its answer too slowly.
+//
+// Connections that last, as those through a balancer, are Shared: a client may have as many as are left for others. By the same rule a
+// Counter bounds what cannot be evicted, such as requests that wait.
 //
 //	set := connlimit.New(connlimit.Config{Max: 4096})
 //	c := set.Add(addr, func() { evicted.Inc(); conn.Close() })
