@@ -225,19 +225,20 @@ func brief(err error) string {
 	return fmt.Sprintf("%s\n… and %d more; bootlab check shows all", strings.Join(lines[:few], "\n"), len(lines)-few)
 }
 
-// problems returns the warnings of s that hold now, as files come and go after the load, and those of them that are why
-// machines, zones and certificates are refused.
+// problems returns the warnings of s that hold now, as files come and go after the load, and the errors for which machines, zones and
+// certificates are refused.
 func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults lab.Problems) {
 	bad, doubtful := certificateProblems(s.Lab, d.certificates.Now, time.Now())
 	loaded := s.Warnings()
 	removed := slices.DeleteFunc(d.files.Missing(s.Lab), func(p *lab.Problem) bool { return slices.Contains(loaded, p) })
 	ended := d.endedWarnings(s.Lab)
-	for _, p := range slices.Concat(loaded, bad, doubtful, removed) {
-		if !slices.Contains(ended, p) && (p.Path == "" || privileges.Open(p.Path) != nil) {
+	faults = slices.Concat(s.Faults(), bad)
+	for _, p := range slices.Concat(loaded, doubtful, removed) {
+		if !faults.Has(p) && !slices.Contains(ended, p) && (p.Path == "" || privileges.Open(p.Path) != nil) {
 			warnings = append(warnings, p)
 		}
 	}
-	return warnings, slices.Concat(s.Faults(), bad)
+	return warnings, faults
 }
 
 // endedWarnings returns the warnings of a lab that no longer hold: an installed cluster needs no bootstrap machine.
@@ -292,7 +293,7 @@ func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	d.warn(s)
 }
 
-// loggedWarnings holds the warnings that were logged, so that each is logged once while it holds.
+// loggedWarnings holds the warnings and errors that were logged, so that each is logged once while it holds.
 type loggedWarnings struct {
 	mu     sync.Mutex
 	logged lab.Problems
@@ -307,17 +308,20 @@ func (n *loggedWarnings) fresh(now lab.Problems) lab.Problems {
 	return slices.DeleteFunc(slices.Clone(now), before.Has)
 }
 
-// warn logs all warnings about a lab that has just come into use.
+// warn logs all warnings and errors about a lab that has just come into use.
 func (d *Daemon) warn(s *snapshot.Snapshot) {
 	d.warned.fresh(nil)
 	d.warnNew(s)
 }
 
-// warnNew logs the warnings that were not logged yet, and what has changed of networks. Addresses that networks lack are among both: the second
+// warnNew logs the warnings and errors that were not logged yet, and what has changed of networks. Addresses that networks lack are among both: the second
 // says it better.
 func (d *Daemon) warnNew(s *snapshot.Snapshot) {
-	for _, w := range d.warned.fresh(d.currentWarnings(s)) {
-		if !strings.HasPrefix(w.Key, "networks.") || !strings.HasSuffix(w.Key, ".address") {
+	warnings, faults := d.currentWarnings(s)
+	for _, w := range d.warned.fresh(slices.Concat(faults, warnings)) {
+		if faults.Has(w) {
+			d.log.Error("lab file has an error: what it is about is refused until it is fixed", "err", w)
+		} else if !strings.HasPrefix(w.Key, "networks.") || !strings.HasSuffix(w.Key, ".address") {
 			d.log.Warn("lab file has a warning", "warning", w)
 		}
 	}

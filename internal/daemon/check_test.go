@@ -9,6 +9,8 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -178,5 +180,40 @@ func TestProgramNotBuiltIn(t *testing.T) {
 	r.until("a warning", func() bool { return warned("ipxe-riscv64.efi") })
 	if warned("ipxe-arm32.efi") { // that pool boots nothing
 		t.Errorf("log:\n%s", r.log)
+	}
+}
+
+// TestBrokenDocument: a document with an error is an error for the log, status, doctor and bootlab why, as it is for bootlab check.
+func TestBrokenDocument(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.125.5.1")
+	dir := filepath.Join(filepath.Dir(r.lab), "files")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(t, dir, map[string]string{"a.cfg": "{{.Host.Nonsense}}"})
+	r.write(r.read() + "  d: {mac: \"52:54:00:00:00:04\", ip: 10.125.5.14, profile: broken}\nprofiles: {broken: {kernel: public/k, args: [\"c={{.ConfigURL}}\"], config: a.cfg}}\n")
+	r.start()
+	const what = "Nonsense"
+	_, found, err := daemon.Check(r.lab, daemon.Lenient)
+	if err != nil || !strings.Contains(found.Faults.Error(), what) {
+		t.Errorf("check: %v, %v", err, found.Faults)
+	}
+	s := r.status()
+	if !strings.Contains(s.Faults.Error(), what) || strings.Contains(s.Warnings.Error(), what) {
+		t.Errorf("status: errors %v, warnings %v", s.Faults, s.Warnings)
+	}
+	for line := range strings.Lines(r.log.String()) {
+		if strings.Contains(line, what) && !strings.Contains(line, "level=ERROR") {
+			t.Errorf("log: %s", line)
+		}
+	}
+	if !strings.Contains(r.log.String(), what) {
+		t.Error("the log does not have the error")
+	}
+	for _, f := range doctor.FromStatus(s, &lab.Lab{}, nil) {
+		if strings.Contains(f.Text, what) && f.Level != doctor.Fail {
+			t.Errorf("doctor: %+v", f)
+		}
 	}
 }
