@@ -16,6 +16,7 @@ import (
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
@@ -90,7 +91,8 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		found.Faults, found.Warnings = append(found.Faults, bad...), append(found.Warnings, doubtful...)
 	}
 	if err != nil {
-		return nil, found, withZones(l, err)
+		err = found.addParts(l, err, strict, snapshot.Sound)
+		return nil, found, err
 	}
 	found.Warnings = append(found.Warnings, interfaces.AddressWarnings(l)...)
 	var refused []error
@@ -98,11 +100,13 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		refused = append(refused, lab.Problems{{Pos: l.StoreAt, Key: "appliance.store.etcd", Message: statefile.NoEtcd(l.Appliance)}})
 	}
 	s, err := compile(l, nil)
-	if err != nil { // what could be served of the rest is checked, too
-		if b, err := boot.Compile(l); err == nil {
-			found.Faults = append(found.Faults, b.CheckAll()...)
+	if err != nil {
+		err = found.addParts(l, err, strict, func(l *lab.Lab, _ lab.Problems) []*lab.Host { return l.Hosts })
+		found.Warnings = append(found.Warnings, dhcpd.Compile(l).Warnings()...)
+		if f, err := files.Compile(l); err == nil {
+			found.Warnings = append(found.Warnings, f.Exposed()...)
 		}
-		return l, found, errors.Join(append(refused, withZones(l, err))...)
+		return l, found, errors.Join(append(refused, err)...)
 	}
 	found.Faults = append(found.Faults, s.CheckAll()...)
 	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed())...)
@@ -112,18 +116,24 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 	return l, found, errors.Join(refused...)
 }
 
-// withZones adds the problems in the records and the files of the lab's zones to an error, and sorts them. The lab may be nil: it cannot be read
-// at all.
-func withZones(l *lab.Lab, err error) error {
+// addParts adds what is found in the parts of a lab with errors that these do not concern: in what some hosts boot and, in the error that it
+// returns, in the zones. The lab may be nil: it cannot be read at all.
+func (f *Findings) addParts(l *lab.Lab, err error, strict Strictness, sound func(*lab.Lab, lab.Problems) []*lab.Host) error {
 	var problems lab.Problems
 	if l == nil || !errors.As(err, &problems) {
 		return err
+	}
+	faults, ignored := boot.Findings(l, sound(l, problems))
+	f.Faults, f.Warnings = append(f.Faults, faults...), append(f.Warnings, ignored...)
+	zones, missing := snapshot.ZoneProblems(l)
+	for _, p := range missing {
+		f.add(p, strict)
 	}
 	known := map[string]bool{}
 	for _, p := range problems {
 		known[p.Error()] = true
 	}
-	for _, p := range snapshot.ZoneProblems(l) {
+	for _, p := range zones {
 		if !known[p.Error()] {
 			problems = append(problems, p)
 		}

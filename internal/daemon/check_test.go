@@ -98,6 +98,86 @@ clusters: {k: {kind: kubernetes, address: 10.0.0.10}}
 	}
 }
 
+// TestBesideErrors: errors of the lab hide neither an error in a template, nor in a zone file, nor that one is missing; and of hosts that they
+// concern nothing is reported that follows from them.
+func TestBesideErrors(t *testing.T) {
+	t.Parallel()
+	const text = `version: 1
+domain: lab.example
+networks:
+  n: {subnet: 10.0.0.0/24, dhcp: off}
+  m: {subnet: 10.1.0.0/24, dhcp: off, routes: [{to: 10.2.0.0/16, via: MVIA}]}
+profiles:
+  p: {kernel: k, args: ["c={{.ConfigURL}}"], config: a.cfg}
+  q: {kernel: k, args: ["r={{.Network.Router}}", "s={{.Host.Serial}}"]}
+  r: {kernel: k, args: ["BROKEN"]}
+hosts:
+  a: {mac: 52:54:00:00:00:01, ip: 10.0.0.11, profile: p}
+  b: {mac: 52:54:00:00:00:02, ip: 10.1.0.12, profile: q}
+  c: {mac: 52:54:00:00:00:03, ip: CIP, profile: q}
+  d: {mac: 52:54:00:00:00:04, ip: 10.0.0.14, profile: r}
+dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}, x.example: {records: ["RECORD"]}}}
+`
+	right := map[string]string{"MVIA": "10.1.0.1", "CIP": "10.0.0.13", "BROKEN": "x", "RECORD": "www A 10.0.0.1"}
+	for _, tt := range []struct {
+		name, key, value string
+		errors           []string // beside those of a.cfg and bad.zone
+		hidden           string
+	}{
+		{"nothing", "", "", nil, ""},
+		{"a host", "CIP", "10.0.0.300", []string{"hosts.c.ip"}, "hosts c"},
+		{"a network", "MVIA", "10.9.0.1", []string{"networks.m"}, "for b"},
+		{"a profile", "BROKEN", "{{.Nonsense", []string{"profiles.r.args[0]"}, "for d"},
+		{"a record", "RECORD", "www A 10.0.0.300", []string{"dns.zones"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.Mkdir(filepath.Join(dir, "files"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			lab := text
+			for key, value := range right {
+				if key == tt.key {
+					value = tt.value
+				}
+				lab = strings.Replace(lab, key, value, 1)
+			}
+			writeFiles(t, dir, map[string]string{"lab.yaml": lab, "files/a.cfg": "{{.Host.Nonsense}}", "bad.zone": "@ NS ns\nns A nonsense\n"})
+			_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Lenient)
+			all := ""
+			if errs := errors.Join(err, found.Faults.Err()); errs != nil {
+				all = errs.Error()
+			}
+			for _, want := range append(tt.errors, "Nonsense", "bad.zone:2") {
+				if !strings.Contains(all, want) {
+					t.Errorf("errors without %q:\n%s", want, all)
+				}
+			}
+			if tt.hidden != "" && strings.Contains(all, tt.hidden) {
+				t.Errorf("errors with what follows from the first:\n%s", all)
+			}
+			if got := found.Warnings.Error(); strings.Count(got, "gone.zone") != 1 {
+				t.Errorf("warnings: %q", got)
+			}
+		})
+	}
+}
+
+// TestFollowingErrors: beside the errors of a lab, check finds none in templates that follow from them, and is stopped by none.
+func TestFollowingErrors(t *testing.T) {
+	t.Parallel()
+	labs, err := filepath.Glob("../lab/load/testdata/invalid-*.yaml")
+	if err != nil || len(labs) == 0 {
+		t.Fatalf("%d labs: %v", len(labs), err)
+	}
+	for _, name := range labs {
+		if _, found, err := daemon.Check(name, daemon.Lenient); err == nil || len(found.Faults) > 0 {
+			t.Errorf("%s: %v, and beside it %v", name, err, found.Faults)
+		}
+	}
+}
+
 // TestCopiesOfDocuments: check warns about a copy of a document that everybody can fetch.
 func TestCopiesOfDocuments(t *testing.T) {
 	t.Parallel()
