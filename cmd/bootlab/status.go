@@ -131,6 +131,9 @@ func statusHead(w io.Writer, s api.Status) {
 	for _, problem := range s.Store.Problems {
 		fmt.Fprintln(w, "store degraded:", problem)
 	}
+	for _, fault := range s.Faults {
+		fmt.Fprintln(w, "error:", fault)
+	}
 	for _, warning := range s.Warnings {
 		if warning.Message != s.StateLost { // which stands first
 			fmt.Fprintln(w, "warning:", warning)

@@ -26,6 +26,7 @@ type Status struct {
 	Conditions []Condition      `json:"conditions,omitempty"`        // interfaces, hypervisors, pools, disks, certificates, DNS upstreams, other DHCP servers; machines and zones that are refused
 	Store      Store            `json:"store"`
 	Reload     Reload           `json:"reload"`               // the last one; zero At: none since the start
+	Faults     lab.Problems     `json:"faults,omitempty"`     // errors of the running lab, as those of a Reload
 	Warnings   lab.Problems     `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
 	StateLost  string           `json:"state_lost,omitempty"` // install states were lost, and no admin has accepted that: when, why and what to do
 	Files      string           `json:"files"`                // what confines the process to its files, as "Landlock 7"; else "off: " and why

@@ -53,6 +53,23 @@ func Compile(l *lab.Lab) (*Table, error) {
 	return t, nil
 }
 
+// Findings returns what Compile and CheckAll would find in what these hosts boot, of a lab that has errors elsewhere: what keeps them from
+// booting, and what is ignored. An error of a profile, which Compile returns, is left out with the hosts that boot it.
+func Findings(l *lab.Lab, hosts []*lab.Host) (faults, warnings lab.Problems) {
+	t := &Table{lab: l, recipes: map[*lab.Profile]*recipe.Recipe{}, files: &recordingFS{FS: os.DirFS(l.Appliance.Files), dir: l.Appliance.Files}}
+	for _, p := range l.Profiles {
+		if r, wrong := recipe.Compile(p, t.files); len(wrong) == 0 {
+			t.recipes[p] = r
+		}
+	}
+	hosts = slices.DeleteFunc(bootable(hosts), func(h *lab.Host) bool { return t.recipes[h.Profile] == nil })
+	found, warnings := t.check(hosts)
+	found = slices.DeleteFunc(found, func(r Refused) bool { return r.everyone })
+	faults = problemsOf(found)
+	_ = faults.Err() // sorts
+	return faults, warnings
+}
+
 // A recordingFS is the files folder, and notes which files were read.
 type recordingFS struct {
 	fs.FS

@@ -60,7 +60,7 @@ type adminBackend struct {
 func (c *adminBackend) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
-	warnings := c.currentWarnings(s)
+	warnings, faults := c.currentWarnings(s)
 	for _, text := range append(c.stateWarnings(s.Lab), c.panicWarnings()...) {
 		warnings = append(warnings, &lab.Problem{Message: text})
 	}
@@ -69,7 +69,7 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	}
 	return api.Status{
 		Lab: s.Lab.Name, LabFile: c.labFile, Version: c.cfg.Version, Generation: s.Gen, Started: c.started, Stopping: c.handover.Stops(), Namespace: c.namespace,
-		Servers: c.serverStates(s), Conditions: c.conditions(s), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.Status(), Reload: last, Warnings: warnings, StateLost: c.lossText(s.Lab),
+		Servers: c.serverStates(s), Conditions: c.conditions(s), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.Status(), Reload: last, Faults: faults, Warnings: warnings, StateLost: c.lossText(s.Lab),
 		Files: c.confined.Files, Calls: c.confined.Calls,
 	}
 }

@@ -52,7 +52,7 @@ func TestAlerts(t *testing.T) {
 	netns.Need(t, "promtool")
 	for _, tt := range []struct{ alert, series, labels string }{
 		{"BootlabBackendDown", `bootlab_balancer_backends{balancer="ocp-api",instance="lab",state="down"}`, `{severity: warning, balancer: ocp-api, instance: lab, state: down}`},
-		{"BootlabMachineRefused", `bootlab_conditions{instance="lab",condition="machine",state="failed"}`, `{severity: warning, instance: lab}`},
+		{"BootlabMachineRefused", `bootlab_conditions{instance="lab",condition="machine",state="failed"}`, `{severity: critical, instance: lab}`},
 		{"BootlabCertificateBad", `bootlab_conditions{instance="lab",condition="certificate",state="failed"}`, `{severity: critical, instance: lab, condition: certificate, state: failed}`},
 		{"BootlabDNSUpstreamsSilent", `bootlab_conditions{instance="lab",condition="dns-upstream",state="failed"}`, `{severity: critical, instance: lab, condition: dns-upstream, state: failed}`},
 		{"BootlabVIPNotHeld", `bootlab_vips{instance="lab",state="leased"}`, `{severity: critical, instance: lab}`},

@@ -16,6 +16,7 @@ import (
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
@@ -90,7 +91,8 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		found.Faults, found.Warnings = append(found.Faults, bad...), append(found.Warnings, doubtful...)
 	}
 	if err != nil {
-		return nil, found, withZones(l, err)
+		err = found.addParts(l, err, strict, snapshot.Sound)
+		return nil, found, err
 	}
 	found.Warnings = append(found.Warnings, interfaces.AddressWarnings(l)...)
 	var refused []error
@@ -98,11 +100,13 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		refused = append(refused, lab.Problems{{Pos: l.StoreAt, Key: "appliance.store.etcd", Message: statefile.NoEtcd(l.Appliance)}})
 	}
 	s, err := compile(l, nil)
-	if err != nil { // what could be served of the rest is checked, too
-		if b, err := boot.Compile(l); err == nil {
-			found.Faults = append(found.Faults, b.CheckAll()...)
+	if err != nil {
+		err = found.addParts(l, err, strict, func(l *lab.Lab, _ lab.Problems) []*lab.Host { return l.Hosts })
+		found.Warnings = append(found.Warnings, dhcpd.Compile(l).Warnings()...)
+		if f, err := files.Compile(l); err == nil {
+			found.Warnings = append(found.Warnings, f.Exposed()...)
 		}
-		return l, found, errors.Join(append(refused, withZones(l, err))...)
+		return l, found, errors.Join(append(refused, err)...)
 	}
 	found.Faults = append(found.Faults, s.CheckAll()...)
 	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed())...)
@@ -112,18 +116,24 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 	return l, found, errors.Join(refused...)
 }
 
-// withZones adds the problems in the records and the files of the lab's zones to an error, and sorts them. The lab may be nil: it cannot be read
-// at all.
-func withZones(l *lab.Lab, err error) error {
+// addParts adds what is found in the parts of a lab with errors that these do not concern: in what some hosts boot and, in the error that it
+// returns, in the zones. The lab may be nil: it cannot be read at all.
+func (f *Findings) addParts(l *lab.Lab, err error, strict Strictness, sound func(*lab.Lab, lab.Problems) []*lab.Host) error {
 	var problems lab.Problems
 	if l == nil || !errors.As(err, &problems) {
 		return err
+	}
+	faults, ignored := boot.Findings(l, sound(l, problems))
+	f.Faults, f.Warnings = append(f.Faults, faults...), append(f.Warnings, ignored...)
+	zones, missing := snapshot.ZoneProblems(l)
+	for _, p := range missing {
+		f.add(p, strict)
 	}
 	known := map[string]bool{}
 	for _, p := range problems {
 		known[p.Error()] = true
 	}
-	for _, p := range snapshot.ZoneProblems(l) {
+	for _, p := range zones {
 		if !known[p.Error()] {
 			problems = append(problems, p)
 		}
@@ -225,19 +235,20 @@ func brief(err error) string {
 	return fmt.Sprintf("%s\n… and %d more; bootlab check shows all", strings.Join(lines[:few], "\n"), len(lines)-few)
 }
 
-// problems returns the warnings of s that hold now, as files come and go after the load, and those of them that are why
-// machines, zones and certificates are refused.
+// problems returns the warnings of s that hold now, as files come and go after the load, and the errors for which machines, zones and
+// certificates are refused.
 func (d *Daemon) problems(s *snapshot.Snapshot) (warnings, faults lab.Problems) {
 	bad, doubtful := certificateProblems(s.Lab, d.certificates.Now, time.Now())
 	loaded := s.Warnings()
 	removed := slices.DeleteFunc(d.files.Missing(s.Lab), func(p *lab.Problem) bool { return slices.Contains(loaded, p) })
 	ended := d.endedWarnings(s.Lab)
-	for _, p := range slices.Concat(loaded, bad, doubtful, removed) {
-		if !slices.Contains(ended, p) && (p.Path == "" || privileges.Open(p.Path) != nil) {
+	faults = slices.Concat(s.Faults(), bad)
+	for _, p := range slices.Concat(loaded, doubtful, removed) {
+		if !faults.Has(p) && !slices.Contains(ended, p) && (p.Path == "" || privileges.Open(p.Path) != nil) {
 			warnings = append(warnings, p)
 		}
 	}
-	return warnings, slices.Concat(s.Faults(), bad)
+	return warnings, faults
 }
 
 // endedWarnings returns the warnings of a lab that no longer hold: an installed cluster needs no bootstrap machine.
@@ -292,7 +303,7 @@ func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	d.warn(s)
 }
 
-// loggedWarnings holds the warnings that were logged, so that each is logged once while it holds.
+// loggedWarnings holds the warnings and errors that were logged, so that each is logged once while it holds.
 type loggedWarnings struct {
 	mu     sync.Mutex
 	logged lab.Problems
@@ -307,17 +318,20 @@ func (n *loggedWarnings) fresh(now lab.Problems) lab.Problems {
 	return slices.DeleteFunc(slices.Clone(now), before.Has)
 }
 
-// warn logs all warnings about a lab that has just come into use.
+// warn logs all warnings and errors about a lab that has just come into use.
 func (d *Daemon) warn(s *snapshot.Snapshot) {
 	d.warned.fresh(nil)
 	d.warnNew(s)
 }
 
-// warnNew logs the warnings that were not logged yet, and what has changed of networks. Addresses that networks lack are among both: the second
+// warnNew logs the warnings and errors that were not logged yet, and what has changed of networks. Addresses that networks lack are among both: the second
 // says it better.
 func (d *Daemon) warnNew(s *snapshot.Snapshot) {
-	for _, w := range d.warned.fresh(d.currentWarnings(s)) {
-		if !strings.HasPrefix(w.Key, "networks.") || !strings.HasSuffix(w.Key, ".address") {
+	warnings, faults := d.currentWarnings(s)
+	for _, w := range d.warned.fresh(slices.Concat(faults, warnings)) {
+		if faults.Has(w) {
+			d.log.Error("lab file has an error: what it is about is refused until it is fixed", "err", w)
+		} else if !strings.HasPrefix(w.Key, "networks.") || !strings.HasSuffix(w.Key, ".address") {
 			d.log.Warn("lab file has a warning", "warning", w)
 		}
 	}

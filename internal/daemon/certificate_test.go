@@ -139,11 +139,15 @@ balancers:
 		t.Errorf("/readyz:\n%s", got)
 	}
 	warned := func() bool { return strings.Contains(r.status().Warnings.Error(), "balancers.web.tls") }
+	faulty := func() bool { return strings.Contains(r.status().Faults.Error(), "balancers.web.tls") }
 	writeFiles(t, dir, map[string]string{"web.pem": cert + key})
-	r.until("the fixed certificate is measured", func() bool { c := row(); return c.OK && strings.Contains(c.Detail, "valid until") && !warned() })
+	r.until("the fixed certificate is measured", func() bool {
+		c := row()
+		return c.OK && strings.Contains(c.Detail, "valid until") && !warned() && !faulty()
+	})
 	old, oldKey := pemPair(t, time.Now().Add(-time.Hour))
 	writeFiles(t, dir, map[string]string{"web.pem": old + oldKey})
 	r.until("the expired certificate is measured", func() bool { return strings.Contains(row().Problem, "expired on ") && warned() })
 	writeFiles(t, dir, map[string]string{"web.pem": "text"})
-	r.until("the damaged file is measured", func() bool { return strings.Contains(row().Problem, "has no certificate") && warned() })
+	r.until("the damaged file is measured", func() bool { return strings.Contains(row().Problem, "has no certificate") && faulty() && !warned() })
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -96,6 +98,86 @@ clusters: {k: {kind: kubernetes, address: 10.0.0.10}}
 	}
 }
 
+// TestBesideErrors: errors of the lab hide neither an error in a template, nor in a zone file, nor that one is missing; and of hosts that they
+// concern nothing is reported that follows from them.
+func TestBesideErrors(t *testing.T) {
+	t.Parallel()
+	const text = `version: 1
+domain: lab.example
+networks:
+  n: {subnet: 10.0.0.0/24, dhcp: off}
+  m: {subnet: 10.1.0.0/24, dhcp: off, routes: [{to: 10.2.0.0/16, via: MVIA}]}
+profiles:
+  p: {kernel: k, args: ["c={{.ConfigURL}}"], config: a.cfg}
+  q: {kernel: k, args: ["r={{.Network.Router}}", "s={{.Host.Serial}}"]}
+  r: {kernel: k, args: ["BROKEN"]}
+hosts:
+  a: {mac: 52:54:00:00:00:01, ip: 10.0.0.11, profile: p}
+  b: {mac: 52:54:00:00:00:02, ip: 10.1.0.12, profile: q}
+  c: {mac: 52:54:00:00:00:03, ip: CIP, profile: q}
+  d: {mac: 52:54:00:00:00:04, ip: 10.0.0.14, profile: r}
+dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}, x.example: {records: ["RECORD"]}}}
+`
+	right := map[string]string{"MVIA": "10.1.0.1", "CIP": "10.0.0.13", "BROKEN": "x", "RECORD": "www A 10.0.0.1"}
+	for _, tt := range []struct {
+		name, key, value string
+		errors           []string // beside those of a.cfg and bad.zone
+		hidden           string
+	}{
+		{"nothing", "", "", nil, ""},
+		{"a host", "CIP", "10.0.0.300", []string{"hosts.c.ip"}, "hosts c"},
+		{"a network", "MVIA", "10.9.0.1", []string{"networks.m"}, "for b"},
+		{"a profile", "BROKEN", "{{.Nonsense", []string{"profiles.r.args[0]"}, "for d"},
+		{"a record", "RECORD", "www A 10.0.0.300", []string{"dns.zones"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.Mkdir(filepath.Join(dir, "files"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			lab := text
+			for key, value := range right {
+				if key == tt.key {
+					value = tt.value
+				}
+				lab = strings.Replace(lab, key, value, 1)
+			}
+			writeFiles(t, dir, map[string]string{"lab.yaml": lab, "files/a.cfg": "{{.Host.Nonsense}}", "bad.zone": "@ NS ns\nns A nonsense\n"})
+			_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Lenient)
+			all := ""
+			if errs := errors.Join(err, found.Faults.Err()); errs != nil {
+				all = errs.Error()
+			}
+			for _, want := range append(tt.errors, "Nonsense", "bad.zone:2") {
+				if !strings.Contains(all, want) {
+					t.Errorf("errors without %q:\n%s", want, all)
+				}
+			}
+			if tt.hidden != "" && strings.Contains(all, tt.hidden) {
+				t.Errorf("errors with what follows from the first:\n%s", all)
+			}
+			if got := found.Warnings.Error(); strings.Count(got, "gone.zone") != 1 {
+				t.Errorf("warnings: %q", got)
+			}
+		})
+	}
+}
+
+// TestFollowingErrors: beside the errors of a lab, check finds none in templates that follow from them, and is stopped by none.
+func TestFollowingErrors(t *testing.T) {
+	t.Parallel()
+	labs, err := filepath.Glob("../lab/load/testdata/invalid-*.yaml")
+	if err != nil || len(labs) == 0 {
+		t.Fatalf("%d labs: %v", len(labs), err)
+	}
+	for _, name := range labs {
+		if _, found, err := daemon.Check(name, daemon.Lenient); err == nil || len(found.Faults) > 0 {
+			t.Errorf("%s: %v, and beside it %v", name, err, found.Faults)
+		}
+	}
+}
+
 // TestCopiesOfDocuments: check warns about a copy of a document that everybody can fetch.
 func TestCopiesOfDocuments(t *testing.T) {
 	t.Parallel()
@@ -178,5 +260,40 @@ func TestProgramNotBuiltIn(t *testing.T) {
 	r.until("a warning", func() bool { return warned("ipxe-riscv64.efi") })
 	if warned("ipxe-arm32.efi") { // that pool boots nothing
 		t.Errorf("log:\n%s", r.log)
+	}
+}
+
+// TestBrokenDocument: a document with an error is an error for the log, status, doctor and bootlab why, as it is for bootlab check.
+func TestBrokenDocument(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.125.5.1")
+	dir := filepath.Join(filepath.Dir(r.lab), "files")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(t, dir, map[string]string{"a.cfg": "{{.Host.Nonsense}}"})
+	r.write(r.read() + "  d: {mac: \"52:54:00:00:00:04\", ip: 10.125.5.14, profile: broken}\nprofiles: {broken: {kernel: public/k, args: [\"c={{.ConfigURL}}\"], config: a.cfg}}\n")
+	r.start()
+	const what = "Nonsense"
+	_, found, err := daemon.Check(r.lab, daemon.Lenient)
+	if err != nil || !strings.Contains(found.Faults.Error(), what) {
+		t.Errorf("check: %v, %v", err, found.Faults)
+	}
+	s := r.status()
+	if !strings.Contains(s.Faults.Error(), what) || strings.Contains(s.Warnings.Error(), what) {
+		t.Errorf("status: errors %v, warnings %v", s.Faults, s.Warnings)
+	}
+	for line := range strings.Lines(r.log.String()) {
+		if strings.Contains(line, what) && !strings.Contains(line, "level=ERROR") {
+			t.Errorf("log: %s", line)
+		}
+	}
+	if !strings.Contains(r.log.String(), what) {
+		t.Error("the log does not have the error")
+	}
+	for _, f := range doctor.FromStatus(s, &lab.Lab{}, nil) {
+		if strings.Contains(f.Text, what) && f.Level != doctor.Fail {
+			t.Errorf("doctor: %+v", f)
+		}
 	}
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// currentWarnings returns the warnings that hold now: those of the load, of certificates as they are now, and addresses lost since.
-func (d *Daemon) currentWarnings(s *snapshot.Snapshot) lab.Problems {
-	ws, _ := d.problems(s)
+// currentWarnings returns the warnings and errors that hold now: those of the load, of certificates as they are now, and addresses lost since.
+func (d *Daemon) currentWarnings(s *snapshot.Snapshot) (ws, faults lab.Problems) {
+	ws, faults = d.problems(s)
 	for _, p := range interfaces.NetworkWarnings(s.Lab) {
 		if !ws.Has(p) {
 			ws = append(ws, p)
 		}
 	}
-	return ws
+	return ws, faults
 }
 
 // watch follows the lab's files, and the interfaces and addresses of this machine, until ctx ends.

@@ -12,7 +12,7 @@ import (
 // FromStatus returns what the daemon has measured, in the words of bootlab status: a line for each of its conditions, and what else is not
 // good. What a check looks at, too, has its name. What is among faults, which bootlab check finds, is left out.
 func FromStatus(s api.Status, l *lab.Lab, faults lab.Problems) []Finding {
-	return slices.Concat(statusServers(s), statusConditions(s, faults), statusWarnings(s, l))
+	return slices.Concat(statusServers(s), statusConditions(s, faults), statusFaults(s, faults), statusWarnings(s, l))
 }
 
 func reported(level Level, check, subject, text string) Finding {
@@ -82,6 +82,16 @@ func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 			all = append(all, reported(Warn, check, subject, c.Problem))
 		default:
 			all = append(all, reported(Fail, check, subject, c.Problem))
+		}
+	}
+	return all
+}
+
+// statusFaults are the errors of the running lab that neither a condition nor bootlab check has.
+func statusFaults(s api.Status, faults lab.Problems) (all []Finding) {
+	for _, p := range s.Faults {
+		if !faults.Has(p) && !slices.ContainsFunc(s.Conditions, func(c api.Condition) bool { return c.Has(p) }) {
+			all = append(all, reported(Fail, "lab", p.Key, p.Error()))
 		}
 	}
 	return all

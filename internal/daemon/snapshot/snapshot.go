@@ -116,9 +116,9 @@ func (s *Snapshot) Updated() (all []UpdatedRecord) {
 	return all
 }
 
-// ZoneProblems returns what is wrong in the records and the files of the zones that a lab with other problems has. It does not compare them
-// with what is derived from hosts and clusters, which may be wrong because of those.
-func ZoneProblems(l *lab.Lab) (problems lab.Problems) {
+// ZoneProblems returns what is wrong in the records and the files of the zones that a lab with other problems has, and which files are missing.
+// It does not compare them with what is derived from hosts and clusters, which may be wrong because of those.
+func ZoneProblems(l *lab.Lab) (problems, missing lab.Problems) {
 	records, files := &lab.Lab{Domain: l.Domain, Dir: l.Dir}, &lab.Lab{Domain: l.Domain, Dir: l.Dir}
 	for _, z := range l.Zones {
 		alone := &lab.Zone{Pos: z.Pos, Origin: z.Origin, File: z.File, Lines: z.Lines}
@@ -133,9 +133,40 @@ func ZoneProblems(l *lab.Lab) (problems lab.Problems) {
 		_ = errors.As(err, &problems) // it is always Problems
 	}
 	if t, err := dnsd.Compile(files, readDNSFile); err == nil {
-		problems = append(problems, t.BadFiles()...)
+		problems, missing = append(problems, t.BadFiles()...), t.NoFiles()
 	}
-	return problems
+	return problems, missing
+}
+
+// Sound returns the hosts of a lab with these problems that none of them is about: neither the host, nor what it boots, nor its network or
+// cluster, nor what all hosts have in common.
+func Sound(l *lab.Lab, problems lab.Problems) (hosts []*lab.Host) {
+	wrong := map[string]bool{} // networks, clusters: one of them; networks.lan: that one
+	for _, p := range problems {
+		section, rest, _ := strings.Cut(p.Key, ".")
+		switch section {
+		case "hosts", "profiles", "networks", "clusters":
+			name, _, _ := strings.Cut(rest, ".")
+			wrong[section], wrong[section+"."+name] = true, true
+			if name == "" {
+				return nil
+			}
+		case "dns", "balancers", "hypervisors", "redfish": // no template sees them
+		default:
+			return nil
+		}
+	}
+	for _, h := range l.Hosts {
+		switch {
+		case wrong["hosts."+h.Name]:
+		case h.Profile == nil, wrong["profiles."+h.Profile.Name]:
+		case wrong["networks"] && (h.Network == nil || wrong["networks."+h.Network.Name]):
+		case wrong["clusters"] && (h.Cluster == nil || wrong["clusters."+h.Cluster.Name]):
+		default:
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts
 }
 
 // CheckAll renders what every host boots and returns all problems, those in zone files included. Compile renders one host of each kind
