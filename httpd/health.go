@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -87,8 +88,8 @@ func unreachedText(unreached []api.Address, trusted bool) string {
 	counts := map[string]int{}
 	for _, a := range unreached {
 		text := a.Addr.String() + " is " + a.Short()
-		if a.Command != "" {
-			text += " (" + a.Command + ")"
+		if do := cmp.Or(a.Command, a.Problem); do != "" {
+			text += " (" + do + ")"
 		}
 		texts = append(texts, text)
 		counts[a.Short()]++

@@ -52,6 +52,7 @@ type Address struct {
 	Phase Phase
 	On    string    // the interface that has it; empty: none
 	Down  bool      // Missing: On is down, or Interface where none has it
+	Gone  bool      // Missing: Interface does not exist
 	MAC   lab.MAC   // of the other machine; zero: none, or not known
 	Since time.Time // of the phase
 	Err   string    // why it is Missing, or why it was not probed
@@ -61,10 +62,10 @@ type Address struct {
 func (s Address) OK() bool { return s.Phase == Added || s.Phase == Present }
 
 // Command returns what an admin runs so that clients reach the address: it adds it, or sets its interface up; empty: nothing would, or the
-// interface is not known.
+// interface is not known or does not exist.
 func (s Address) Command() string {
 	switch on := cmp.Or(s.On, s.Interface); {
-	case s.Phase != Missing || on == "":
+	case s.Phase != Missing || on == "" || s.Gone:
 		return ""
 	case s.Down:
 		return "ip link set " + on + " up"

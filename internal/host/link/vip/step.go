@@ -34,7 +34,7 @@ func (a *tracked) here() bool {
 func (h *Holder) step(ctx context.Context, a *tracked, now time.Time) time.Time {
 	on, exists := h.machine.links[a.Interface]
 	mine, others := h.find(a.Addr)
-	a.added, a.On, a.Down = false, "", false
+	a.added, a.On, a.Down, a.Gone = false, "", false, false
 	for _, o := range mine {
 		if o.link == on.index && o.flags&unix.IFA_F_DADFAILED == 0 {
 			a.added = true
@@ -72,7 +72,8 @@ func (h *Holder) step(ctx context.Context, a *tracked, now time.Time) time.Time 
 	case a.Interface == "":
 		return h.block(a, "no network of the lab that has an interface holds it", now)
 	case !exists:
-		return h.block(a, fmt.Sprintf("interface %s does not exist", a.Interface), now)
+		a.Gone = true
+		return h.block(a, fmt.Sprintf("interface %s does not exist: make it, or change the interface of the network", a.Interface), now)
 	case !on.up:
 		a.Down = true
 		return h.block(a, fmt.Sprintf("interface %s is down", a.Interface), now)
