@@ -47,8 +47,7 @@ func (b BalancerHealth) String() string {
 // Healthy counts the backends that take connections.
 func (b Balancer) Healthy() (n int) {
 	for _, m := range b.Backends {
-		switch m.State {
-		case BackendUp, BackendUnchecked, BackendUnknown:
+		if m.State.TakesConnections() {
 			n++
 		}
 	}
@@ -95,6 +94,11 @@ const (
 	// BackendUnchecked is a backend that nothing checks, and whose connections show no fault: it takes connections.
 	BackendUnchecked BackendState = "unchecked"
 )
+
+// TakesConnections reports whether a backend in that state gets new ones.
+func (s BackendState) TakesConnections() bool {
+	return s == BackendUp || s == BackendUnchecked || s == BackendUnknown
+}
 
 // StateText is the state for people: a backend that was drained is draining only while it has connections.
 func (b Backend) StateText() string {
