@@ -47,8 +47,7 @@ func (b BalancerHealth) String() string {
 // Healthy counts the backends that take connections.
 func (b Balancer) Healthy() (n int) {
 	for _, m := range b.Backends {
-		switch m.State {
-		case BackendUp, BackendUnchecked, BackendUnknown:
+		if m.State.TakesConnections() {
 			n++
 		}
 	}
@@ -99,6 +98,11 @@ const (
 
 // Drained reports whether it gets no connections because it was drained.
 func (s BackendState) Drained() bool { return s == BackendDraining || s == BackendDrained }
+
+// TakesConnections reports whether a backend in that state gets new ones.
+func (s BackendState) TakesConnections() bool {
+	return s == BackendUp || s == BackendUnchecked || s == BackendUnknown
+}
 
 // BackendAction is what can be done to a backend.
 type BackendAction string

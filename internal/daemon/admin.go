@@ -91,7 +91,8 @@ func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 }
 
 func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
-	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP6: h.IP6, Role: h.Role, Power: vmadmin.SwitchOf(h)}
+	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP6: h.IP6, Role: h.Role}
+	a.Power, _ = vmadmin.SwitchOf(h)
 	a.IP, _ = c.nicAddrs(seen.Lab).OfHost(h)
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = status.Text(), status.Assumed, status.Note(h.Name)

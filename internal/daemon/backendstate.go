@@ -120,7 +120,7 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 			switch state := stateOf(m, ever); {
 			case state.Drained():
 				h.Drained++
-			case m.TakesConnections:
+			case state.TakesConnections():
 				h.Up++
 			case state == api.BackendDown:
 				h.Down++
@@ -134,19 +134,19 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 	return all
 }
 
-// stateOf returns the state of a backend, for lists and numbers. The ever says whether it was healthy once.
+// stateOf returns the state of a backend, for lists and numbers: one that lbproxy gives connections is up, unchecked or unknown. The ever says whether it was healthy once.
 func stateOf(m lbproxy.BackendStatus, ever bool) api.BackendState {
 	switch {
 	case m.Drained && m.Connections > 0:
 		return api.BackendDraining
 	case m.Drained:
 		return api.BackendDrained
+	case !m.TakesConnections && (ever || m.Check == lab.CheckNone): // without a check it counted as healthy
+		return api.BackendDown
+	case !m.TakesConnections:
+		return api.BackendNew
 	case m.Health == lbproxy.Up:
 		return api.BackendUp
-	case m.Health == lbproxy.Down && (ever || m.Check == lab.CheckNone): // without a check it counted as healthy
-		return api.BackendDown
-	case m.Health == lbproxy.Down:
-		return api.BackendNew
 	case m.WithoutCheck():
 		return api.BackendUnchecked
 	}

@@ -219,7 +219,7 @@ func (c *clusters) assess(cl *lab.Cluster, seen seen) cluster.State {
 func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observed {
 	all := make(map[string]cluster.Observed, len(cl.Hosts))
 	for _, h := range cl.Hosts {
-		o := cluster.Observed{Observation: c.observation(h, seen), Control: h.VM != nil || h.BMC != nil, Ingress: seen.checks[h.Name][cl.BalancerOf(lab.ServiceIngress)].Check}
+		o := cluster.Observed{Observation: c.observation(h, seen), Control: h.VM != nil || h.BMC != nil, Ingress: seen.worst(h.Name, byBalancerOf(cl, lab.ServiceIngress))}
 		if h.Role == lab.RoleBootstrap {
 			o.Reported, o.ReportError = c.completions.Of(cl, time.Now())
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/vmadmin"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/virt"
@@ -51,9 +52,8 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	if h == nil {
 		return api.Arming{}, api.NoHost(l, name)
 	}
-	if cycle == api.CycleNow && h.VM == nil && h.BMC == nil {
-		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can power-cycle it",
-			Hint: "name its controller in the lab file (bmc), or arm it without --now and power-cycle it yourself"}
+	if by, _ := vmadmin.SwitchOf(h); by == "" && cycle == api.CycleNow {
+		return api.Arming{}, vmadmin.NoSwitch(name, "power-cycle it", ", or arm it without --now and power-cycle it yourself")
 	}
 	if err := c.installs.Arm(ctx, h); err != nil {
 		return api.Arming{}, c.notChanged(err)

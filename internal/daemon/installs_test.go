@@ -69,9 +69,6 @@ hosts:
 		if tt.err == "" && (err != nil || !a.Cycled) || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%s: %+v, %v; want %q", tt.host, a, err, tt.err)
 		}
-		if h := l.Host(tt.host); h != nil && (vmadmin.SwitchOf(h) == "") != strings.Contains(tt.err, "nothing can power-cycle it") {
-			t.Errorf("%s: power %q, and install now: %q", tt.host, vmadmin.SwitchOf(h), tt.err)
-		}
 		if h := l.Host(tt.host); h != nil && installs.Status(h).State != tt.state {
 			t.Errorf("%s is %s", tt.host, installs.Status(h).State)
 		}

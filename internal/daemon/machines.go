@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd"
@@ -20,10 +18,10 @@ import (
 // them. It waits for no hypervisor.
 type seen struct {
 	*snapshot.Snapshot
-	vms       map[string]virt.Status             // by host, as last known
-	checks    map[string]map[string]backendCheck // by host and balancer
-	conflicts map[string]dhcpd.AddressConflict   // the reserved address that another machine uses, by host
-	off       *lab.Host                          // a bare-metal one, if its controller was asked and says so
+	vms       map[string]virt.Status           // by host, as last known
+	checks    map[string][]backendCheck        // by host: one for each of its backends, sorted by balancer
+	conflicts map[string]dhcpd.AddressConflict // the reserved address that another machine uses, by host
+	off       *lab.Host                        // a bare-metal one, if its controller was asked and says so
 }
 
 // A backendCheck is the check of a host by a balancer.
@@ -33,21 +31,34 @@ type backendCheck struct {
 }
 
 func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
-	s := seen{Snapshot: of, vms: c.servers.virt.ByHost(ctx), checks: map[string]map[string]backendCheck{}, conflicts: map[string]dhcpd.AddressConflict{}}
-	for _, b := range c.servers.lb.Status() {
-		for _, m := range b.Backends {
-			if s.checks[m.Host] == nil {
-				s.checks[m.Host] = map[string]backendCheck{}
-			}
-			s.checks[m.Host][b.Name] = backendCheck{machine.Check{
-				Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable, Kind: m.Check, Balancer: b.Name, Addr: m.Addr,
-			}, m.Drained}
-		}
-	}
+	s := seen{Snapshot: of, vms: c.servers.virt.ByHost(ctx), checks: checksOf(c.servers.lb.Status()), conflicts: map[string]dhcpd.AddressConflict{}}
 	for _, t := range c.servers.dhcp.AddressConflicts() {
 		s.conflicts[t.Owner.Host] = t
 	}
 	return s
+}
+
+// checksOf returns the checks of the hosts that are backends.
+func checksOf(balancers []lbproxy.BalancerStatus) map[string][]backendCheck {
+	checks := map[string][]backendCheck{}
+	for _, b := range balancers {
+		for _, m := range b.Backends {
+			checks[m.Host] = append(checks[m.Host], backendCheck{machine.Check{
+				Health: healthOf(m), Since: m.Since, Reason: m.Reason, Unreachable: m.Unreachable, Kind: m.Check, Balancer: b.Name, Addr: m.Addr,
+			}, m.Drained})
+		}
+	}
+	return checks
+}
+
+// worst returns the worst check of a host by those of its backends that count.
+func (s seen) worst(host string, counts func(backendCheck) bool) (worst machine.Check) {
+	for _, check := range s.checks[host] {
+		if h := check.Health; h != machine.NotChecked && (worst.Health == machine.NotChecked || h < worst.Health) && counts(check) {
+			worst = check.Check
+		}
+	}
+	return worst
 }
 
 // healthOf returns what the check of a backend says.
@@ -66,14 +77,20 @@ func healthOf(m lbproxy.BackendStatus) machine.Health {
 // assessed reports whether the state of h is decided with those of its cluster.
 func assessed(h *lab.Host) bool { return h.Cluster != nil && h.Cluster.Kind != lab.Plain }
 
-// counts reports whether the check of a balancer says whether h is well. Of its cluster's balancers that is the one of the API alone: the
+// counts returns a function that reports whether a check says whether h is well. Of its cluster's balancers that is the one of the API alone: the
 // others have backends that are not needed, as all workers but those on which the router runs. The check of the API counts
 // while its backend is drained, too: whether a bootstrap machine still serves says whether it is needed.
-func counts(h *lab.Host, balancer string, check backendCheck) bool {
+func counts(h *lab.Host) func(backendCheck) bool {
 	if assessed(h) {
-		return balancer == h.Cluster.BalancerOf(lab.ServiceAPI)
+		return byBalancerOf(h.Cluster, lab.ServiceAPI)
 	}
-	return !check.drained
+	return func(c backendCheck) bool { return !c.drained }
+}
+
+// byBalancerOf returns a function that reports whether a check is by the balancer of a service of a cluster.
+func byBalancerOf(cl *lab.Cluster, service string) func(backendCheck) bool {
+	balancer := cl.BalancerOf(service)
+	return func(c backendCheck) bool { return c.Balancer == balancer }
 }
 
 // observation returns what was measured of h.
@@ -94,12 +111,7 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 		o.Power = machine.PowerOff
 	}
 	o.Boot, _ = c.timeline.Last(h.Name)
-	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) { // the worst of all
-		check := seen.checks[h.Name][b]
-		if worse := o.Check.Health == machine.NotChecked || check.Health < o.Check.Health; worse && check.Health != machine.NotChecked && counts(h, b, check) {
-			o.Check = check.Check
-		}
-	}
+	o.Check = seen.worst(h.Name, counts(h))
 	return o
 }
 

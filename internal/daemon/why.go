@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -115,16 +114,18 @@ func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Ma
 // failingChecks are those that count for h and fail: in a cluster the one by which its state was decided.
 func failingChecks(h *lab.Host, s machine.State, seen seen) (all []diagnosis.Check) {
 	failing := func(c machine.Check) {
-		if c.Health == machine.CheckFailing {
-			all = append(all, diagnosis.Check{Balancer: c.Balancer, Reason: c.Reason})
+		d := diagnosis.Check{Balancer: c.Balancer, Reason: c.Reason}
+		if c.Health == machine.CheckFailing && !slices.Contains(all, d) { // a host may be several backends of a balancer
+			all = append(all, d)
 		}
 	}
 	if assessed(h) {
 		failing(s.Check)
 		return all
 	}
-	for _, b := range slices.Sorted(maps.Keys(seen.checks[h.Name])) {
-		if check := seen.checks[h.Name][b]; counts(h, b, check) {
+	counts := counts(h)
+	for _, check := range seen.checks[h.Name] {
+		if counts(check) {
 			failing(check.Check)
 		}
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +15,13 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
-// TestWhichChecksCount: the state of a machine and the diagnosis of its boot count the same checks, those of drained backends among them.
-func TestWhichChecksCount(t *testing.T) {
-	t.Parallel()
+// newJudge returns clusters with empty install states and timelines.
+func newJudge(t *testing.T) *clusters {
+	t.Helper()
 	c, mem := newClusters(t), storetest.Memory()
 	var err error
 	if c.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: mem, Events: event.NewBus(event.BusConfig{Now: time.Now}), Now: time.Now}); err != nil {
@@ -28,6 +30,13 @@ func TestWhichChecksCount(t *testing.T) {
 	if c.timeline, err = timeline.Open(t.Context(), timeline.Config{}, timeline.Deps{Store: mem, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// TestWhichChecksCount: the state of a machine and the diagnosis of its boot count the same checks, those of drained backends among them.
+func TestWhichChecksCount(t *testing.T) {
+	t.Parallel()
+	c := newJudge(t)
 	prod := &lab.Cluster{Name: "prod", Kind: lab.Kubernetes}
 	for _, tt := range []struct {
 		name     string
@@ -49,12 +58,46 @@ func TestWhichChecksCount(t *testing.T) {
 		h := &lab.Host{Name: "a", Role: tt.role, Cluster: tt.cluster}
 		prod.Hosts = []*lab.Host{h}
 		check := backendCheck{machine.Check{Health: machine.CheckFailing, Reason: "refused", Balancer: tt.balancer, Unreachable: tt.silent}, tt.drained}
-		now := seen{checks: map[string]map[string]backendCheck{"a": {tt.balancer: check}}}
+		now := seen{checks: map[string][]backendCheck{"a": {check}}}
 		s, _ := c.state(h, now)
 		state := s.Check.Health == machine.CheckFailing
 		diagnosis := len(c.machine(h, s, now).Checks) == 1
 		if state != tt.want || diagnosis != tt.want {
 			t.Errorf("%s: counts for the state: %v, for the diagnosis: %v; want %v", tt.name, state, diagnosis, tt.want)
+		}
+	}
+}
+
+// TestSeveralBackendsOfAHost: the worst of its backends that are not drained decides, in whatever order the lab file has them.
+func TestSeveralBackendsOfAHost(t *testing.T) {
+	t.Parallel()
+	c := newJudge(t)
+	up := lbproxy.BackendStatus{Host: "a", Health: lbproxy.Up, Check: lab.CheckTCP}
+	down := lbproxy.BackendStatus{Host: "a", Health: lbproxy.Down, Check: lab.CheckTCP, Reason: "refused"}
+	drained, unchecked := down, lbproxy.BackendStatus{Host: "a", Health: lbproxy.Unchecked, Check: lab.CheckNone}
+	drained.Drained = true
+	for _, tt := range []struct {
+		name     string
+		backends []lbproxy.BackendStatus
+		want     machine.Health
+	}{
+		{"up, down", []lbproxy.BackendStatus{up, down}, machine.CheckFailing},
+		{"up, drained", []lbproxy.BackendStatus{up, drained}, machine.CheckPassing},
+		{"down, drained", []lbproxy.BackendStatus{down, drained}, machine.CheckFailing},
+		{"up, unchecked", []lbproxy.BackendStatus{up, unchecked}, machine.CheckPassing},
+		{"drained", []lbproxy.BackendStatus{drained}, machine.NotChecked},
+	} {
+		for range 2 {
+			h := &lab.Host{Name: "a"}
+			now := seen{checks: checksOf([]lbproxy.BalancerStatus{{Name: "web", Backends: tt.backends}})}
+			s, _ := c.state(h, now)
+			if s.Check.Health != tt.want {
+				t.Errorf("%s: %+v: health %d, want %d", tt.name, tt.backends, s.Check.Health, tt.want)
+			}
+			if failing := len(c.machine(h, s, now).Checks) > 0; failing != (tt.want == machine.CheckFailing) {
+				t.Errorf("%s: %+v: a failing check is %t", tt.name, tt.backends, failing)
+			}
+			slices.Reverse(tt.backends)
 		}
 	}
 }

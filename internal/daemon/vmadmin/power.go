@@ -47,7 +47,8 @@ func (m *Machines) SwitchMetal(ctx context.Context, h *lab.Host, a power.Action)
 	if a != power.NetBoot {
 		return state, err
 	}
-	e := event.Event{Kind: event.PowerCycled, Host: h.Name, Detail: controller(h.BMC), Dur: time.Since(start)}
+	_, address := SwitchOf(h)
+	e := event.Event{Kind: event.PowerCycled, Host: h.Name, Detail: address, Dur: time.Since(start)}
 	if err != nil {
 		e.Kind, e.Err = event.PowerCycleFailed, err.Error()
 	}
@@ -58,17 +59,16 @@ func (m *Machines) SwitchMetal(ctx context.Context, h *lab.Host, a power.Action)
 	return state, err
 }
 
-func controller(b *lab.BMC) string { return b.Redfish + b.IPMI } // it has one of them
-
 // Power implements httpd.Backend.
 func (m *Machines) Power(ctx context.Context, name string, action api.PowerAction) (api.Power, error) {
 	l := m.deps.Lab()
 	h := l.Host(name)
-	switch {
-	case h == nil:
+	if h == nil {
 		return api.Power{}, api.NoHost(l, name)
-	case h.VM == nil && h.BMC == nil:
-		return api.Power{}, errNoController(name)
+	}
+	by, address := SwitchOf(h)
+	if by == "" {
+		return api.Power{}, NoSwitch(name, "switch its power", "")
 	}
 	if h.VM != nil { // a client that goes away leaves no machine half way
 		ctx = context.WithoutCancel(ctx)
@@ -80,7 +80,7 @@ func (m *Machines) Power(ctx context.Context, name string, action api.PowerActio
 	case h.VM != nil:
 		p, err = m.powerOfVM(ctx, h)
 	default:
-		p.State, p.By = string(state), controllerOf(h.BMC)
+		p.State, p.By = string(state), by+" "+address
 	}
 	if err != nil {
 		return p, &api.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("power %s %s: %v", action, name, err)}
@@ -93,23 +93,25 @@ func (m *Machines) SetBoot(ctx context.Context, name string, device api.BootDevi
 	l := m.deps.Lab()
 	h := l.Host(name)
 	n := api.NextBoot{Host: name, Device: device, Always: always && device != api.BootDefault}
+	if h == nil {
+		return n, api.NoHost(l, name)
+	}
+	by, address := SwitchOf(h)
 	var err error
 	switch {
-	case h == nil:
-		return n, api.NoHost(l, name)
+	case by == "":
+		return n, NoSwitch(name, "switch its power", "")
 	case h.VM != nil:
-		n.By = strings.TrimSpace("libvirt " + m.deps.Virt.HypervisorOf(name))
+		address = m.deps.Virt.HypervisorOf(name)
 		err = m.deps.Virt.SetBoot(ctx, name, bootDevices[device], virt.BootStarts(always))
-	case h.BMC != nil:
-		n.By = controllerOf(h.BMC)
+	default:
 		how := power.Once
 		if always {
 			how = power.Always
 		}
 		err = power.Boot(ctx, h.BMC, power.Device(device), how)
-	default:
-		return n, errNoController(name)
 	}
+	n.By = strings.TrimSpace(by + " " + address)
 	if err != nil {
 		return n, &api.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("boot %s from %s: %v", name, device, err)}
 	}
@@ -120,29 +122,23 @@ var bootDevices = map[api.BootDevice]virt.BootDevice{
 	api.BootDefault: virt.BootDefault, api.BootNetwork: virt.BootNetwork, api.BootDisk: virt.BootDisk, api.BootCD: virt.BootCD,
 }
 
-// SwitchOf returns what switches the power of a host; empty: nothing does.
-func SwitchOf(h *lab.Host) string {
+// SwitchOf returns what switches the power of a host, libvirt or a protocol and the address of its controller; empty: nothing does.
+func SwitchOf(h *lab.Host) (by, address string) {
 	switch {
 	case h.VM != nil:
-		return "libvirt"
+		return "libvirt", ""
 	case h.BMC == nil:
-		return ""
+		return "", ""
 	case h.BMC.IPMI != "":
-		return "ipmi"
+		return "ipmi", h.BMC.IPMI
 	}
-	return "redfish"
+	return "redfish", h.BMC.Redfish
 }
 
-func controllerOf(b *lab.BMC) string {
-	if b.IPMI != "" {
-		return "ipmi " + b.IPMI
-	}
-	return "redfish " + b.Redfish
-}
-
-func errNoController(name string) error {
-	return &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can switch its power",
-		Hint: "name its controller in the lab file (bmc)"}
+// NoSwitch is the answer for a host of which SwitchOf returns nothing: what cannot be done, and what else to do; empty: nothing.
+func NoSwitch(host, does, or string) error {
+	return &api.Error{Status: http.StatusConflict, Message: host + " is no virtual machine and has no bmc, so nothing can " + does,
+		Hint: "name its controller in the lab file (bmc)" + or}
 }
 
 // powerOfVM returns whether a virtual machine runs.
