@@ -38,6 +38,7 @@ dns:
     demo.example:
       records: ["@ A 10.1.2.3", "www A 10.1.2.4"]
   rate_limit: 200
+  allow: [10.1.2.0/24]
 `
 
 // TestMistakes: each typical mistake is one error, at the place where it was made, with what would be right.
@@ -85,7 +86,7 @@ func TestMistakes(t *testing.T) {
 		{"too little indentation", "    kernel:", "   kernel:", `|kernel: images/k: indented by 3 spaces: want 4, as line 10`},
 		{"one space", "    kernel:", " kernel:", `|kernel: images/k: indented by 1 space: want 4, as line 10`},
 		{"too much indentation", "    kernel:", "     kernel:", `|kernel: images/k: indented by 5 spaces: want 4, as line 10`},
-		{"too much, of a key with a comment", "  zones:\n", "   zones: # ours\n", `|zones: # ours: indented by 3 spaces: want 2, as line 11`},
+		{"too much, of a key with a comment", "  zones:\n", "   zones: # ours\n", `|zones: # ours: indented by 3 spaces: want 2, as line 29`},
 		{"tab", "    kernel:", "\tkernel:", "|\tkernel: images/k: a tab in the indentation: want spaces"},
 		{"quote", `"qemu:///system"`, `"qemu:///system`, `uri: |"qemu:///system, bridges: {lan: br0}} # here: the quote " is not closed: want another at its end`},
 		{"bracket", "[images/i]", "[images/i", `|[images/i: [ is not closed: want ] at the end of the list`},
