@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 	"github.com/bootlab/bootlab/lbproxy/h1"
 )
 
@@ -25,69 +26,51 @@ type http2 struct {
 	server    *http.Server
 	transport *http.Transport
 	accepted  connListener
-	streams   streamBudget
+	streams   *connlimit.Counter // requests in progress
+	open      *connlimit.Counter // streams
 	control   controlBudgets
 }
 
 const (
-	preface     = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" // RFC 9113 section 3.4
-	maxStreams  = 100                                // requests of one connection at one time (RFC 9113 section 6.5.2)
-	http2Window = 1 << 20                            // of a stream
-	http2Frame  = 16 << 10                           // of a client's, the least that may be asked for (RFC 9113 section 4.2)
+	preface    = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" // RFC 9113 section 3.4
+	maxStreams = 100                                // requests of one connection at one time (RFC 9113 section 6.5.2)
+	http2Frame = 16 << 10                           // of a client's, the least that may be asked for (RFC 9113 section 4.2)
 )
 
-// Requests of all HTTP/2 connections at one time: one takes some 70 KiB while its client reads nothing.
-const (
-	maxAllStreams    = 2048
-	maxClientStreams = maxAllStreams / 4 // of one address
-)
-
-// A streamBudget counts the requests of HTTP/2 connections in progress. The zero value is ready.
-type streamBudget struct {
-	mu      sync.Mutex
-	all     int
-	clients map[netip.Addr]int
+// http2Limits are of all HTTP/2 connections of clients together, for the memory that the process may use. A request takes up to some 150 KiB
+// while its client reads nothing, and as much of its body as its window allows while its backend reads nothing.
+type http2Limits struct {
+	requests int // in progress: more get 503
+	open     int // streams whose response was not written to its end, 503 or not: more end their connection
+	window   int // of a stream, in octets
 }
 
-// add counts a request of a client in. It reports false, and counts nothing, if there are too many. A client may have as many as are left for
-// others: so a few that take all they get leave some to a new one.
-func (b *streamBudget) add(client netip.Addr) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.clients[client] >= min(maxClientStreams, maxAllStreams-b.all) {
-		return false
-	}
-	if b.clients == nil {
-		b.clients = map[netip.Addr]int{}
-	}
-	b.all++
-	b.clients[client]++
-	return true
+func newHTTP2Limits(memory int64) (l http2Limits) {
+	l.requests = int(min(max(memory/(512<<10), 64), 2048))
+	l.open = 2 * l.requests
+	l.window = int(min(max(memory/8/int64(l.requests), 64<<10), maxWindow)) // 64 KiB is about what RFC 9113 section 6.9.2 begins with
+	return l
 }
 
-// remove counts it out.
-func (b *streamBudget) remove(client netip.Addr) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all--
-	if b.clients[client]--; b.clients[client] == 0 {
-		delete(b.clients, client)
-	}
-}
+const maxWindow = 1 << 20 // of a stream, and of a connection
 
 type connKey struct{}
 
 var errManyStreams = errors.New("too many requests at one time")
 
 func newHTTP2(p *httpProxy) *http2 {
-	h := &http2{proxy: p, accepted: connListener{conns: make(chan net.Conn), done: make(chan struct{})}}
+	limits := newHTTP2Limits(p.s.cfg.Memory)
+	h := &http2{
+		proxy: p, accepted: connListener{conns: make(chan net.Conn), done: make(chan struct{})},
+		streams: connlimit.NewCounter(limits.requests), open: connlimit.NewCounter(limits.open),
+	}
 	only := new(http.Protocols)
 	only.SetUnencryptedHTTP2(true) // TLS has ended in handshake
 	quiet := slog.NewLogLogger(p.s.log.Handler(), slog.LevelDebug)
 	h.server = &http.Server{
 		Handler: h, Protocols: only, MaxHeaderBytes: h1.MaxHead, ErrorLog: quiet,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: http2Frame, MaxReceiveBufferPerStream: http2Window, MaxReceiveBufferPerConnection: http2Window,
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: http2Frame, MaxReceiveBufferPerStream: limits.window, MaxReceiveBufferPerConnection: maxWindow,
 		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
@@ -120,7 +103,10 @@ func (c *httpConn) http2() bool {
 
 // serveHTTP2 lets net/http serve the requests of an HTTP/2 connection, which it closes.
 func (c *httpConn) serveHTTP2() {
-	h := &http2Conn{Conn: c.conn, c: c, budget: c.proxy.h2.control.open(c.x.src.Addr()), away: make(chan struct{}), in: frameScanner{left: len(preface)}}
+	h := &http2Conn{
+		Conn: c.conn, c: c, away: make(chan struct{}), in: frameScanner{left: len(preface)}, open: make(map[uint32]struct{}),
+	}
+	c.proxy.h2.control.add(c.x.src.Addr(), h)
 	if !c.busy.CompareAndSwap(false, true) {
 		_ = h.Close()
 		return
@@ -153,11 +139,12 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	x.log = requestLog{start: time.Now(), head: time.Now()}
-	if !h.streams.add(x.src.Addr()) {
+	if !h.take(h.streams, x.src.Addr()) {
 		s.refuse(c, errManyStreams)
 		return
 	}
-	defer h.streams.remove(x.src.Addr())
+	conn.admitted(1)
+	defer conn.admitted(-1)
 	if err := setHTTP2(&x.req, r); err != nil {
 		s.refuse(c, err)
 		return
@@ -189,6 +176,19 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.broken {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// take counts a request in. Where a client with few finds none left, the client with the most loses a connection.
+func (h *http2) take(c *connlimit.Counter, client netip.Addr) bool {
+	if c.Take(client) {
+		return true
+	}
+	most, ok := c.Outnumbered(client)
+	if !ok || !h.control.evict(most) {
+		return false
+	}
+	h.proxy.s.metrics.evicted.Inc()
+	return c.TakeLeft(client)
 }
 
 // refuse answers a request that is not taken.

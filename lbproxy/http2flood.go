@@ -3,10 +3,11 @@ package lbproxy
 import (
 	"encoding/binary"
 	"errors"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/client/clientaddr"
 )
 
 // net/http answers SETTINGS and PING, and opens and ends streams, as fast as a client asks for it. Frames that carry no
@@ -25,7 +26,9 @@ const (
 	frameHead       = 9 // octets
 	frameData       = 0
 	frameHeaders    = 1
+	frameRST        = 3
 	frameGoAway     = 7
+	flagEndStream   = 1   // of DATA and HEADERS
 	flagPadded      = 8   // of DATA
 	maxPadding      = 256 // octets, with that of their number
 	enhanceYourCalm = 11
@@ -35,7 +38,10 @@ const (
 // floodLinger is how many octets of a flood are read and dropped after GOAWAY, in which its client may notice it.
 const floodLinger = 8 << 20
 
-var errFlood = errors.New("too many HTTP/2 control frames")
+var (
+	errFlood    = errors.New("too many HTTP/2 control frames")
+	errManyOpen = errors.New("too many HTTP/2 requests without the end of a response")
+)
 
 // A frameScanner finds the frames in one direction of a connection.
 type frameScanner struct {
@@ -63,13 +69,16 @@ func (f *frameScanner) scan(p []byte, frame func(kind, flags byte, length int)) 
 	}
 }
 
+// stream returns the stream of the frame whose head was read last.
+func (f *frameScanner) stream() uint32 { return binary.BigEndian.Uint32(f.head[5:]) &^ (1 << 31) }
+
 // between reports whether the last octet seen was the last of a frame.
 func (f *frameScanner) between() bool { return f.have == 0 && f.left == 0 }
 
 // A controlBudget is how many frames without content the connections of one client may send.
 type controlBudget struct {
 	mu     sync.Mutex
-	conns  int // guarded by controlBudgets.mu
+	conns  map[*http2Conn]struct{} // guarded by controlBudgets.mu; without those that evict has closed
 	tokens float64
 	at     time.Time
 }
@@ -80,8 +89,9 @@ type controlBudgets struct {
 	clients map[netip.Addr]*controlBudget
 }
 
-// open returns the budget of a client for one more connection; close gives it back.
-func (b *controlBudgets) open(client netip.Addr) *controlBudget {
+// add gives a new connection of a client its budget; remove takes the connection out.
+func (b *controlBudgets) add(client netip.Addr, h *http2Conn) {
+	client = clientaddr.Of(client)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.clients[client]
@@ -89,17 +99,40 @@ func (b *controlBudgets) open(client netip.Addr) *controlBudget {
 		if b.clients == nil {
 			b.clients = make(map[netip.Addr]*controlBudget)
 		}
-		c = &controlBudget{tokens: controlBurst, at: time.Now()}
+		c = &controlBudget{conns: make(map[*http2Conn]struct{}), tokens: controlBurst, at: time.Now()}
 		b.clients[client] = c
 	}
-	c.conns++
-	return c
+	c.conns[h] = struct{}{}
+	h.budget = c
 }
 
-func (b *controlBudgets) close(client netip.Addr) {
+func (b *controlBudgets) remove(h *http2Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.clients[client].conns--
+	delete(h.budget.conns, h)
+}
+
+// evict closes the connection of a client with the most open requests. It returns false if there is none.
+func (b *controlBudgets) evict(client netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.clients[clientaddr.Of(client)]
+	if c == nil {
+		return false
+	}
+	var victim *http2Conn
+	most := 0
+	for h := range c.conns {
+		if n := h.holds(); n > most {
+			victim, most = h, n
+		}
+	}
+	if victim == nil {
+		return false
+	}
+	delete(c.conns, victim)
+	victim.evict()
+	return true
 }
 
 // expire forgets clients that have no connection and have been silent long enough to have their whole burst again.
@@ -107,7 +140,7 @@ func (b *controlBudgets) expire(before time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for client, c := range b.clients {
-		if c.conns == 0 && c.silent(before) {
+		if len(c.conns) == 0 && c.silent(before) {
 			delete(b.clients, client)
 		}
 	}
@@ -129,132 +162,4 @@ func (c *controlBudget) spend(frames, content int) bool {
 	c.at = now
 	c.tokens -= float64(frames)
 	return c.tokens >= 0
-}
-
-// An http2Conn is a client connection in HTTP/2, after TLS, as net/http reads and writes it.
-type http2Conn struct {
-	net.Conn
-	c      *httpConn
-	budget *controlBudget
-	once   sync.Once
-	in     frameScanner // of what net/http reads, on one goroutine
-
-	mu       sync.Mutex    // serialises writes
-	out      frameScanner  // of what was written
-	flooding bool          // GOAWAY was sent, or is to be sent at the end of the frame
-	away     chan struct{} // closed when GOAWAY was sent
-
-	using    sync.Mutex
-	requests int    // in progress
-	last     uint32 // stream that was opened; of the goroutine that reads
-}
-
-// use counts requests in progress in, or out. While there are none, timeouts.keepalive runs.
-func (h *http2Conn) use(requests int) {
-	h.using.Lock()
-	defer h.using.Unlock()
-	if h.requests += requests; h.requests > 0 {
-		h.c.deadline.clear()
-		return
-	}
-	h.c.deadline.set(h.c.timeouts().KeepAlive)
-}
-
-// Read implements net.Conn.
-func (h *http2Conn) Read(b []byte) (int, error) {
-	n, err := h.read(b)
-	control, content := 0, 0
-	h.in.scan(b[:n], func(kind, flags byte, length int) {
-		if kind == frameHeaders {
-			h.last = binary.BigEndian.Uint32(h.in.head[5:]) &^ (1 << 31)
-			h.use(0)
-			return // the limit of streams counts
-		}
-		if kind == frameData && flags&flagPadded != 0 {
-			length = max(length-maxPadding, 0) // what is content for sure
-		}
-		if kind == frameData && length > 0 {
-			content += length
-			return
-		}
-		control++
-	})
-	if control+content > 0 && !h.budget.spend(control, content) {
-		h.goAway()
-		return 0, errFlood
-	}
-	if n == 0 && h.c.deadline.expired() && h.mu.TryLock() { // else the client does not take a frame
-		h.goAwayLocked(h.last, 0)
-		h.mu.Unlock()
-	}
-	return n, err
-}
-
-// read reads what was read ahead, and then without a buffer of ours: net/http has its own.
-func (h *http2Conn) read(b []byte) (int, error) {
-	c := h.c
-	if c.in != nil && c.in.Buffered() == 0 {
-		c.giveBack()
-	}
-	if c.in != nil {
-		return c.in.Read(b)
-	}
-	return reading{c}.Read(b)
-}
-
-// goAway sends GOAWAY to a client that floods.
-func (h *http2Conn) goAway() {
-	h.c.proxy.s.reject("", rejectFlood, h.c.x.src, errFlood)
-	h.mu.Lock()
-	h.flooding = true
-	h.goAwayLocked(anyStream, enhanceYourCalm)
-	h.mu.Unlock()
-	select {
-	case <-h.away:
-	case <-time.After(lingerTime): // the client does not take the frame that is being written
-	}
-	h.c.linger(floodLinger) // so that the client reads it before the reset that closing sends
-}
-
-// goAwayLocked sends GOAWAY with the last stream that may have been served, if no frame is being written.
-func (h *http2Conn) goAwayLocked(last uint32, code byte) {
-	if !h.out.between() {
-		return
-	}
-	frame := []byte{0, 0, 8, frameGoAway, 0, 0, 0, 0, 0}
-	_, _ = h.Conn.Write(append(binary.BigEndian.AppendUint32(frame, last), 0, 0, 0, code))
-	close(h.away)
-}
-
-// Write implements net.Conn.
-func (h *http2Conn) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.flooding && h.out.between() {
-		return len(b), nil // after GOAWAY; an error would end the connection before the client has read it
-	}
-	n, err := h.Conn.Write(b)
-	content := 0
-	h.out.scan(b[:n], func(kind, _ byte, length int) {
-		if kind == frameData && length > 0 {
-			content += max(length, 2*controlBytes)
-		}
-	})
-	if content > 0 {
-		h.budget.spend(0, content)
-	}
-	h.c.sent.Add(int64(n))
-	if h.flooding {
-		h.goAwayLocked(anyStream, enhanceYourCalm)
-	}
-	return n, err
-}
-
-// Close implements net.Conn.
-func (h *http2Conn) Close() error {
-	h.once.Do(func() {
-		h.c.proxy.h2.control.close(h.c.x.src.Addr())
-		h.c.close()
-	})
-	return nil
 }

@@ -2,15 +2,21 @@ package lbproxy
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/client/connlimit"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 
@@ -248,9 +254,7 @@ func TestHTTP2ManyRequests(t *testing.T) {
 	t.Parallel()
 	b := httpBalancer("web", addr(t), serveHTTP(t, func(http.ResponseWriter, *http.Request) {}))
 	s := newTestServer(t, Config{}, b).Server
-	s.http.h2.streams.mu.Lock()
-	s.http.h2.streams.all = maxAllStreams
-	s.http.h2.streams.mu.Unlock()
+	s.http.h2.streams = connlimit.NewCounter(0)
 	f := rawHTTP2(t, b.Listen)
 	if err := f.WriteSettings(http2frame.Setting{ID: http2frame.SettingInitialWindowSize, Val: 0}); err != nil {
 		t.Fatal(err)
@@ -267,22 +271,167 @@ func TestHTTP2ManyRequests(t *testing.T) {
 	}
 }
 
-// TestStreamBudget: few clients that take all they get leave requests to a new one.
-func TestStreamBudget(t *testing.T) {
+// TestHTTP2FloodOfOneNetwork: the addresses of one /64 network are one client.
+func TestHTTP2FloodOfOneNetwork(t *testing.T) {
 	t.Parallel()
-	var b streamBudget
-	client := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
-	for range maxAllStreams {
-		for n := range 8 {
-			b.add(client(n))
+	var b controlBudgets
+	var conns [3]http2Conn
+	for i, client := range []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"} {
+		b.add(netip.MustParseAddr(client), &conns[i])
+	}
+	if conns[0].budget != conns[1].budget || conns[0].budget == conns[2].budget {
+		t.Error("a client is not counted by its /64 network")
+	}
+	for i := range conns {
+		b.remove(&conns[i])
+	}
+	if b.expire(time.Now().Add(time.Hour)); len(b.clients) != 0 {
+		t.Errorf("%d clients are left", len(b.clients))
+	}
+}
+
+// TestHTTP2GreedyClients: where clients came one after the other, and each took all the requests that it got, a new client gets some.
+func TestHTTP2GreedyClients(t *testing.T) {
+	t.Parallel()
+	const memory = 32 << 20
+	b := httpBalancer("web", addr(t), serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	s := newTestServer(t, Config{Memory: memory, BackendConnections: 1000}, b)
+	from := func(client string) *framer {
+		c := dialFrom(t, client, listenOf(b))
+		_, _ = io.WriteString(c, http2frame.ClientPreface)
+		f := &framer{Framer: http2frame.NewFramer(c, c), conn: c}
+		_ = f.WriteSettings()
+		return f
+	}
+	for n := range 9 {
+		f := from(fmt.Sprintf("127.0.0.%d", 50+n))
+		refused := testutil.ToFloat64(s.metrics.rejected.WithLabelValues("", string(rejectLimit)))
+		for i := uint32(1); s.http.h2.streams.Taken() < newHTTP2Limits(memory).requests; i += 2 {
+			f.request(t, i, "/slow")
+			netns.WaitFor(t, "a request in progress, or refused", func() bool {
+				return s.http.h2.streams.Of(netip.MustParseAddr(fmt.Sprintf("127.0.0.%d", 50+n))) == int(i+1)/2 || testutil.ToFloat64(s.metrics.rejected.WithLabelValues("", string(rejectLimit))) > refused
+			})
+			if testutil.ToFloat64(s.metrics.rejected.WithLabelValues("", string(rejectLimit))) > refused {
+				break
+			}
 		}
 	}
-	if b.all > maxAllStreams || b.all < maxAllStreams/2 {
-		t.Errorf("%d requests at one time, want up to %d", b.all, maxAllStreams)
+	if !s.http.h2.streams.Full() {
+		t.Errorf("%d requests in progress, want as many as there may be", s.http.h2.streams.Taken())
 	}
-	for i := range 50 {
-		if !b.add(client(99)) {
-			t.Fatalf("a new client gets %d requests", i)
+	f := from("127.0.0.99")
+	f.request(t, 1, "/")
+	if got := f.status(t); got != "204" {
+		t.Errorf("a new client: %s", got)
+	}
+	if got := testutil.ToFloat64(s.metrics.evicted); got != 1 {
+		t.Errorf("%v connections were evicted, want one", got)
+	}
+}
+
+// A blockedListener accepts connections. What is written to those from 127.0.0.1 waits for their end, as if their client read nothing.
+type blockedListener struct{ net.Listener }
+
+func (l blockedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil || addrPort(c.RemoteAddr()).Addr() != netip.MustParseAddr("127.0.0.1") {
+		return c, err
+	}
+	return &blockedConn{Conn: c, closed: make(chan struct{})}, nil
+}
+
+type blockedConn struct {
+	net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *blockedConn) Write([]byte) (int, error) { <-c.closed; return 0, net.ErrClosed }
+func (c *blockedConn) Close() error              { c.once.Do(func() { close(c.closed) }); return c.Conn.Close() }
+
+// TestHTTP2Blocked: a client that reads nothing at all has no more requests open than its share, also those whose handlers have ended and those
+// that get 503: each has a goroutine and its head until the client has taken the response. A further one ends its connection.
+func TestHTTP2Blocked(t *testing.T) {
+	t.Parallel()
+	const memory, conns = 32 << 20, 8
+	limits := newHTTP2Limits(memory)
+	b := httpBalancer("web", addr(t), serveHTTP(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	s := newTestServerWith(t, Config{Memory: memory}, Deps{Listen: func(ctx context.Context, at netip.AddrPort) (net.Listener, error) {
+		l, err := ListenFree(ctx, at)
+		return blockedListener{l}, err
+	}}, b)
+	most := 0
+	for range conns {
+		f := rawHTTP2(t, b.Listen)
+		for i := range uint32(maxStreams) {
+			if f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block("/"), EndHeaders: true, EndStream: true}) != nil {
+				break
+			}
+		}
+		most = max(most, s.http.h2.open.Taken())
+	}
+	flood := s.metrics.rejected.WithLabelValues("", string(rejectFlood))
+	netns.WaitFor(t, "the end of all connections but the one with the client's share", func() bool {
+		most = max(most, s.http.h2.open.Taken())
+		return testutil.ToFloat64(flood) > 0 && s.http.clients.Load() <= 1
+	})
+	if most > limits.open/2 {
+		t.Errorf("%d requests of one client are open, want at most %d", most, limits.open/2)
+	}
+	other := dialFrom(t, "127.0.0.40", listenOf(b))
+	_, _ = io.WriteString(other, http2frame.ClientPreface)
+	f := &framer{Framer: http2frame.NewFramer(other, other), conn: other}
+	_ = f.WriteSettings()
+	f.request(t, 1, "/")
+	if got := f.status(t); got != "204" {
+		t.Errorf("another client: %s", got)
+	}
+	_ = other.Close()
+	s.http.h2.close() // the others
+	netns.WaitFor(t, "no open request", func() bool { return s.http.h2.open.Taken() == 0 })
+}
+
+// TestHTTP2ResetsCount: a request that its client resets counts until its handler has ended, so that resets do not make room for more than
+// the share of open requests.
+func TestHTTP2ResetsCount(t *testing.T) {
+	t.Parallel()
+	const memory = 32 << 20
+	b := httpBalancer("web", addr(t), serveHTTP(t, func(http.ResponseWriter, *http.Request) {}))
+	s := newTestServer(t, Config{Memory: memory}, b)
+	h := &http2Conn{c: &httpConn{proxy: s.http, x: exchange{src: netip.MustParseAddrPort("192.0.2.1:1")}}, open: map[uint32]struct{}{}}
+	share := newHTTP2Limits(memory).open / 2
+	for i := range uint32(share) {
+		if !h.begin(2*i + 1) {
+			t.Fatalf("request %d of %d is refused", i, share)
+		}
+		h.use(1)
+		h.end(2*i+1, 1)
+	}
+	if next := uint32(2*share + 1); h.begin(next) {
+		t.Errorf("one request more than %d", share)
+	}
+	h.use(-1)
+	if next := uint32(2*share + 3); !h.begin(next) {
+		t.Error("after one has ended, no other may begin")
+	}
+	h.endAll()
+	if n := s.http.h2.open.Taken(); n != 0 {
+		t.Errorf("%d are open after the end of the connection", n)
+	}
+}
+
+// TestHTTP2Uploads: bodies that their backend does not read take no more memory than there is, however many connections they come on.
+func TestHTTP2Uploads(t *testing.T) {
+	t.Parallel()
+	for _, memory := range []int64{32 << 20, 256 << 20, 1 << 30, 16 << 30, math.MaxInt64} {
+		l := newHTTP2Limits(memory)
+		if bodies := int64(l.open) * int64(l.window); memory >= 256<<20 && memory < math.MaxInt64 && bodies > memory/4 || l.requests < 64 || l.window < 64<<10 {
+			t.Errorf("%d MiB of memory: %+v, up to %d MiB of bodies", memory>>20, l, bodies>>20)
 		}
 	}
 }

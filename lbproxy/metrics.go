@@ -97,7 +97,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		limit:   prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricLimit, Help: "Maximum number of open connections of all balancers together."}),
 		delayed: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricDelayed, Help: "Connections delayed by the connection limit."}),
-		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections closed because their client had as many as were left for others, or at the connection limit the most."}),
+		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections closed because their client had as many as were left for others, or at the limit of connections or HTTP/2 requests the most."}),
 
 		connections:     counter(MetricConnections, "Accepted connections.", "balancer"),
 		bytes:           counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -46,6 +47,8 @@ type Config struct {
 	Sessions           int // of all balancers of mode udp at one time, at one file descriptor each; 0: 4096
 	Checks             int // health checks at one time; 0: 256
 
+	Memory int64 // bytes that the process may use, for the limits of HTTP/2; 0: any number
+
 	ACME string // folder of certificates from ACME servers and their accounts; empty: they are lost at the end
 }
 
@@ -62,6 +65,7 @@ func (c Config) withDefaults() Config {
 	c.BackendConnections = cmp.Or(c.BackendConnections, 4096)
 	c.Sessions = cmp.Or(c.Sessions, 4096)
 	c.Checks = cmp.Or(c.Checks, 256)
+	c.Memory = cmp.Or(c.Memory, math.MaxInt64)
 	c.Waiting = cmp.Or(c.Waiting, max(c.Connections/16, 1))
 	return c
 }

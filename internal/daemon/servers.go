@@ -147,7 +147,7 @@ func (d *Daemon) newHTTP(nbps fs.FS, mirrors *mirror.Cache) (*httpd.Boot, error)
 
 func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 	return lbproxy.New(lbproxy.Config{
-		Connections: d.shares.Balanced, BackendConnections: d.shares.Backends, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: d.inState(statefile.ACME),
+		Connections: d.shares.Balanced, BackendConnections: d.shares.Backends, Sessions: d.shares.Sessions, Checks: d.shares.Checks, Memory: memory.Limit(os.DirFS("/")), ACME: d.inState(statefile.ACME),
 	}, lbproxy.Deps{
 		Panics:    d.panics.Server(health.LB),
 		AccessLog: d.log, // who turns it on wants each line

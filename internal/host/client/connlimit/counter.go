@@ -12,8 +12,8 @@ import (
 // next client.
 func share(limit, taken int) int { return limit - taken }
 
-// A Counter bounds what clients have of something at one time where none can be evicted, such as requests in progress: a client gets no
-// more than are left for others. It is safe for concurrent use.
+// A Counter bounds what clients have of something at one time, such as requests in progress: a client gets no more than are left for others.
+// It is safe for concurrent use.
 type Counter struct {
 	limit int
 
@@ -28,16 +28,46 @@ func NewCounter(limit int) *Counter {
 }
 
 // Take counts one in for the client at addr, unless it has its share. Release must follow.
-func (c *Counter) Take(addr netip.Addr) bool {
+func (c *Counter) Take(addr netip.Addr) bool { return c.take(addr, share) }
+
+// TakeLeft is Take for a client that was Outnumbered, of what the other one has released since.
+func (c *Counter) TakeLeft(addr netip.Addr) bool {
+	return c.take(addr, func(limit, taken int) int {
+		if taken < limit {
+			return limit
+		}
+		return 0
+	})
+}
+
+func (c *Counter) take(addr netip.Addr, most func(limit, taken int) int) bool {
 	addr = clientaddr.Of(addr)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.clients[addr] >= share(c.limit, c.taken) {
+	if c.clients[addr] >= most(c.limit, c.taken) {
 		return false
 	}
 	c.taken++
 	c.clients[addr]++
 	return true
+}
+
+// Outnumbered returns the client with the most, if all are taken, and the client at addr has less than its part and would not have more than
+// the other with one more. Where clients came one after the other, and each took its share, the last ones had next to nothing left.
+func (c *Counter) Outnumbered(addr netip.Addr) (most netip.Addr, ok bool) {
+	addr = clientaddr.Of(addr)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	has, n := c.clients[addr], 0
+	if c.taken < c.limit || has+1 > c.limit/(len(c.clients)+1) {
+		return most, false
+	}
+	for client, of := range c.clients {
+		if of > n {
+			most, n = client, of
+		}
+	}
+	return most, n > has+1
 }
 
 // Release counts one out.

@@ -52,3 +52,32 @@ func TestCounter(t *testing.T) {
 		t.Errorf("%d are taken, want an eighth for each of seven clients, and one for the next", c.Taken())
 	}
 }
+
+// TestOutnumbered: a client that comes after others that took all gets its part from the one with the most.
+func TestOutnumbered(t *testing.T) {
+	t.Parallel()
+	c := NewCounter(64)
+	for n := range 10 {
+		for c.Take(addr(n)) {
+		}
+	}
+	if !c.Full() {
+		t.Fatalf("%d are taken, want all", c.Taken())
+	}
+	got := 0
+	for most, ok := c.Outnumbered(addr(99)); ok; most, ok = c.Outnumbered(addr(99)) {
+		if got++; got > 64 {
+			t.Fatal("it has no end")
+		}
+		c.Release(most)
+		if !c.TakeLeft(addr(99)) {
+			t.Fatalf("it does not get what was released, after %d", got)
+		}
+	}
+	if want := 64 / 8; got < 64/12 || got > want || c.Taken() != 64 {
+		t.Errorf("a new client gets %d of 64, and %d are taken, want some %d and 64", got, c.Taken(), want)
+	}
+	if _, ok := c.Outnumbered(addr(0)); ok {
+		t.Error("a client with its part is outnumbered")
+	}
+}

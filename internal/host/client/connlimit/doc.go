@@ -8,7 +8,7 @@
 // Where all clients have equally many in use, a new client may take the place of one that takes its answer too slowly.
 //
 // Connections that last, as those through a balancer, are Shared: a client may have as many as are left for others. By the same rule a
-// Counter bounds what cannot be evicted, such as requests that wait.
+// Counter bounds what has no slot of its own to evict, such as requests.
 //
 //	set := connlimit.New(connlimit.Config{Max: 4096})
 //	c := set.Add(addr, func() { evicted.Inc(); conn.Close() })
