@@ -104,12 +104,12 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		err = found.addParts(l, err, strict, func(l *lab.Lab, _ lab.Problems) []*lab.Host { return l.Hosts })
 		found.Warnings = append(found.Warnings, dhcpd.Compile(l).Warnings()...)
 		if f, err := files.Compile(l); err == nil {
-			found.Warnings = append(found.Warnings, f.Exposed()...)
+			found.Warnings = append(append(found.Warnings, f.Exposed()...), f.Unserved(l)...)
 		}
 		return l, found, errors.Join(append(refused, err)...)
 	}
 	found.Faults = append(found.Faults, s.CheckAll()...)
-	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed())...)
+	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed(), s.Files.Unserved(l))...)
 	for _, p := range s.DNS.Warnings() {
 		found.add(p, strict)
 	}
