@@ -357,13 +357,22 @@ func (n *noARP) log(l *lab.Lab, log *slog.Logger) {
 	})
 }
 
-// prepare does everything of a reload that can fail.
-func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
+// loadNext loads what a reload would put in force.
+func (d *Daemon) loadNext(before *snapshot.Snapshot, force api.Force) (*snapshot.Snapshot, error) {
 	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance, d.confined, d.updates.List())
 	if err != nil {
 		return nil, err
 	}
 	if err := halved(before.Lab, s.Lab); err != nil && force != api.Forced {
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare does everything of a reload that can fail.
+func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
+	s, err := d.loadNext(before, force)
+	if err != nil {
 		return nil, err
 	}
 	s.Gen = before.Gen + 1
