@@ -107,6 +107,7 @@ func TestAdminAsStranger(t *testing.T) {
 		{"POST", "/api/v1/backends/mycluster-api/192.168.131.19:6443?action=add&weight=x", false, "400", `is not a weight`, false},
 		{"POST", "/api/v1/backends/mycluster-api/192.168.131.19:6443?action=weight&weight=0", false, "400", `want 1 to 256`, false},
 		{"POST", "/api/v1/reload?force=1", false, "200", `"generation":8`, false},
+		{"POST", "/api/v1/reload?check=1", false, "200", `"generation":8`, false},
 		{"GET", "/api/v1/lab?host=master-0", false, "200", "plan of master-0\n", false},
 		{"POST", "/api/v1/leases/import", false, "400", "the body is not a list of leases", false},
 		{"GET", "/api/v1/leases/import", false, "405", "want POST", false},
@@ -146,7 +147,7 @@ func TestAdminAsStranger(t *testing.T) {
 			}
 		})
 	}
-	want := []string{"install master-1 0", "install master-1 1", "install nobody 0", "mark master-1", "mark master-1", "vm master-1 start", "accept ABC", "backend mycluster-api 192.168.131.11:6443 drain", "release 192.168.131.10", "release 192.168.131.203", "release 192.168.131.204", "release 192.168.131.205", "reload 0", "reload 1"}
+	want := []string{"install master-1 0", "install master-1 1", "install nobody 0", "mark master-1", "mark master-1", "vm master-1 start", "accept ABC", "backend mycluster-api 192.168.131.11:6443 drain", "release 192.168.131.10", "release 192.168.131.203", "release 192.168.131.204", "release 192.168.131.205", "reload 0", "reload 1", "reload 2"}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, h.told()); diff != "" {
 		t.Errorf("told to do (-want +got):\n%s", diff)

@@ -104,9 +104,9 @@ func TestBootAsStranger(t *testing.T) {
 		{name: "file PUT", args: []string{"-X", "PUT"}, path: "/files/images/vmlinuz", status: "405", body: "Method Not Allowed\n"},
 
 		{name: "named by nobody", path: "/files/images/other", status: "403", body: "Forbidden\n",
-			events: []string{"file_missing " + mac + " files/images/other 0 not to be served: no profile boots it, and it is not below public/"}},
+			events: []string{"file_missing " + mac + " files/images/other 0 not to be served: no profile names it, and it is not below public/: name it in a profile, or put it below files/public/"}},
 		{name: "secret", path: "/files/secrets/bmc", status: "403", body: "Forbidden\n",
-			events: []string{"file_missing " + mac + " files/secrets/bmc 0 not to be served: no profile boots it, and it is not below public/"}},
+			events: []string{"file_missing " + mac + " files/secrets/bmc 0 not to be served: no profile names it, and it is not below public/: name it in a profile, or put it below files/public/"}},
 		{name: "document", path: "/files/public/secret.ign", status: "403", body: "Forbidden\n",
 			events: []string{"file_missing " + mac + " files/public/secret.ign 0 not to be served: a config document, a template or a secret of the lab"}},
 		{name: "folder", path: "/files/public/dir", status: "403", body: "Forbidden\n",

@@ -55,7 +55,7 @@ func (a *Admin) changes() map[string]endpoint {
 		}),
 		"leases/{addr}/release": a.changing(a.postRelease),
 		pathImport:              a.withBody(a.postImport, "replace", "check"),
-		"reload":                a.changing(a.postReload, "force"),
+		"reload":                a.changing(a.postReload, "force", "check"),
 		"sessions/revoke":       a.changing(a.postRevoke),
 		"state/accept-new": a.changing(func(r *http.Request, p params) (any, error) {
 			return a.deps.Backend.AcceptState(r.Context(), p.Get("database"))
@@ -216,7 +216,10 @@ func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
 
 func (a *Admin) postReload(r *http.Request, p params) (any, error) {
 	force := api.Careful
-	if p.flag("force") {
+	switch {
+	case p.flag("check"):
+		force = api.CheckOnly
+	case p.flag("force"):
 		force = api.Forced
 	}
 	reload, err := a.deps.Backend.Reload(r.Context(), force)

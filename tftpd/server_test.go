@@ -95,7 +95,7 @@ func TestRefused(t *testing.T) {
 		{name: "not there", file: "images/missing", want: "1 file not found", event: "file not found"},
 		{name: "not to be served", file: "ignition/x.ign", want: "2 access violation", event: "not to be served: a config document, a template or a secret of the lab"},
 		{name: "outside", file: "../etc/passwd", want: "2 access violation", event: "no such path"},
-		{name: "folder", file: "public", want: "2 access violation", event: "not to be served: no profile boots it, and it is not below public/"},
+		{name: "folder", file: "public", want: "2 access violation", event: "not to be served: no profile names it, and it is not below public/: name it in a profile, or put it below files/public/"},
 		{name: "no such firmware", file: "boot/52-54-00-00-02-01/grubx64.efi", want: "1 file not found", event: "file not found"},
 		{name: "unknown address", file: "autoexec.ipxe", want: "1 file not found", event: "the address is leased to no machine"},
 		{name: "no script", file: "boot/52-54-00-00-02-ee/boot.ipxe", want: "1 no boot script"},

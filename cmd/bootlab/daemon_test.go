@@ -273,7 +273,7 @@ func TestReload(t *testing.T) {
 	}
 	h.write(strings.NewReplacer("  b: {mac", "  #", "  c: {mac", "  #").Replace(string(good)))
 	h.steps(
-		step{args: "plan --diff", err: "the lab file differs from the running lab; bootlab reload applies it, or says why not", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},
+		step{args: "plan --diff", err: "and bootlab reload refuses it: the new lab file drops more than half of the hosts (1 of 3 are left); bootlab reload --force applies it anyway", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},
 		step{args: "plan --diff --json", err: "differs", json: true, out: []string{`"op": "-"`}},
 		step{args: "plan --diff a", not: []string{"+ ", "- "}},
 		step{args: "reload", err: "bootlab reload --force"},

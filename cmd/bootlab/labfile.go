@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -246,10 +248,26 @@ func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) 
 	if err := o.print(cmd, changes, func() error { return plan.WriteDiff(cmd.OutOrStdout(), changes) }); err != nil {
 		return err
 	}
-	if len(changes) > 0 {
-		return errors.New("the lab file differs from the running lab; bootlab reload applies it, or says why not")
+	if len(changes) == 0 {
+		return nil
 	}
-	return nil
+	if why := refusedBy(cmd, c, o.lab); why != "" {
+		return errors.New("the lab file differs from the running lab, and bootlab reload refuses it: " + why)
+	}
+	return errors.New("the lab file differs from the running lab; bootlab reload applies it, or says why not")
+}
+
+// refusedBy says why a daemon that serves this lab file would not reload it now; empty: nothing is known against it.
+func refusedBy(cmd *cobra.Command, c *api.Client, file string) string {
+	s, err := c.Status(cmd.Context())
+	if whole, abs := filepath.Abs(file); err != nil || abs != nil || s.LabFile != whole {
+		return ""
+	}
+	var refused *api.Error
+	if _, err = c.Reload(cmd.Context(), api.CheckOnly); errors.As(err, &refused) && refused.Status == http.StatusUnprocessableEntity {
+		return refused.Reason
+	}
+	return ""
 }
 
 func schemaCommand() *cobra.Command {

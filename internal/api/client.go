@@ -289,8 +289,11 @@ func (c *Client) ClusterDown(ctx context.Context, name string) (cl Cluster, err 
 // a lab that drops more than half of the contents.
 func (c *Client) Reload(ctx context.Context, force Force) (r Reload, err error) {
 	q := url.Values{}
-	if force == Forced {
+	switch force {
+	case Forced:
 		q.Set("force", "1")
+	case CheckOnly:
+		q.Set("check", "1")
 	}
 	return r, c.post(ctx, "reload", q, &r)
 }
@@ -370,6 +373,7 @@ type Force int
 const (
 	Careful Force = iota
 	Forced
+	CheckOnly // only say whether Careful would refuse the lab
 )
 
 func (c *Client) get(ctx context.Context, path string, into any) error {

@@ -267,8 +267,14 @@ func reason(err error) string {
 
 // Reload implements httpd.Backend.
 func (c *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, error) {
-	err := c.Daemon.Reload(force)
-	last := c.reloads.state()
+	var err error
+	last := api.Reload{Generation: c.current.Load().Gen}
+	if force == api.CheckOnly {
+		_, err = c.loadNext(c.current.Load(), api.Careful)
+	} else {
+		err = c.Daemon.Reload(force)
+		last = c.reloads.state()
+	}
 	if err != nil {
 		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in force", Reason: reason(err)}
 	}

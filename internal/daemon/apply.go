@@ -104,12 +104,12 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		err = found.addParts(l, err, strict, func(l *lab.Lab, _ lab.Problems) []*lab.Host { return l.Hosts })
 		found.Warnings = append(found.Warnings, dhcpd.Compile(l).Warnings()...)
 		if f, err := files.Compile(l); err == nil {
-			found.Warnings = append(found.Warnings, f.Exposed()...)
+			found.Warnings = append(append(found.Warnings, f.Exposed()...), f.Unserved(l)...)
 		}
 		return l, found, errors.Join(append(refused, err)...)
 	}
 	found.Faults = append(found.Faults, s.CheckAll()...)
-	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed())...)
+	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed(), s.Files.Unserved(l))...)
 	for _, p := range s.DNS.Warnings() {
 		found.add(p, strict)
 	}
@@ -357,13 +357,22 @@ func (n *noARP) log(l *lab.Lab, log *slog.Logger) {
 	})
 }
 
-// prepare does everything of a reload that can fail.
-func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
+// loadNext loads what a reload would put in force.
+func (d *Daemon) loadNext(before *snapshot.Snapshot, force api.Force) (*snapshot.Snapshot, error) {
 	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance, d.confined, d.updates.List())
 	if err != nil {
 		return nil, err
 	}
 	if err := halved(before.Lab, s.Lab); err != nil && force != api.Forced {
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare does everything of a reload that can fail.
+func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
+	s, err := d.loadNext(before, force)
+	if err != nil {
 		return nil, err
 	}
 	s.Gen = before.Gen + 1

@@ -72,6 +72,8 @@ func (c *compiler) profile(p *lab.Profile) {
 		}
 		if !path.Sent {
 			c.pattern(path)
+		} else {
+			c.files.begins = append(c.files.begins, path.Literals()[0])
 		}
 		c.render(p, r, path)
 	}

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/host/file/regular"
@@ -46,6 +48,22 @@ func (f *Files) Exposed() (warnings lab.Problems) {
 		}
 		return nil
 	})
+	return warnings
+}
+
+// Unserved returns a warning about each image that bootlab images pull fetches and no machine gets: no profile names it, nor a file of its
+// folder, and it is not below public/.
+func (f *Files) Unserved(l *lab.Lab) (warnings lab.Problems) {
+	for _, i := range l.Images {
+		within := func(name string) bool { return name == i.Path || strings.HasPrefix(name, i.Path+"/") }
+		begins := func(text string) bool { return strings.HasPrefix(i.Path, text) || within(text) }
+		switch {
+		case strings.HasPrefix(i.Path, Public+"/"), f.inTree(i.Path), slices.ContainsFunc(f.trees, within), slices.ContainsFunc(f.begins, begins):
+		case slices.ContainsFunc(slices.Collect(maps.Keys(f.named)), within):
+		default:
+			warnings.Addf(i.Pos, "images."+i.Path, "no profile names it, and it is not below public/: machines that request it get 403; name it in a profile, or give it a path below public/")
+		}
+	}
 	return warnings
 }
 

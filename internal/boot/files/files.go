@@ -32,6 +32,7 @@ type Files struct {
 	folded   map[string]string   // lower case -> named
 	images   []string            // files and folders that bootlab images pull downloads
 	trees    []string            // folders of installation media
+	begins   []string            // what templates of files that machines fetch begin with
 
 	ifMissing lab.Problems
 
@@ -55,7 +56,7 @@ type Refusal string
 
 // Why files are not served.
 const (
-	ErrUnnamed    Refusal = "not to be served: no profile boots it, and it is not below public/"
+	ErrUnnamed    Refusal = "not to be served: no profile names it, and it is not below public/: name it in a profile, or put it below files/public/"
 	ErrSecret     Refusal = "not to be served: a config document, a template or a secret of the lab"
 	ErrUnreadable Refusal = "the daemon's user may not read it"
 	errNotRegular Refusal = "not to be served: not a regular file"

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -532,5 +533,25 @@ func TestExposed(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestUnserved: an image that no profile names, and that is not below public/, is a warning.
+func TestUnserved(t *testing.T) {
+	t.Parallel()
+	l := &lab.Lab{
+		Images:   []*lab.Image{{Path: "images/k"}, {Path: "images/stream"}, {Path: "public/b"}, {Path: "media/boot/x"}, {Path: "images/role/k"}, {Path: "images/alone"}, {Path: "images/kk"}},
+		Profiles: []*lab.Profile{{Name: "p", Kernel: "images/k", Initrd: []string{"images/stream/initramfs", "images/role/{{.Host.Role}}"}, Tree: "media"}},
+	}
+	f, err := files.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range f.Unserved(l) {
+		got = append(got, w.Key)
+	}
+	if want := []string{"images.images/alone", "images.images/kk"}; !slices.Equal(got, want) {
+		t.Errorf("warnings about %q, want %q", got, want)
 	}
 }
