@@ -16,14 +16,14 @@ import (
 // backendAddresses finds the addresses of backends that the lab file gives none, for lbproxy.
 type backendAddresses struct{ d *Daemon }
 
-// Lease returns the address that a host has leased.
+// Lease returns the address that the NIC has leased which the name of a host leads to.
 func (b backendAddresses) Lease(host string) netip.Addr {
 	l := b.d.current.Load().Lab
 	h := l.Host(host)
 	if h == nil {
 		return netip.Addr{}
 	}
-	addr, _ := b.d.nicAddrs(l).OfHost(h)
+	addr, _ := b.d.nicAddrs(l).OfHost(h.Interfaces()[h.Named])
 	return addr
 }
 
