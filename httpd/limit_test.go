@@ -99,8 +99,36 @@ func TestSlowestDownloadMakesRoom(t *testing.T) {
 	for n := range byte(2) {
 		begun(t, w.from(t, 2+n), "/files/images/vmlinuz")
 	}
+	w.answersAtLast(t, 4)
+}
+
+// TestSlowReadersMakeRoom: the fewer connections there may be, the faster each has to be where all addresses have one.
+func TestSlowReadersMakeRoom(t *testing.T) {
+	t.Parallel()
+	w := newBootServer(t, httpd.Limits{Connections: 2, Patience: 2 * time.Second}, map[string][]byte{"images/vmlinuz": image(big), "public/a": []byte("a")})
+	for n := range byte(2) {
+		c := w.from(t, 2+n)
+		_ = c.(*net.TCPConn).SetReadBuffer(8 << 10) // so that it takes bytes evenly
+		slow := begun(t, c, "/files/images/vmlinuz")
+		_ = c.SetReadDeadline(time.Time{})
+		t.Cleanup(func() { _ = c.Close() }) // before the body, which reads on when it is closed
+		go func() { // 64 KiB/s
+			for {
+				if _, err := io.CopyN(io.Discard, slow.Body, 2<<10); err != nil {
+					return
+				}
+				time.Sleep(time.Second / 32)
+			}
+		}()
+	}
+	w.answersAtLast(t, 4)
+}
+
+// answersAtLast fails the test if a client at 127.0.0.n, which asks again whenever it is refused, gets no answer.
+func (w *bootServer) answersAtLast(t *testing.T, n byte) {
+	t.Helper()
 	netns.WaitFor(t, "an answer", func() bool {
-		c := w.from(t, 4)
+		c := w.from(t, n)
 		defer c.Close()
 		fmt.Fprint(c, "GET /files/public/a HTTP/1.1\r\nHost: x\r\n\r\n")
 		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))

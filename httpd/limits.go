@@ -17,14 +17,18 @@ type Limits struct {
 	Drain  time.Duration // for transfers under way when the server stops; default 30 s
 
 	Connections int // open at one time; default 4096
-	// Patience is how long a client may take less than minRate while it has one of Connections, and all clients have equally many, before
+	// Patience is how long a client may take less than minRate, or than its part of minTotal, while it has one of Connections, and all clients have equally many, before
 	// another client gets it. Default 5 s; of Boot only.
 	Patience time.Duration
 }
 
 const (
 	maxBody = 1 << 20 // of what an installer reports
-	minRate = 8 << 10 // bytes a second
+
+	// minRate and minTotal are bytes a second. Who takes less than the first, or than one connection's part of the second, makes room: to keep a
+	// server with few connections from others must not be cheaper than what any link carries.
+	minRate  = 8 << 10
+	minTotal = 1 << 20
 )
 
 func (l Limits) withDefaults() Limits {
@@ -41,5 +45,5 @@ func (l Limits) withDefaults() Limits {
 
 // server returns the server with these limits.
 func (l Limits) server(m *metrics, log *slog.Logger) *webserver.Server {
-	return &webserver.Server{Conns: connlimit.New(connlimit.Config{Max: l.Connections, Patience: l.Patience, MinRate: minRate}), Header: l.Header, Idle: l.Idle, Drain: l.Drain, Evicted: m.evicted.Inc, Log: log}
+	return &webserver.Server{Conns: connlimit.New(connlimit.Config{Max: l.Connections, Patience: l.Patience, MinRate: max(minRate, minTotal/int64(l.Connections))}), Header: l.Header, Idle: l.Idle, Drain: l.Drain, Evicted: m.evicted.Inc, Log: log}
 }

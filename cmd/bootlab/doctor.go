@@ -38,19 +38,9 @@ type doctorResult struct {
 }
 
 func examine(cmd *cobra.Command, o *options) error {
-	r := doctorResult{}
 	l, found, err := daemon.Check(o.lab, daemon.Lenient)
-	for _, p := range slices.Concat(problemsOf(err), found.Faults) {
-		text := p.Message
-		if p.Key != "" {
-			text = p.Key + ": " + text
-		}
-		r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: p.Pos.String(), Level: doctor.Fail, Text: text})
-	}
+	r := doctorResult{Findings: labFindings(o, l, found, err)}
 	valid := err == nil
-	if valid && len(found.Faults) == 0 {
-		r.Findings = append(r.Findings, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
-	}
 	status, unseen := askedDaemon(cmd.Context(), o)
 	if !valid { // the daemon may serve what the file was before
 		l = &lab.Lab{Name: status.Lab}
@@ -79,6 +69,26 @@ func examine(cmd *cobra.Command, o *options) error {
 	}
 	r.Findings = append(r.Findings, doctor.Join(measured, own)...)
 	r.Level = doctor.Worst(r.Findings)
+	return r.print(cmd, o)
+}
+
+// labFindings returns what is wrong with the lab file, whose check found that and err; or that nothing is.
+func labFindings(o *options, l *lab.Lab, found daemon.Findings, err error) (all []doctor.Finding) {
+	for _, p := range slices.Concat(problemsOf(err), found.Faults) {
+		text := p.Message
+		if p.Key != "" {
+			text = p.Key + ": " + text
+		}
+		all = append(all, doctor.Finding{Check: "lab", Subject: p.Pos.String(), Level: doctor.Fail, Text: text})
+	}
+	if err == nil && len(found.Faults) == 0 {
+		all = append(all, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
+	}
+	return all
+}
+
+// print prints the result. The error says how many findings are errors.
+func (r doctorResult) print(cmd *cobra.Command, o *options) error {
 	if err := o.print(cmd, r, func() error { return doctorText(cmd.OutOrStdout(), r) }); err != nil {
 		return err
 	}

@@ -250,7 +250,7 @@ func (h Host) StateText() string {
 // A NIC is one that a host does not boot from.
 type NIC struct {
 	MAC     lab.MAC    `json:"mac"`
-	IP      netip.Addr `json:"ip,omitzero"` // reserved
+	IP      netip.Addr `json:"ip,omitzero"` // reserved, else leased
 	IP6     netip.Addr `json:"ip6,omitzero"`
 	FQDN    string     `json:"fqdn,omitempty"`
 	Network string     `json:"network,omitempty"`

@@ -103,7 +103,8 @@ func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
 		a.Network = h.Network.Name
 	}
 	for _, as := range h.Interfaces()[1:] {
-		n := api.NIC{MAC: as.MACs[0], IP: as.IP, IP6: as.IP6, FQDN: as.FQDN}
+		n := api.NIC{MAC: as.MACs[0], IP6: as.IP6, FQDN: as.FQDN}
+		n.IP, _ = c.nicAddrs(seen.Lab).OfHost(as)
 		if as.Network != nil {
 			n.Network = as.Network.Name
 		}

@@ -25,7 +25,7 @@ func (w nicAddrs) Machine(mac lab.MAC) *lab.Host {
 	return w.lab.MachineOf(mac, l.Addr)
 }
 
-// OfHost returns the address at which a host boots: its reserved one, else the one leased to the first of its MACs that has a lease.
+// OfHost returns the address of a host, as one of its NICs sees it: its reserved one, else the one leased to the first of its MACs that has a lease.
 func (w nicAddrs) OfHost(h *lab.Host) (netip.Addr, bool) {
 	if h.IP.IsValid() {
 		return h.IP, true
