@@ -71,6 +71,47 @@ func backendAddrs(r *testServer) string {
 	return strings.Join(all, " ")
 }
 
+// TestBackendsOfOneHost: the name of a host is that of all its backends, whether the lab file or a lease gives it its address, and its name and port
+// that of one.
+func TestBackendsOfOneHost(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []bool{false, true} {
+		at := addr(t).Addr()
+		names := &directory{}
+		names.set("w0", at)
+		in := at
+		if lease {
+			in = netip.Addr{}
+		}
+		h := &lab.Host{Name: "w0"}
+		b := with(balancer("web", addr(t)), func(b *lab.Balancer) {
+			b.Backends = []lab.Backend{{Name: "w0", Host: h, Addr: netip.AddrPortFrom(in, 80)}, {Name: "w0", Host: h, Addr: netip.AddrPortFrom(in, 81)}}
+		})
+		r := newTestServerWith(t, Config{}, Deps{Addresses: names}, b)
+		netns.WaitFor(t, "both backends", func() bool { return r.Status()[0].Backends[1].Addr.IsValid() })
+		drained := func() (ports []uint16) {
+			for _, m := range r.Status()[0].Backends {
+				if m.Drained {
+					ports = append(ports, m.Addr.Port())
+				}
+			}
+			return ports
+		}
+		for _, step := range []struct {
+			do      func(context.Context, string, string) ([]BackendStatus, error)
+			backend string
+			drained []uint16
+		}{{r.Drain, "w0", []uint16{80, 81}}, {r.Ready, "w0:81", []uint16{80}}, {r.Ready, "w0", nil}, {r.Drain, netip.AddrPortFrom(at, 81).String(), []uint16{81}}} {
+			if _, err := step.do(t.Context(), "web", step.backend); err != nil {
+				t.Error(err)
+			}
+			if got := drained(); !slices.Equal(got, step.drained) {
+				t.Errorf("leased %t, %s: drained %v, want %v", lease, step.backend, got, step.drained)
+			}
+		}
+	}
+}
+
 // TestNamedBackend: a name without an answer is looked up again; each of its addresses is a backend; one that leaves gets no new
 // connections and keeps those that it has; lookups that fail change nothing.
 func TestNamedBackend(t *testing.T) {

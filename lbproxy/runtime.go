@@ -126,15 +126,11 @@ func (s *Server) withAddedLocked(f *Frontend) *Frontend {
 
 // addedBackend returns a backend that was added. Labels and hashes of the others stay as they are.
 func (f *Frontend) addedBackend(m RuntimeBackend) Backend {
-	b := Backend{Name: m.Name, Host: m.Host, Addr: m.Addr, Backup: m.Backup, Weight: max(m.Weight, 1), Added: true, ServerName: cmp.Or(m.FQDN, m.Addr.Addr().String()), seed: hash(m.Addr.Addr()), cookie: cookieOf(m.Addr)}
-	if b.Name == "" {
-		b.Name = m.Addr.String()
-	}
-	b.Label = b.Name
+	b := Backend{Name: cmp.Or(m.Name, m.Addr.String()), Host: m.Host, Addr: m.Addr, Backup: m.Backup, Weight: max(m.Weight, 1), Added: true, ServerName: cmp.Or(m.FQDN, m.Addr.Addr().String()), seed: hash(m.Addr.Addr()), cookie: cookieOf(m.Addr)}
+	b.Label = labelOf(b.Name, m.Addr, func(label string) bool {
+		return slices.ContainsFunc(f.Backends, func(other Backend) bool { return other.Label == label })
+	})
 	for _, other := range f.Backends {
-		if other.Label == b.Label {
-			b.Label = m.Addr.String()
-		}
 		if other.Addr.Addr() == m.Addr.Addr() {
 			b.seed = mix(hash(m.Addr.Addr()) + uint64(m.Addr.Port()))
 		}
@@ -506,7 +502,7 @@ func (t *activeTable) find(balancer, name string) (*frontend, []*backend) {
 		for i := range f.backends {
 			b := &f.backends[i]
 			switch name {
-			case b.Name, b.Label, lab.BackendText(b.Addr), fmt.Sprintf("%s:%d", b.Name, b.Addr.Port()), b.Addr.Addr().String():
+			case b.Name, b.Label, lab.BackendText(b.Addr), withPort(b.Name, b.Addr), b.Addr.Addr().String():
 				out = append(out, b)
 			}
 		}

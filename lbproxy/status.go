@@ -5,10 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -65,7 +63,7 @@ func (b *Backend) key() string {
 	if b.Label == lab.BackendText(b.Addr) {
 		return b.Addr.String()
 	}
-	return net.JoinHostPort(b.Name, strconv.Itoa(int(b.Addr.Port())))
+	return withPort(b.Name, b.Addr)
 }
 
 // Status returns every balancer of the active table, sorted by name, its backends in the order of the lab file.

@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"bytes"
 	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -48,8 +49,8 @@ type Frontend struct {
 
 // A Backend is one server of a frontend. Its stable key is the frontend's name and Addr.
 type Backend struct {
-	Name  string // the host's name, else the address
-	Label string // Name, with the port if the frontend has several backends of this name; for metrics
+	Name  string // of lab.Backend: several may have it
+	Label string // that it has alone in its frontend; for metrics and logs
 	Host  string // of the lab; empty: an external address
 	// Port 0: the port that the client has connected to. Without an address it is looked up: that of Host's lease, else of Name in DNS.
 	Addr netip.AddrPort
@@ -111,9 +112,10 @@ func newFrontend(b *lab.Balancer) *Frontend {
 		MaxConnections: b.MaxConnections, Queue: b.Queue, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, BackendTLS: b.BackendTLS, ACME: b.ACME, Redirect: b.Redirect,
 		TrustedProxies: b.TrustedProxies, Sticky: b.Sticky, OnDown: b.OnDown, Responses: b.Responses, Backends: make([]Backend, len(b.Backends)),
 	}
-	names, addrs := map[string]int{}, map[netip.Addr]int{}
+	labels, addrs := map[string]int{}, map[netip.Addr]int{}
 	for _, m := range b.Backends {
-		names[m.Name]++
+		labels[m.Name]++
+		labels[withPort(m.Name, m.Addr)]++
 		addrs[m.Addr.Addr()]++
 	}
 	for i, m := range b.Backends {
@@ -125,13 +127,7 @@ func newFrontend(b *lab.Balancer) *Frontend {
 		if m.Host != nil {
 			out.Host, out.ServerName = m.Host.Name, m.Host.FQDN
 		}
-		if out.Name == "" {
-			out.Name = m.AddrText()
-		}
-		out.Label = out.Name
-		if m.Name != "" && names[m.Name] > 1 {
-			out.Label = out.Name + ":" + strconv.Itoa(int(m.Addr.Port()))
-		}
+		out.Label = labelOf(m.Name, m.Addr, func(label string) bool { return labels[label] > 1 })
 		// Without the port, so that a client gets the same machine on ports 80 and 443.
 		out.seed = hash(m.Addr.Addr())
 		if addrs[m.Addr.Addr()] > 1 {
@@ -141,6 +137,21 @@ func newFrontend(b *lab.Balancer) *Frontend {
 		f.Backends[i] = out
 	}
 	return f
+}
+
+// labelOf returns the name of a backend, its name and port, or its address: the first that no other has.
+func labelOf(name string, addr netip.AddrPort, others func(label string) bool) string {
+	for _, label := range []string{name, withPort(name, addr)} {
+		if !others(label) {
+			return label
+		}
+	}
+	return lab.BackendText(addr)
+}
+
+// withPort returns the name and the port of a backend.
+func withPort(name string, addr netip.AddrPort) string {
+	return net.JoinHostPort(name, strconv.Itoa(int(addr.Port())))
 }
 
 func cookieOf(a netip.AddrPort) string {

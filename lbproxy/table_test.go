@@ -20,7 +20,10 @@ func TestCompile(t *testing.T) {
 		Backends: []lab.Backend{
 			{Name: "worker-0", Host: host, Addr: netip.MustParseAddrPort("10.0.0.2:80")},
 			{Name: "worker-0", Host: host, Addr: netip.MustParseAddrPort("10.0.0.2:81")},
-			{Addr: netip.MustParseAddrPort("10.0.0.3:80"), Backup: true},
+			{Name: "10.0.0.3", Addr: netip.MustParseAddrPort("10.0.0.3:80"), Backup: true},
+			{Name: "worker-1", Addr: netip.MustParseAddrPort("10.0.0.4:80")}, // one host with two addresses
+			{Name: "worker-1", Addr: netip.MustParseAddrPort("10.0.1.4:80")},
+			{Name: "worker-1", Addr: netip.MustParseAddrPort("10.0.1.4:81")},
 		},
 	})
 	want := &Frontend{
@@ -30,7 +33,10 @@ func TestCompile(t *testing.T) {
 		Backends: []Backend{
 			{Name: "worker-0", Label: "worker-0:80", Host: "worker-0", ServerName: "worker-0.lab.test", Weight: 1, Addr: netip.MustParseAddrPort("10.0.0.2:80")},
 			{Name: "worker-0", Label: "worker-0:81", Host: "worker-0", ServerName: "worker-0.lab.test", Weight: 1, Addr: netip.MustParseAddrPort("10.0.0.2:81")},
-			{Name: "10.0.0.3:80", Label: "10.0.0.3:80", ServerName: "10.0.0.3", Weight: 1, Addr: netip.MustParseAddrPort("10.0.0.3:80"), Backup: true},
+			{Name: "10.0.0.3", Label: "10.0.0.3", ServerName: "10.0.0.3", Weight: 1, Addr: netip.MustParseAddrPort("10.0.0.3:80"), Backup: true},
+			{Name: "worker-1", Label: "10.0.0.4:80", ServerName: "10.0.0.4", Weight: 1, Addr: netip.MustParseAddrPort("10.0.0.4:80")},
+			{Name: "worker-1", Label: "10.0.1.4:80", ServerName: "10.0.1.4", Weight: 1, Addr: netip.MustParseAddrPort("10.0.1.4:80")},
+			{Name: "worker-1", Label: "worker-1:81", ServerName: "10.0.1.4", Weight: 1, Addr: netip.MustParseAddrPort("10.0.1.4:81")},
 		},
 	}
 	got := table.Frontends[0]

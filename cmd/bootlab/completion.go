@@ -95,7 +95,11 @@ func backendNames(l *lab.Lab, balancer string) (all []cobra.Completion) {
 			continue
 		}
 		for _, m := range b.Backends {
-			all = append(all, m.Name)
+			if name := m.Name; !slices.Contains(all, name) {
+				all = append(all, name)
+			} else { // it names several
+				all = append(all, m.AddrText())
+			}
 		}
 	}
 	return all

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd"
@@ -18,10 +19,10 @@ import (
 // them. It waits for no hypervisor.
 type seen struct {
 	*snapshot.Snapshot
-	vms       map[string]virt.Status           // by host, as last known
-	checks    map[string][]backendCheck        // by host: one for each of its backends, sorted by balancer
-	conflicts map[string]dhcpd.AddressConflict // the reserved address that another machine uses, by host
-	off       *lab.Host                        // a bare-metal one, if its controller was asked and says so
+	vms       map[string]virt.Status            // by host, as last known
+	checks    map[string][]backendCheck         // by host: one for each of its backends, sorted by balancer
+	conflicts map[lab.MAC]dhcpd.AddressConflict // by a MAC of the owner: machines of pools have no name
+	off       *lab.Host                         // a bare-metal one, if its controller was asked and says so
 }
 
 // A backendCheck is the check of a host by a balancer.
@@ -31,11 +32,27 @@ type backendCheck struct {
 }
 
 func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
-	s := seen{Snapshot: of, vms: c.servers.virt.ByHost(ctx), checks: checksOf(c.servers.lb.Status()), conflicts: map[string]dhcpd.AddressConflict{}}
-	for _, t := range c.servers.dhcp.AddressConflicts() {
-		s.conflicts[t.Owner.Host] = t
+	return seen{
+		Snapshot: of, vms: c.servers.virt.ByHost(ctx), checks: checksOf(c.servers.lb.Status()), conflicts: conflictsOf(c.servers.dhcp.AddressConflicts()),
 	}
-	return s
+}
+
+func conflictsOf(all []dhcpd.AddressConflict) map[lab.MAC]dhcpd.AddressConflict {
+	byOwner := make(map[lab.MAC]dhcpd.AddressConflict, len(all))
+	for _, x := range all {
+		byOwner[x.Owner.MAC] = x
+	}
+	return byOwner
+}
+
+// conflict returns the MAC of another machine that uses an address of the machine with these MACs, and says which address; empty: none does.
+func (s seen) conflict(macs ...lab.MAC) (mac, text string) {
+	for _, m := range macs {
+		if x, ok := s.conflicts[m]; ok {
+			return x.MAC.String(), fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
+		}
+	}
+	return "", ""
 }
 
 // checksOf returns the checks of the hosts that are backends.
@@ -96,9 +113,7 @@ func byBalancerOf(cl *lab.Cluster, service string) func(backendCheck) bool {
 // observation returns what was measured of h.
 func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	o := machine.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h)}
-	if x, ok := seen.conflicts[h.Name]; ok {
-		o.Conflict = x.MAC.String()
-	}
+	o.Conflict, _ = seen.conflict(h.AllMACs()...)
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
 	} else {

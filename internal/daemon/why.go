@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,15 +23,12 @@ func (c *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, err
 		return api.Diagnosis{}, err
 	}
 	h := l.Host(key)
-	if h == nil { // of a pool, or unknown
-		if mac, err := lab.ParseMAC(key); err == nil {
-			h = c.nicAddrs(l).Machine(mac)
-		}
+	mac, err := lab.ParseMAC(key)
+	if h == nil && err == nil { // of a pool, or unknown
+		h = c.nicAddrs(l).Machine(mac)
 	}
 	if h == nil {
-		o := machine.Observation{Host: key, Install: install.Status{State: install.Live}}
-		o.Boot, _ = c.timeline.Last(key)
-		return c.diagnose(ctx, diagnosis.Machine{Observation: o, State: machine.Of(o, time.Now())}, seen)
+		return c.diagnose(ctx, c.clusters.unknown(key, mac, seen), seen)
 	}
 	bmc, problem := powerOfMetal(ctx, h)
 	if bmc == string(power.StateOff) {
@@ -75,10 +71,16 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (
 	if store := d.storeWatch.Status(); len(store.Causes) > 0 {
 		m.Store = strings.Join(store.Problems, "; ")
 	}
-	if x, ok := seen.conflicts[m.Host]; ok {
-		m.Conflict = fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
-	}
 	return api.Diagnosis(diagnosis.Of(boots, m)), nil
+}
+
+// unknown returns what is known of a machine that has neither a line in the lab file nor a profile of its pool.
+func (c *clusters) unknown(key string, mac lab.MAC, seen seen) diagnosis.Machine {
+	m := diagnosis.Machine{Observation: machine.Observation{Host: key, Install: install.Status{State: install.Live}}}
+	m.Boot, _ = c.timeline.Last(key)
+	m.Observation.Conflict, m.Conflict = seen.conflict(mac)
+	m.State = machine.Of(m.Observation, time.Now())
+	return m
 }
 
 // machine returns what is known of h, whose state is s, beside its boots and the servers.
@@ -86,6 +88,7 @@ func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Ma
 	m := diagnosis.Machine{
 		Observation: c.observation(h, seen), State: s, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, VM: h.VM != nil, Image: fromImage(h),
 	}
+	_, m.Conflict = seen.conflict(h.AllMACs()...)
 	if p := h.Profile; p != nil {
 		if p.NetBoots() {
 			m.Profile = p.Name

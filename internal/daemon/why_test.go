@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -98,6 +99,34 @@ func TestSeveralBackendsOfAHost(t *testing.T) {
 				t.Errorf("%s: %+v: a failing check is %t", tt.name, tt.backends, failing)
 			}
 			slices.Reverse(tt.backends)
+		}
+	}
+}
+
+// TestConflictOfAPoolMachine: that another machine uses its leased address is in the state and in the diagnosis of a machine without a name, as in
+// those of a host, by whichever of its NICs.
+func TestConflictOfAPoolMachine(t *testing.T) {
+	t.Parallel()
+	c := newJudge(t)
+	owner, further, other, addr := lab.MAC{2, 0, 0, 0, 0, 1}, lab.MAC{2, 0, 0, 0, 0, 2}, lab.MAC{2, 0, 0, 0, 0, 9}, netip.MustParseAddr("10.0.0.150")
+	for _, tt := range []struct {
+		name string
+		host *lab.Host // nil: unknown
+		of   dhcpd.Owner
+	}{
+		{"unknown", nil, dhcpd.Owner{MAC: owner}},
+		{"of a pool", &lab.Host{Name: owner.String(), MACs: []lab.MAC{owner}}, dhcpd.Owner{MAC: owner}},
+		{"a host", &lab.Host{Name: "a", MACs: []lab.MAC{owner}}, dhcpd.Owner{Host: "a", MAC: owner, Reserved: true}},
+		{"a host, by a further NIC", &lab.Host{Name: "a", MACs: []lab.MAC{owner}, NICs: []lab.NIC{{MAC: further}}}, dhcpd.Owner{Host: "a", MAC: further, Reserved: true}},
+	} {
+		now := seen{conflicts: conflictsOf([]dhcpd.AddressConflict{{Addr: addr, Owner: tt.of, MAC: other}})}
+		m := c.unknown(owner.String(), owner, now)
+		if tt.host != nil {
+			s, _ := c.state(tt.host, now)
+			m = c.machine(tt.host, s, now)
+		}
+		if m.Observation.Conflict != other.String() || m.Conflict != other.String()+" uses 10.0.0.150" {
+			t.Errorf("%s: its state knows of %q, its diagnosis of %q", tt.name, m.Observation.Conflict, m.Conflict)
 		}
 	}
 }

@@ -66,7 +66,7 @@ const MaxWeight = 256
 
 // A Backend is one server of a balancer.
 type Backend struct {
-	Name string // the host's name where it is a host, else the address
+	Name string // the host's name where it is a host, which several may have; else the address, without its port, or the name in DNS
 	Host *Host  // nil: an address from outside the lab
 	// With port 0: the port that the client has connected to. Without an address: that of Host's lease, else those of Name in DNS.
 	Addr   netip.AddrPort

@@ -75,7 +75,7 @@ func (r *resolver) backends(e *entry[rawBalancer], of *lab.Balancer, key string)
 		name string // of one without an address
 	}
 	var out []lab.Backend
-	places, names := map[place]bool{}, map[string]bool{}
+	places := map[place]bool{}
 	raw := &e.V.Backends
 	for i := range raw.Items {
 		m := &raw.Items[i]
@@ -87,13 +87,11 @@ func (r *resolver) backends(e *entry[rawBalancer], of *lab.Balancer, key string)
 		p := place{addr: b.Addr}
 		if b.Dynamic() {
 			p.name = b.Name
-		} else if names[b.Name] {
-			b.Name = b.AddrText()
 		}
 		if places[p] {
 			r.fail(m.spot, at, "%s is listed twice", b.AddrText())
 		}
-		places[p], names[b.Name] = true, true
+		places[p] = true
 		out = append(out, b)
 	}
 	if len(raw.Items) == 0 && !raw.bad() && e.V.Redirect.V != lab.RedirectHTTPS {

@@ -273,7 +273,7 @@ hosts: {w0: {ip: 10.1.2.5, aliases: [x]}, w1: {ip: 10.1.2.6}, w2: {ip6: "fd00::7
 balancers:
   web: {listen: ":80", backends: [w0:80, W1.lab.example.:80, x:81, w2:80, 10.1.2.6:82, "[fd00::9]:80"]}
 `,
-			want: []string{"web 0.0.0.0:80 tcp: w0 w1 10.1.2.5:81 w2 10.1.2.6:82 fd00::9"},
+			want: []string{"web 0.0.0.0:80 tcp: w0 w1 w0 w2 w1 fd00::9"},
 		},
 		{
 			name: "several addresses, ranges of ports, and backends with the client's port",

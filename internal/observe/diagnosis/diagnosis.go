@@ -37,7 +37,7 @@ type Machine struct {
 	Servers   []Server // that do not serve everywhere
 	FullPools []string // of its network, without a free address
 	Problems  []string // of its network's interface, its hypervisor and what it boots, measured now
-	Conflict  string   // who uses its reserved address now, another machine; empty: nobody is known to
+	Conflict  string   // who uses its address now, another machine; empty: nobody is known to
 	Store     string   // why leases are not stored now; empty: they are
 	Checks    []Check  // that fail now
 	Cluster   string   // what its cluster waits for; empty: nothing
