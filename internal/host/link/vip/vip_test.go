@@ -423,7 +423,7 @@ func TestLook(t *testing.T) {
 	if err != nil || len(states) != len(wanted) {
 		t.Fatalf("%+v, %v", states, err)
 	}
-	for i, want := range []vip.Address{{Phase: vip.InUse, MAC: other}, {Phase: vip.Missing}, {Phase: vip.Present, On: r.seg.Bridge}, {Phase: vip.Missing}, {Phase: vip.Missing, Err: "interface none0 does not exist"}} {
+	for i, want := range []vip.Address{{Phase: vip.InUse, MAC: other}, {Phase: vip.Missing}, {Phase: vip.Present, On: r.seg.Bridge}, {Phase: vip.Missing}, {Phase: vip.Missing, Gone: true, Err: "interface none0 does not exist: make it, or change the interface of the network"}} {
 		want.Wanted, want.Since = wanted[i], states[i].Since
 		if states[i] != want {
 			t.Errorf("%+v, want %+v", states[i], want)
