@@ -173,15 +173,14 @@ func (h *http2Conn) read(b []byte) (int, error) {
 // what the connection keeps from others.
 func (h *http2Conn) goAway(why error) {
 	h.c.proxy.s.reject("", rejectFlood, h.c.x.src, why)
-	for end := time.Now().Add(awayTime); !h.mu.TryLock(); time.Sleep(awayTime / 50) {
-		if time.Now().After(end) {
-			h.c.abort()
-			return
-		}
-	}
+	taken := time.AfterFunc(awayTime, h.c.abort)
+	h.mu.Lock()
 	h.flooding = true
 	h.goAwayLocked(anyStream, enhanceYourCalm)
 	h.mu.Unlock()
+	if !taken.Stop() {
+		return
+	}
 	select {
 	case <-h.away:
 	case <-time.After(lingerTime): // the rest of a frame
@@ -189,14 +188,16 @@ func (h *http2Conn) goAway(why error) {
 	h.c.linger(floodLinger) // so that the client reads it before the reset that closing sends
 }
 
-// awayTime is how long a client that floods may take for the frame that is being written.
+// awayTime is how long a client may take for GOAWAY, and one that floods for the frame before it.
 const awayTime = 250 * time.Millisecond
 
-// goAwayLocked sends GOAWAY with the last stream that may have been served, if no frame is being written.
+// goAwayLocked sends GOAWAY with the last stream that may have been served, if no frame is being written. A client that does not take it loses
+// its connection.
 func (h *http2Conn) goAwayLocked(last uint32, code byte) {
 	if !h.out.between() {
 		return
 	}
+	defer time.AfterFunc(awayTime, h.c.abort).Stop()
 	frame := []byte{0, 0, 8, frameGoAway, 0, 0, 0, 0, 0}
 	_, _ = h.Conn.Write(append(binary.BigEndian.AppendUint32(frame, last), 0, 0, 0, code))
 	close(h.away)
