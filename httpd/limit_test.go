@@ -112,7 +112,7 @@ func TestSlowReadersMakeRoom(t *testing.T) {
 		slow := begun(t, c, "/files/images/vmlinuz")
 		_ = c.SetReadDeadline(time.Time{})
 		t.Cleanup(func() { _ = c.Close() }) // before the body, which reads on when it is closed
-		go func() { // 64 KiB/s
+		go func() {                         // 64 KiB/s
 			for {
 				if _, err := io.CopyN(io.Discard, slow.Body, 2<<10); err != nil {
 					return
