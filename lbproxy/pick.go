@@ -8,18 +8,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/lab"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// An backendKey is the stable name of one backend of one balancer.
+// A backendKey is the stable name of one backend of one balancer.
 type backendKey struct {
 	balancer string
 	addr     netip.AddrPort
 }
 
-// An backendState is what is learned of one backend of one balancer. It survives reloads.
+// A backendState is what is learned of one backend of one balancer. It survives reloads.
 type backendState struct {
 	key     backendKey
 	active  atomic.Int64 // connections, in HTTP mode requests, open or being opened
@@ -85,7 +85,7 @@ type frontend struct {
 	missing  []Backend // have no address at present
 }
 
-// An backend is one backend of a frontend.
+// A backend is one backend of a frontend.
 type backend struct {
 	*Backend
 	state  *backendState

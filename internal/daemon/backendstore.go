@@ -46,10 +46,10 @@ func (s drains) Delete(ctx context.Context, d lbproxy.Drain) error {
 	return s.store.Commit(ctx, store.Delete(drainKey(d)))
 }
 
-// runtimeBackends stores what an admin has set of backends at run time, below "member/".
+// runtimeBackends stores what an admin has set of backends at run time, below "backend/".
 type runtimeBackends struct{ store store.Store }
 
-const runtimePrefix = "member/"
+const runtimePrefix = "backend/"
 
 // A runtimeRecord is the stored form of a lbproxy.RuntimeBackend, whose balancer and address are in the key.
 type runtimeRecord struct {

@@ -269,9 +269,9 @@ func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) er
 		return c.switchOnIfOff(ctx, cl, a.Host)
 	case cluster.SwitchOff:
 		return c.switchOff(ctx, cl, a.Host)
-	case cluster.TakeOut:
+	case cluster.RemoveBackends:
 		return c.removeBootstrap(ctx, cl, a.Host, c.servers.lb.Drain, time.Now())
-	case cluster.PutBack:
+	case cluster.AddBackends:
 		return c.removeBootstrap(ctx, cl, a.Host, c.servers.lb.Ready, time.Time{})
 	}
 	return fmt.Errorf("%s is not known", a.Verb)

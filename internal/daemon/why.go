@@ -78,7 +78,7 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (
 func (c *clusters) unknown(key string, mac lab.MAC, seen seen) diagnosis.Machine {
 	m := diagnosis.Machine{Observation: machine.Observation{Host: key, Install: install.Status{State: install.Live}}}
 	m.Boot, _ = c.timeline.Last(key)
-	m.Observation.Conflict, m.Conflict = seen.conflict(mac)
+	m.Observation.Conflict, m.ConflictText = seen.conflict(mac)
 	m.State = machine.Of(m.Observation, time.Now())
 	return m
 }
@@ -88,7 +88,7 @@ func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Ma
 	m := diagnosis.Machine{
 		Observation: c.observation(h, seen), State: s, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, VM: h.VM != nil, Image: fromImage(h),
 	}
-	_, m.Conflict = seen.conflict(h.AllMACs()...)
+	_, m.ConflictText = seen.conflict(h.AllMACs()...)
 	if p := h.Profile; p != nil {
 		if p.NetBoots() {
 			m.Profile = p.Name

@@ -82,11 +82,11 @@ type Verb string
 
 // What is to be done.
 const (
-	SwitchOn      Verb = "switch on"
-	SwitchOnIfOff Verb = "switch on if it is off" // it has a system, which runs if the machine is on
-	SwitchOff     Verb = "switch off"
-	TakeOut       Verb = "take out" // of all balancers of the cluster, until it is armed again
-	PutBack       Verb = "put back" // into the balancers: it was armed again
+	SwitchOn       Verb = "switch on"
+	SwitchOnIfOff  Verb = "switch on if it is off" // it has a system, which runs if the machine is on
+	SwitchOff      Verb = "switch off"
+	RemoveBackends Verb = "remove from balancers" // of its cluster, until it is armed again
+	AddBackends    Verb = "add to balancers"      // it was armed again
 )
 
 // An Action is what is to be done to a machine.
@@ -227,7 +227,7 @@ func (a *assessment) machine(h *lab.Host) Machine {
 func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
 	if !a.record.Removed.IsZero() {
 		if o.Install.State == install.Armed && o.Install.Since.After(a.record.Removed) {
-			a.act(PutBack, h)
+			a.act(AddBackends, h)
 			return false
 		}
 		return true
@@ -264,7 +264,7 @@ func (a *assessment) bootstrapWaits(m Machine, o Observed) string {
 // removeBootstrap removes the bootstrap machine from the balancers, and switches it off while the daemon brings the cluster up. It returns what is still to be done.
 func (a *assessment) removeBootstrap(h *lab.Host, o Observed) (waits string) {
 	if a.record.Removed.IsZero() {
-		a.act(TakeOut, h)
+		a.act(RemoveBackends, h)
 	}
 	_, switched := a.record.Switched[h.Name] // of bare metal, that is all that says whether it is on
 	if !a.record.Up.IsZero() && (o.Power == machine.PowerOn || o.Power == "" && o.Control && switched) {

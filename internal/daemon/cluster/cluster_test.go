@@ -110,7 +110,7 @@ func TestOrder(t *testing.T) {
 		{"the bootstrap fails a moment ago", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Check.Since = now }, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
 			cluster.PhaseWorkers, "boot failing, cp0 serving, cp1 serving, cp2 serving, w0 running", "", "15 seconds"},
 		{"the bootstrap stops to serve", observe(up, map[string]func(*cluster.Observed){"boot": starts, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
-			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: its power: it is being switched off"},
+			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "remove from balancers boot, switch off boot", "boot: its power: it is being switched off"},
 		{"it is off", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = machine.PowerOff }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Removed: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
 		{"a bare-metal bootstrap that was switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.Power = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
@@ -173,10 +173,10 @@ func TestBootstrapStays(t *testing.T) {
 		want   string
 	}{
 		{"a blip", map[string]func(*cluster.Observed){"boot": blip}, cluster.Record{}, ""},
-		{"it is down", map[string]func(*cluster.Observed){"boot": down}, cluster.Record{}, "take out boot"},
+		{"it is down", map[string]func(*cluster.Observed){"boot": down}, cluster.Record{}, "remove from balancers boot"},
 		{"it was taken out", map[string]func(*cluster.Observed){"boot": down}, cluster.Record{Removed: now}, ""},
 		{"it is armed", map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { down(o); armed(o) }}, cluster.Record{}, ""},
-		{"it was taken out, and is armed again", map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { down(o); armed(o) }}, cluster.Record{Removed: now.Add(-time.Minute)}, "put back boot"},
+		{"it was removed, and is armed again", map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { down(o); armed(o) }}, cluster.Record{Removed: now.Add(-time.Minute)}, "add to balancers boot"},
 		{"the others are installed again", map[string]func(*cluster.Observed){"boot": down, "cp0": armed, "cp1": armed, "cp2": armed}, cluster.Record{}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -337,10 +337,10 @@ func TestBootstrapReports(t *testing.T) {
 		want   string
 	}{
 		{"not reported, and it serves", boot(cluster.NotReported, nil), ""},
-		{"not reported, and its check fails", boot(cluster.NotReported, down), "take out boot"},
-		{"complete, and it serves", boot(cluster.Complete, nil), "take out boot"},
+		{"not reported, and its check fails", boot(cluster.NotReported, down), "remove from balancers boot"},
+		{"complete, and it serves", boot(cluster.Complete, nil), "remove from balancers boot"},
 		{"not complete, and its check fails", boot(cluster.Incomplete, down), ""},
-		{"not complete, and it is off", boot(cluster.Incomplete, func(o *cluster.Observed) { o.Power = machine.PowerOff }), "take out boot"},
+		{"not complete, and it is off", boot(cluster.Incomplete, func(o *cluster.Observed) { o.Power = machine.PowerOff }), "remove from balancers boot"},
 		{"complete, and no other machine serves", all(boot(cluster.Complete, nil)), ""},
 		{"complete, and it is armed", boot(cluster.Complete, func(o *cluster.Observed) { o.Install = install.Status{State: install.Armed, Since: now} }), ""},
 	} {

@@ -4,7 +4,7 @@
 // It observes nothing and changes nothing. The daemon observes, asks and acts:
 //
 //	s := cluster.Assess(c, observed, record)
-//	for _, a := range s.Actions { … }   // switch on, take out, switch off
+//	for _, a := range s.Actions { … }   // switch on, remove from balancers, switch off
 //
 // The order is OpenShift's, and fits what kubeadm and Talos do: the bootstrap machine and the control plane, then the workers once the control
 // plane serves. A control plane serves when more than half of its machines pass the check of the API's balancer.

@@ -34,13 +34,13 @@ type Machine struct {
 	BMC        string // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
 	BMCProblem string // why BMC is unknown
 
-	Servers   []Server // that do not serve everywhere
-	FullPools []string // of its network, without a free address
-	Problems  []string // of its network's interface, its hypervisor and what it boots, measured now
-	Conflict  string   // who uses its address now, another machine; empty: nobody is known to
-	Store     string   // why leases are not stored now; empty: they are
-	Checks    []Check  // that fail now
-	Cluster   string   // what its cluster waits for; empty: nothing
+	Servers      []Server // that do not serve everywhere
+	FullPools    []string // of its network, without a free address
+	Problems     []string // of its network's interface, its hypervisor and what it boots, measured now
+	ConflictText string   // what Conflict says, with the address
+	Store        string   // why leases are not stored now; empty: they are
+	Checks       []Check  // that fail now
+	Cluster      string   // what its cluster waits for; empty: nothing
 }
 
 // A Server is one that does not serve everywhere.
@@ -108,7 +108,7 @@ func Of(boots []timeline.Boot, m Machine) Diagnosis {
 // addressConflict adds to what is not done that another machine uses the address now, unless d is about that.
 func (c *boot) addressConflict(d Diagnosis) Diagnosis {
 	f := failings[event.AddressConflict]
-	if c.m.Conflict == "" || d.State == Done || strings.HasPrefix(d.Cause, f.cause) {
+	if c.m.ConflictText == "" || d.State == Done || strings.HasPrefix(d.Cause, f.cause) {
 		return d
 	}
 	for i := len(c.boots) - 1; i >= 0; i-- {
@@ -117,7 +117,7 @@ func (c *boot) addressConflict(d Diagnosis) Diagnosis {
 			break
 		}
 	}
-	d.Facts = append(d.Facts, f.cause+": "+c.m.Conflict)
+	d.Facts = append(d.Facts, f.cause+": "+c.m.ConflictText)
 	d.Do = append(slices.Clone(d.Do), c.commands(f.do...)...)
 	return d
 }
