@@ -18,8 +18,8 @@ type Config struct {
 	Max   int           // connections open at one time
 	Grace time.Duration // a client with no more idle connections than the new one's loses none that is idle for less
 
-	// Shared is for connections that are long and idle by nature: a client may have as many as are left for others. One more evicts the
-	// longest-idle one of its own; in a full set, that of the client with the most, if that has more than the new one's would have. Other
+	// Shared is for connections that are long and idle by nature: a client may have as many as are left for others, and its part
+	// in any case. One more evicts the longest-idle one of its own; in a full set, that of the client with the most, if that has more than the new one's would have. Other
 	// clients lose none: the new connection is refused. Grace and Patience have no effect.
 	Shared bool
 
@@ -154,12 +154,14 @@ func (s *Set) add(addr netip.Addr, evict func()) (c *Conn, freed <-chan struct{}
 	return c, nil
 }
 
-// mustEvictLocked reports whether a new connection of addr needs the place of another.
+// mustEvictLocked reports whether a new connection of addr needs the place of another. A client gets its part, however many those have who
+// came before: once the set is full, they lose them.
 func (s *Set) mustEvictLocked(addr netip.Addr) bool {
-	if own := s.clients[addr]; s.cfg.Shared && own != nil && own.size() >= share(s.cfg.Max, s.open) {
-		return true
+	own := s.clients[addr]
+	if own == nil || !s.cfg.Shared {
+		return s.open >= s.cfg.Max
 	}
-	return s.open >= s.cfg.Max
+	return s.open >= s.cfg.Max || own.size() >= max(share(s.cfg.Max, s.open), part(s.cfg.Max, len(s.clients)))
 }
 
 // victimLocked returns the connection that makes room for a new one of addr; nil: none may be evicted.

@@ -67,7 +67,7 @@ func TestEviction(t *testing.T) {
 		{"what is evicted may go on to its end", Config{Max: 1}, "1a+ 2a+ 1a> 1a< 1a. 1a- 3a+", "1a 2a"},
 		{"shared: a client alone has half", Config{Max: 4, Shared: true}, "1a+ 1b+ 1c+ 1a- 1d+", "1a 1b"},
 		{"shared: its longest-idle one", Config{Max: 4, Shared: true}, "1a+ 1b+ 1a. 1c+", "1b"},
-		{"shared: a new client gets in", Config{Max: 8, Shared: true}, "1a+ 1b+ 1c+ 1d+ 1e+ 2a+ 2b+ 2c+ 3a+ 3b+ 4a+", "1a 2a 3a"},
+		{"shared: a new client gets in", Config{Max: 8, Shared: true}, "1a+ 1b+ 1c+ 1d+ 1e+ 2a+ 2b+ 2c+ 3a+ 3b+ 4a+", "1a 2a 1b"},
 		{"shared: full, the client with the most loses one", Config{Max: 4, Shared: true}, "1a+ 1b+ 2a+ 3a+ 4a+", "1a"},
 		{"shared: full, of equals none loses one to a new client", Config{Max: 3, Shared: true}, "1a+ 2a+ 3a+ 4a+", "4a!"},
 		{"shared: full, one of equals replaces its own", Config{Max: 3, Shared: true}, "1a+ 2a+ 3a+ 2b+", "2a"},
@@ -80,6 +80,22 @@ func TestEviction(t *testing.T) {
 				t.Errorf("lost %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestPart: a client with fewer connections than its part of a shared set loses none, whatever the greedy ones have who came before.
+func TestPart(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Max: 311, Shared: true})
+	for n := range 10 {
+		for range 60 {
+			s.Add(addr(n), func() {})
+		}
+	}
+	for range 311 / 12 {
+		if s.Add(addr(99), func() { t.Error("the client with the fewest connections loses one") }) == nil {
+			t.Error("it is refused")
+		}
 	}
 }
 

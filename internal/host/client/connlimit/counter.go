@@ -12,6 +12,9 @@ import (
 // next client.
 func share(limit, taken int) int { return limit - taken }
 
+// part is what each of some clients may have, so that as much is left for the next one.
+func part(limit, clients int) int { return limit / (clients + 1) }
+
 // A Counter bounds what clients have of something at one time, such as requests in progress: a client gets no more than are left for others.
 // It is safe for concurrent use.
 type Counter struct {
@@ -59,7 +62,7 @@ func (c *Counter) Outnumbered(addr netip.Addr) (most netip.Addr, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	has, n := c.clients[addr], 0
-	if c.taken < c.limit || has+1 > c.limit/(len(c.clients)+1) {
+	if c.taken < c.limit || has >= part(c.limit, len(c.clients)) {
 		return most, false
 	}
 	for client, of := range c.clients {
