@@ -197,8 +197,8 @@ func (d *Daemon) divide() descriptors.Shares {
 		sockets += redfishConnections
 	}
 	limit := descriptors.Limit(memory.Limit(os.DirFS("/")))
-	if least := descriptors.Least(sockets); limit < least {
-		d.log.Warn("the limit of open files, or of memory, is too low for this lab: set LimitNOFILE or MemoryMax in the unit", "limit", limit, "least", least)
+	if enough := descriptors.Enough(sockets); limit < enough {
+		d.log.Warn("the limit of open files, or of memory, is low: a few clients can keep others out; set LimitNOFILE or MemoryMax in the unit", "limit", limit, "enough", enough)
 	}
 	return descriptors.Divide(limit, sockets)
 }

@@ -3,7 +3,7 @@ package descriptors
 import "golang.org/x/sys/unix"
 
 // Shares says how many of what each server may have open at one time. All of it together needs at most Limit descriptors, unless
-// that is below Least.
+// it is too low for that.
 type Shares struct {
 	Own int // descriptors for sockets that listen, the store, files of the lab, children and connections to hypervisors
 
@@ -32,8 +32,11 @@ const (
 // compaction, the watch on the lab, a few files and children.
 const own = 40
 
-// Least is the lowest limit at which every server works, with that many listening sockets.
-func Least(sockets int) int { return own + sockets + 64 }
+// least is the lowest limit at which every server works, with that many listening sockets.
+func least(sockets int) int { return own + sockets + 64 }
+
+// Enough is the lowest limit at which each server has dozens of clients at one time: below it ten idle clients of one balancer keep others out.
+func Enough(sockets int) int { return own + sockets + 512 }
 
 // perDescriptor is the memory in bytes that a descriptor may stand for: half a connection whose buffers and head are full has less.
 const perDescriptor = 16 << 10

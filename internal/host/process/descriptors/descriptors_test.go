@@ -24,9 +24,9 @@ func TestLimit(t *testing.T) {
 func TestDivide(t *testing.T) {
 	t.Parallel()
 	for _, sockets := range []int{0, 20, 200} {
-		for _, limit := range []int{0, 64, Least(sockets), 256, 512, 1024, 4096, 65536, 524288, 1 << 20} {
+		for _, limit := range []int{0, 64, least(sockets), 256, 512, 1024, 4096, 65536, 524288, 1 << 20} {
 			s := Divide(limit, sockets)
-			if sum := s.Own + s.DNS() + s.TFTP() + s.HTTP() + s.Admin + s.Balancers(); sum > limit && limit >= Least(sockets) {
+			if sum := s.Own + s.DNS() + s.TFTP() + s.HTTP() + s.Admin + s.Balancers(); sum > limit && limit >= least(sockets) {
 				t.Errorf("limit %d, %d sockets: %d are given away: %+v", limit, sockets, sum, s)
 			}
 			if min(s.DNSConnections, s.DNSForwards, s.TFTPTransfers, s.HTTPRequests, s.Admin, s.Checks, s.Balanced, s.Backends) < 1 {
