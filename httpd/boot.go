@@ -172,7 +172,7 @@ func (b *Boot) log(q *request, w *reply, took time.Duration) {
 func (b *Boot) answer(w *reply, q *request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if q.target.route == routeNone {
-		refuse(w, http.StatusNotFound)
+		b.nowhere(w, q, "nothing is served at this path")
 		return
 	}
 	if !allow(w, q) {
