@@ -258,7 +258,7 @@ var table = [kinds]description{
 	VIPLeased:   {"vip_leased", StageLab, slog.LevelWarn, claim, "another machine has a lease of a VIP"},
 	VIPMissing:  {"vip_missing", StageLab, slog.LevelWarn, own, "a VIP is on no interface"},
 
-	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
+	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers were started; bootlab status shows one that does not serve yet"},
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},
 	ClockJumped:    {"clock_jumped", StageLab, slog.LevelWarn, own, "the system clock was set forward or back; leases keep the time that they were given for"},
 	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, own, "a lab was applied"},
