@@ -229,7 +229,7 @@ func refuse(w http.ResponseWriter, code int) {
 func (b *Boot) refuseErr(w http.ResponseWriter, q *request, err error) {
 	code := statusOf(err)
 	if code == http.StatusInternalServerError {
-		b.deps.Log.Warn("request not answered", keyMAC, q.target.mac, keyAddr, q.from, keyPath, q.target.String(), keyErr,
+		b.deps.Log.Warn("request failed", keyMAC, q.target.mac, keyAddr, q.from, keyPath, q.target.String(), keyStatus, code, keyErr,
 			redact(err.Error(), q.target.token))
 	}
 	refuse(w, code)

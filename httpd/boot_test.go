@@ -221,6 +221,9 @@ func TestBootAsStranger(t *testing.T) {
 	} else if strings.Contains(logs, "not yet") || !strings.Contains(logs, "out of ink") {
 		t.Errorf("a refusal, which the boot service records, is logged once more, or a fault of the daemon is not:\n%s", logs)
 	}
+	if logs := w.logs.String(); !strings.Contains(logs, `msg="request failed"`) || !strings.Contains(logs, "path=config/"+hyphens+"/…/broken.ign status=500") {
+		t.Errorf("the log does not name the request that failed:\n%s", logs)
+	}
 	if n := testutil.CollectAndCount(w.reg, httpd.MetricRequests); n == 0 {
 		t.Error("no requests were counted")
 	}
