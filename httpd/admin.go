@@ -438,7 +438,7 @@ func secure(h http.Header) {
 
 func (a *Admin) routes(why trust) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/healthz", get(a.healthz))
+	mux.Handle(SelfTestPath, get(a.healthz))
 	mux.Handle("/readyz", get(func(w http.ResponseWriter, r *http.Request) {
 		_, known := a.open.Use(a.keys.Load().session(r))
 		a.readyz(w, r, known || why == bySocket)

@@ -322,6 +322,18 @@ func TestErrorsBecomeAnswers(t *testing.T) {
 	}
 }
 
+// TestFailuresAreLogged: what failed, a fault of the daemon, is logged with its path and status; what was refused is not.
+func TestFailuresAreLogged(t *testing.T) {
+	t.Parallel()
+	logs := &logBuffer{}
+	srv := newAdmin(t, newFakeDaemon(), logs, nil).Trusted()
+	serve(srv, "/api/v1/hosts/nobody/why")
+	serve(srv, "/api/v1/hosts/broken/why")
+	if text := logs.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, `msg="request failed" server=admin method=GET path=/api/v1/hosts/broken/why status=500 err="out of order"`) {
+		t.Errorf("log:\n%s", text)
+	}
+}
+
 func socketClient(t *testing.T, h *adminServer) *api.Client {
 	t.Helper()
 	c, err := api.NewClient(h.socket, "")

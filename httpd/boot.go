@@ -172,7 +172,7 @@ func (b *Boot) log(q *request, w *reply, took time.Duration) {
 func (b *Boot) answer(w *reply, q *request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if q.target.route == routeNone {
-		refuse(w, http.StatusNotFound)
+		b.nowhere(w, q, "nothing is served at this path")
 		return
 	}
 	if !allow(w, q) {
@@ -229,7 +229,7 @@ func refuse(w http.ResponseWriter, code int) {
 func (b *Boot) refuseErr(w http.ResponseWriter, q *request, err error) {
 	code := statusOf(err)
 	if code == http.StatusInternalServerError {
-		b.deps.Log.Warn("request not answered", keyMAC, q.target.mac, keyAddr, q.from, keyPath, q.target.String(), keyErr,
+		b.deps.Log.Warn("request failed", keyMAC, q.target.mac, keyAddr, q.from, keyPath, q.target.String(), keyStatus, code, keyErr,
 			redact(err.Error(), q.target.token))
 	}
 	refuse(w, code)

@@ -57,8 +57,10 @@ func TestBootAsStranger(t *testing.T) {
 			calls: []string{"script aa:bb:cc:00:11:22 127.0.0.1 boot.ipxe"}},
 		{name: "script POST", args: []string{"-X", "POST"}, path: "/boot/" + hyphens + "/boot.ipxe", status: "405", has: []string{"Allow: GET, HEAD"},
 			body: "Method Not Allowed\n"},
-		{name: "no MAC", path: "/boot/master-0/boot.ipxe", status: "404", body: "Not Found\n"},
-		{name: "mixed separators", path: "/boot/52-54:00-00-02-01/boot.ipxe", status: "404", body: "Not Found\n"},
+		{name: "no MAC", path: "/boot/master-0/boot.ipxe", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " boot/master-0/boot.ipxe 0 nothing is served at this path"}},
+		{name: "mixed separators", path: "/boot/52-54:00-00-02-01/boot.ipxe", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " boot/52-54:00-00-02-01/boot.ipxe 0 nothing is served at this path"}},
 
 		{name: "firmware HEAD", args: []string{"-I"}, path: "/boot/" + hyphens + "/ipxe.efi", status: "200",
 			has: []string{"Content-Length: 10000", "Content-Type: application/efi", "Accept-Ranges: bytes", "Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT"}},
@@ -111,15 +113,20 @@ func TestBootAsStranger(t *testing.T) {
 			events: []string{"file_missing " + mac + " files/public/secret.ign 0 not to be served: a config document, a template or a secret of the lab"}},
 		{name: "folder", path: "/files/public/dir", status: "403", body: "Forbidden\n",
 			events: []string{"file_missing " + mac + " files/public/dir 0 not to be served: not a regular file"}},
-		{name: "folder with slash", path: "/files/public/", status: "404", body: "Not Found\n"},
+		{name: "folder with slash", path: "/files/public/", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " files/public/ 0 nothing is served at this path"}},
 		{name: "link out", path: "/files/public/out", status: "403", body: "Forbidden\n",
 			events: []string{"file_missing " + mac + " files/public/out 0 not to be served"}},
 		{name: "named link out", path: "/files/images/link", status: "403", body: "Forbidden\n",
 			events: []string{"file_missing " + mac + " files/images/link 0 not to be served"}},
-		{name: "dots", path: "/files/public/../secrets/bmc", status: "404", body: "Not Found\n"},
-		{name: "encoded dots", path: "/files/public/%2e%2e/secrets/bmc", status: "404", body: "Not Found\n"},
-		{name: "encoded slash", path: "/files/public/..%2f..%2fetc/passwd", status: "404", body: "Not Found\n"},
-		{name: "dots past the MAC", path: "/boot/" + hyphens + "/../../../etc/passwd", status: "404", body: "Not Found\n"},
+		{name: "dots", path: "/files/public/../secrets/bmc", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " files/public/../secrets/bmc 0 nothing is served at this path"}},
+		{name: "encoded dots", path: "/files/public/%2e%2e/secrets/bmc", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " files/public/../secrets/bmc 0 nothing is served at this path"}},
+		{name: "encoded slash", path: "/files/public/..%2f..%2fetc/passwd", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " files/public/../../etc/passwd 0 nothing is served at this path"}},
+		{name: "dots past the MAC", path: "/boot/" + hyphens + "/../../../etc/passwd", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " boot/" + hyphens + "/../../../etc/passwd 0 nothing is served at this path"}},
 		{name: "zero byte", path: "/files/public/a%00b", status: "403", body: "Forbidden\n",
 			events: []string{"file_missing " + mac + " files/public/a\x00b 0 not to be served"}},
 
@@ -147,7 +154,8 @@ func TestBootAsStranger(t *testing.T) {
 		{name: "config panics", path: config + "/panic", status: "500", body: "Internal Server Error\n", calls: []string{"config " + mac + " panic"}},
 		{name: "config, wrong token", path: "/config/" + hyphens + "/guess/master.ign", status: "403", body: "Forbidden\n",
 			calls: []string{"config " + mac + " master.ign"}},
-		{name: "config without name", path: config + "/", status: "404", body: "Not Found\n"},
+		{name: "config without name", path: config + "/", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " config/" + hyphens + "/… 0 nothing is served at this path"}},
 		{name: "config POST", args: []string{"-d", "x"}, path: config + "/master.ign", status: "405", body: "Method Not Allowed\n"},
 
 		{name: "done GET", path: "/done/" + hyphens + "/" + testToken, status: "200", body: "ok\n", calls: []string{"done " + mac}},
@@ -155,7 +163,8 @@ func TestBootAsStranger(t *testing.T) {
 			calls: []string{"done " + mac}},
 		{name: "done HEAD", args: []string{"-I"}, path: "/done/" + hyphens + "/" + testToken, status: "405", has: []string{"Allow: GET, POST"}},
 		{name: "done, wrong token", path: "/done/" + hyphens + "/guess", status: "403", body: "Forbidden\n", calls: []string{"done " + mac}},
-		{name: "done without token", path: "/done/" + hyphens, status: "404", body: "Not Found\n"},
+		{name: "done without token", path: "/done/" + hyphens, status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " done/" + hyphens + " 0 nothing is served at this path"}},
 		{name: "answer", args: []string{"-H", "Content-Type: application/json; charset=utf-8", "-H", "Accept: application/json, application/toml;q=0.5",
 			"-d", `{"$schema":{"version":"1.2"},"product":{"product":"pve"},"network_interfaces":[{"link":"lo","mac":"00:00:00:00:00:00"},{"link":"ens18","mac":"` + mac + `"}]}`},
 			path: "/answer", status: "200", has: []string{"Content-Type: application/toml", "Content-Length: 9"}, body: "[global]\n",
@@ -164,9 +173,17 @@ func TestBootAsStranger(t *testing.T) {
 			body: "Forbidden\n", calls: []string{"answer [52:54:00:00:00:99] 127.0.0.1"}},
 		{name: "answer for no report", args: []string{"-d", "hello"}, path: "/answer", status: "403", body: "Forbidden\n", calls: []string{"answer [] 127.0.0.1"}},
 		{name: "answer GET", path: "/answer", status: "405", has: []string{"Allow: POST"}, body: "Method Not Allowed\n"},
-		{name: "nothing there", path: "/", status: "404", body: "Not Found\n"},
-		{name: "API is not here", path: "/api/v1/status", status: "404", body: "Not Found\n"},
-		{name: "metrics are not here", path: "/metrics", status: "404", body: "Not Found\n"},
+		{name: "nothing there", path: "/", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " / 0 nothing is served at this path"}},
+		{name: "API is not here", path: "/api/v1/status", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " api/v1/status 0 nothing is served at this path"}},
+		{name: "files/ left out", path: "/public/x", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " public/x 0 nothing is served at this path"}},
+		{name: "a token elsewhere", path: "/confg/" + hyphens + "/ABCDEFGHIJKLMNOPQRSTUVWXYZ/master.ign", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " confg/" + hyphens + "/…/master.ign 0 nothing is served at this path"}},
+		{name: "the daemon's own check", path: httpd.SelfTestPath, status: "404", body: "Not Found\n"},
+		{name: "metrics are not here", path: "/metrics", status: "404", body: "Not Found\n",
+			events: []string{"file_missing " + mac + " metrics 0 nothing is served at this path"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,6 +220,9 @@ func TestBootAsStranger(t *testing.T) {
 		t.Errorf("the log holds a token, or not what it should:\n%s", logs)
 	} else if strings.Contains(logs, "not yet") || !strings.Contains(logs, "out of ink") {
 		t.Errorf("a refusal, which the boot service records, is logged once more, or a fault of the daemon is not:\n%s", logs)
+	}
+	if logs := w.logs.String(); !strings.Contains(logs, `msg="request failed"`) || !strings.Contains(logs, "path=config/"+hyphens+"/…/broken.ign status=500") {
+		t.Errorf("the log does not name the request that failed:\n%s", logs)
 	}
 	if n := testutil.CollectAndCount(w.reg, httpd.MetricRequests); n == 0 {
 		t.Error("no requests were counted")

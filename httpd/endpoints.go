@@ -132,7 +132,7 @@ func (a *Admin) json(e endpoint) http.HandlerFunc {
 func (a *Admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e := api.AsError(err)
 	if e.HTTPStatus() >= http.StatusInternalServerError {
-		a.deps.Log.Warn("request not answered", keyMethod, r.Method, keyErr, redact(err.Error(), a.keys.Load().token))
+		a.deps.Log.Warn("request failed", keyMethod, r.Method, keyPath, r.URL.Path, keyStatus, e.HTTPStatus(), keyErr, redact(err.Error(), a.keys.Load().token))
 	}
 	if areaOf(r.URL.Path) == areaPage {
 		a.errorPage(w, e)

@@ -140,6 +140,9 @@ func (h *fakeDaemon) Why(_ context.Context, host string) (api.Diagnosis, error) 
 	if host == "nobody" {
 		return api.Diagnosis{}, unknown(host)
 	}
+	if host == "broken" {
+		return api.Diagnosis{}, errors.New("out of order")
+	}
 	for _, known := range h.hosts { // as the daemon does
 		named := func(n api.NIC) bool { return n.FQDN == host || n.MAC.String() == host }
 		if slices.ContainsFunc(known.MACs, func(m lab.MAC) bool { return m.String() == host }) || slices.ContainsFunc(known.NICs, named) || known.FQDN == host {

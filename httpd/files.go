@@ -132,6 +132,14 @@ func (b *Boot) missing(w *reply, q *request, err error) {
 	b.record(q, event.Event{Kind: event.FileMissing, Err: files.TextOf(err), Reason: files.ReasonOf(err)})
 }
 
+// nowhere answers a request for a path that leads nowhere.
+func (b *Boot) nowhere(w *reply, q *request, why string) {
+	refuse(w, http.StatusNotFound)
+	if q.URL.Path != SelfTestPath {
+		b.record(q, event.Event{Kind: event.FileMissing, Err: why, Reason: event.NotFound})
+	}
+}
+
 // errChanged is why a file was not sent whole.
 var errChanged = errors.New("the file changed while it was sent")
 
@@ -171,7 +179,7 @@ func (b *Boot) took(q *request) time.Duration { return since(b.deps.Now, q.start
 func (b *Boot) mirror(w *reply, q *request) {
 	m := q.table.mirrors[q.target.mirror]
 	if m == nil {
-		refuse(w, http.StatusNotFound)
+		b.nowhere(w, q, "the lab has no mirror of this name")
 		return
 	}
 	f, err := b.deps.Mirrors.Open(q.Context(), m, q.target.name, q.Method)

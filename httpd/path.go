@@ -1,9 +1,11 @@
 package httpd
 
 import (
+	"cmp"
 	"io/fs"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -27,16 +29,19 @@ func routeNames() []string {
 	return []string{"none", "script", "firmware", "file", "config", "done", "report", "answer", "mirror"}
 }
 
+// SelfTestPath is what the daemon's own checks ask both servers for: health of Admin; Boot answers 404, and records no event for it.
+const SelfTestPath = "/healthz"
+
 // A target is a parsed path.
 type target struct {
 	route  route
 	mac    lab.MAC // zero for a file
 	token  string  // of config and done
 	mirror string  // name of the mirror
-	name   string  // the rest: of a file, a script or a document; valid by fs.ValidPath
+	name   string  // the rest: of a file, a script or a document; valid by fs.ValidPath. Of routeNone the path, without a token
 }
 
-// parsePath reads the path of a URL, percent-encoding undone. Any other path has routeNone. MACs may be
+// parsePath reads the path of a URL, percent-encoding undone. A path that leads nowhere has routeNone. MACs may be
 // written with hyphens or colons in either case; repeated slashes count as one, because GRUB and old firmware join paths
 // so; "." and ".." are refused, not resolved.
 func parsePath(p string) target {
@@ -44,6 +49,25 @@ func parsePath(p string) target {
 	for strings.Contains(p, "//") {
 		p = strings.ReplaceAll(p, "//", "/")
 	}
+	t := parseRoute(p)
+	if t.route == routeNone {
+		t.name = withoutToken(p)
+	}
+	return t
+}
+
+// withoutToken returns a path that leads nowhere as logs and events may hold it.
+func withoutToken(p string) string {
+	for _, prefix := range []string{lab.PathConfig, lab.PathDone} {
+		rest, ok := strings.CutPrefix(p, prefix)
+		if mac, token, _ := strings.Cut(rest, "/"); ok && token != "" {
+			p = prefix + mac + "/…"
+		}
+	}
+	return boot.RedactTokens(cmp.Or(p, "/"))
+}
+
+func parseRoute(p string) target {
 	switch kind, rest, _ := strings.Cut(p, "/"); kind + "/" {
 	case lab.PathFiles:
 		return named(target{route: routeFile, name: rest})
@@ -121,5 +145,5 @@ func (t target) String() string {
 	case routeAnswer:
 		return lab.PathAnswer
 	}
-	return "…" // it may hold anything, even a token
+	return t.name
 }

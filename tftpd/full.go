@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -65,7 +66,7 @@ func (s *Server) noteDropped(t *transfer) {
 	}
 	if r, err := ParseRequest([]byte(t.request)); err == nil {
 		f.reports <- event.Event{
-			Kind: event.TFTPRefused, MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: redact(lab.Printable(lab.Shortened(trimOptionEnd(r.Name), maxText))),
+			Kind: event.TFTPRefused, MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: boot.RedactTokens(lab.Printable(lab.Shortened(trimOptionEnd(r.Name), maxText))),
 			Reason: event.Busy, Err: "all transfers are in use", Unverified: true,
 		}
 	}

@@ -3,7 +3,6 @@ package tftpd
 import (
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -143,9 +142,3 @@ func macOf(name string) lab.MAC {
 	t, _ := resolve(name)
 	return t.mac
 }
-
-// token matches what may be the one-time token of a boot (crypto/rand.Text).
-var token = regexp.MustCompile(`(?i)[A-Z2-7]{26,}`)
-
-// redact removes what may be a token: a machine that asks for its document by TFTP, where there is none, shows it.
-func redact(text string) string { return token.ReplaceAllString(text, "…") }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/host/socket/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -237,7 +238,7 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 		s.stats.dropped[reasonDuplicate].Inc()
 		return
 	}
-	e := event.Event{MAC: t.mac, Addr: t.client.Addr(), Detail: redact(lab.Printable(lab.Shortened(trimOptionEnd(r.Name), maxText))), Dur: took}
+	e := event.Event{MAC: t.mac, Addr: t.client.Addr(), Detail: boot.RedactTokens(lab.Printable(lab.Shortened(trimOptionEnd(r.Name), maxText))), Dur: took}
 	var refused *refusal
 	result := resultFailed
 	switch {
@@ -247,7 +248,7 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 	case errors.Is(err, errProbe):
 		result, e.Kind = resultProbe, event.TFTPProbe
 	case errors.As(err, &refused) && t.base == 0:
-		result, e.Kind, e.Err, e.Reason = resultRefused, event.TFTPRefused, redact(files.TextOf(refused.err)), refused.reason
+		result, e.Kind, e.Err, e.Reason = resultRefused, event.TFTPRefused, boot.RedactTokens(files.TextOf(refused.err)), refused.reason
 	default:
 		e.Kind, e.Bytes, e.Size, e.Err, e.Reason = event.TFTPFailed, t.acked(), t.readAhead.content.size, err.Error(), reasonOf(err)
 	}

@@ -300,7 +300,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.W
 	}
 	change.commit()
 	d.handover.CloseOthers()
-	d.reloadMetrics.Applied(snap.Gen, len(snap.Lab.Hosts), snap.At)
+	d.reloadMetrics.Started(snap.Gen, len(snap.Lab.Hosts), snap.At)
 	return watcher, nil
 }
 

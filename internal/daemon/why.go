@@ -93,6 +93,7 @@ func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Ma
 		if p.NetBoots() {
 			m.Profile = p.Name
 		}
+		m.Discover = p.OS == lab.OSDiscover && seen.Lab.Host(h.Name) == nil
 		for _, r := range seen.Boot.Refused() {
 			if slices.ContainsFunc(r.Hosts, func(o *lab.Host) bool { return o.Name == h.Name }) {
 				m.Problems = append(m.Problems, "what it boots has an error, for which it is refused: "+r.Error())

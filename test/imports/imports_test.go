@@ -75,7 +75,7 @@ var rules = []rule{
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/host/file/regular", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 	{"internal/daemon/statefile", []string{"dhcpd/leases", "internal/api", "internal/boot/install", "internal/daemon/serverstate", "internal/lab", "internal/store", "internal/store/backup", "internal/store/identity", "internal/store/logfile"}, "opens the state and plans restores; of what is stored only how leases and installs are merged, and what a restore leaves out"},
 	{"internal/daemon/vmadmin", []string{"internal/api", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/machine", "internal/power", "virt"}, "puts what people ask of virtual machines to virt, and power to it or to controllers; knows no other server"},
-	{"internal/daemon/watchdog", []string{"internal/host/link/links", "tftpd"}, "asks servers as clients do; of TFTP only the file that its self-test asks for"},
+	{"internal/daemon/watchdog", []string{"httpd", "internal/host/link/links", "tftpd"}, "asks servers as clients do; of HTTP and TFTP only the file that its self-test asks for"},
 	{"internal/daemon/watch", []string{"internal/host/file/inotify", "internal/host/file/regular"}, "looks at files; reads no lab"},
 
 	{"internal/firmware", nil, "files that are embedded"},

@@ -69,6 +69,9 @@ func addTimeline(u *api.UnknownMachine, s timeline.Summary) {
 	}
 	u.Last, u.Stage, u.Event = s.Last.At, s.Stage, s.Last.Kind.String()
 	u.IP, u.Reason = s.Last.Addr, ""
+	if s.Last.Kind == event.DHCPRogue {
+		u.IP = netip.Addr{} // that of the other server
+	}
 	if s.Outcome == timeline.Failed {
 		u.Reason = lab.Shortened(lab.Tidy(s.Reason, len(s.Reason)), 200)
 	}

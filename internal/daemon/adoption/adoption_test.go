@@ -12,6 +12,8 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -42,6 +44,16 @@ func TestNames(t *testing.T) {
 		if diff := cmp.Diff(tt.want, strings.Join(names(l, tt.u), " ")); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", tt.u, diff)
 		}
+	}
+}
+
+// TestRogueServer: an unknown machine does not have the address of another DHCP server that answered it.
+func TestRogueServer(t *testing.T) {
+	t.Parallel()
+	var u api.UnknownMachine
+	addTimeline(&u, timeline.Summary{Last: event.Event{At: time.Unix(1, 0), Kind: event.DHCPRogue, Addr: netip.MustParseAddr("10.0.0.66")}})
+	if u.Event != "dhcp_rogue" || u.IP.IsValid() {
+		t.Errorf("%+v", u)
 	}
 }
 

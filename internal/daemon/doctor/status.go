@@ -115,7 +115,7 @@ func statusWarnings(s api.Status, l *lab.Lab) (all []Finding) {
 }
 
 // Join returns what the daemon has measured and what the checks have found, each thing once. Of what is good, of interfaces, files and other DHCP
-// servers the checks say more, and of servers for questions that fail; of the rest, as of hypervisors, the daemon knows more.
+// servers the checks say more; of the rest, as of hypervisors, the daemon knows more.
 func Join(reported, own []Finding) []Finding {
 	good := func(f Finding) bool { return f.Level == OK }
 	same := func(d, f Finding) bool { return d.Check == f.Check && d.Subject == f.Subject }
@@ -124,8 +124,6 @@ func Join(reported, own []Finding) []Finding {
 			switch d.Check {
 			case "dhcp", "files":
 				return same(d, f)
-			case "dns":
-				return f.Check == "dns" && !good(f) && !good(d)
 			case "interfaces":
 				return same(d, f) && (!good(f) || good(d))
 			}

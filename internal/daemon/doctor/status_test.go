@@ -71,6 +71,12 @@ func TestStatusConditions(t *testing.T) {
 	if all := doctor.Join(doctor.FromStatus(s, &lab.Lab{}, nil), own); len(all) != 1 || all[0].Text != own[0].Text {
 		t.Errorf("%+v", all)
 	}
+	// Which server of a rule does not answer says nothing of the rule, nor of another one.
+	rules := api.Status{Conditions: []api.Condition{{Kind: api.ConditionUpstream, Name: "dns.forward", OK: true, Detail: "1 of 2 servers answer"}, {Kind: api.ConditionUpstream, Name: "dns.forward_zones.corp.example", Problem: "0 of 1 servers answer"}}}
+	silent := []doctor.Finding{{Check: "dns", Subject: "10.0.0.9:53", Level: doctor.Fail, Text: "does not answer questions"}}
+	if all := doctor.Join(doctor.FromStatus(rules, &lab.Lab{}, nil), silent); len(all) != 3 {
+		t.Errorf("%+v", all)
+	}
 }
 
 // TestStatusDegraded: a server that is degraded is shown as status shows it, and what has a line of its own, as hypervisors and panics

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/host/link/links"
 	"github.com/bootlab/bootlab/tftpd"
 )
@@ -247,7 +248,7 @@ func AskHTTP(ctx context.Context, network, addr string) error {
 	if network == "unix" {
 		host = "localhost"
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/healthz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+httpd.SelfTestPath, nil)
 	if err != nil {
 		return err
 	}

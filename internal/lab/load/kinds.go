@@ -97,10 +97,19 @@ func (l *list[T]) decode(d *decoder, n *yaml.Node) {
 			d.problem(n, "is a mapping: want a list, whose items begin with - and a space")
 			return
 		}
-		d.problem(n, "is %s: want a list, such as [a, b]", describe(n))
+		d.problem(n, "is %s: want a list, such as %s", describe(n), listOf(n))
 		return
 	}
 	l.items(d, n)
+}
+
+// listOf returns the list that a value which is none may stand for, or an example.
+func listOf(n *yaml.Node) string {
+	const special = "[]{}#&*!|>'\"%@`\n\t"
+	if v := n.Value; n.Kind == yaml.ScalarNode && v != "" && len(v) <= maxShown && !strings.ContainsAny(v, special) && !strings.Contains(v, ": ") {
+		return "[" + v + "]"
+	}
+	return "[a, b]"
 }
 
 func (l *list[T]) items(d *decoder, n *yaml.Node) {

@@ -7,7 +7,7 @@ import "github.com/bootlab/bootlab/internal/lab"
 // req marks a key that must be there.
 
 type rawLab struct {
-	Version     repeated[count]                 `yaml:"version" req:"yes" doc:"Version of the format: 1. Every file of a folder may have it."`
+	Version     repeated[version]               `yaml:"version" req:"yes" doc:"Version of the format: 1. Every file of a folder may have it."`
 	Lab         scalar[text]                    `yaml:"lab" def:"the domain" doc:"Name of the lab, shown in the dashboard and in metrics' build info."`
 	Domain      scalar[domain]                  `yaml:"domain" req:"yes" doc:"Domain of the hosts that belong to no cluster: they are <host>.<domain>."`
 	Appliance   rawAppliance                    `yaml:"appliance" doc:"Settings of the daemon itself. A change takes effect at the next start."`

@@ -254,9 +254,7 @@ func (r *resolver) general() {
 		l.Files = append(l.Files, f)
 	}
 	l.Dir = filepath.Dir(l.Files[0])
-	if missing(r, &raw.Version.scalar, spot{}, "version", "version: 1") && raw.Version.V != 1 {
-		r.fail(raw.Version.spot, "version", "%d is not a version of the lab file that this bootlab reads: want 1", raw.Version.V)
-	}
+	missing(r, &raw.Version.scalar, spot{}, "version", "version: 1")
 	if missing(r, &raw.Domain, spot{}, "domain", "the domain of hosts that belong to no cluster, such as lab.example.com") {
 		l.Domain = r.plainDomain(&raw.Domain, "domain")
 	}

@@ -146,6 +146,18 @@ func (count) spec() spec {
 	return spec{"type": []string{"integer", "string"}, "minimum": 0, "maximum": math.MaxInt32, "pattern": "^[0-9]+$", "description": "whole number"}
 }
 
+// A version is that of the format.
+type version struct{}
+
+func (*version) parse(s string) error {
+	if n := count(0); n.parse(s) != nil || n != 1 {
+		return fmt.Errorf("%q is not a version of the lab file that this bootlab reads: want 1", s)
+	}
+	return nil
+}
+
+func (version) spec() spec { return count(0).spec() }
+
 // A port is a TCP or UDP port.
 type port uint16
 

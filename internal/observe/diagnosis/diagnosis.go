@@ -25,6 +25,7 @@ type Machine struct {
 	machine.Observation
 	State      machine.State
 	Known      bool   // it is in the lab, or of a pool with a profile
+	Discover   bool   // it is in no lab file, and the profile of its pool holds it until it is adopted
 	Network    string // that it boots from
 	Reserved   bool   // it has an address of its own; else it needs one of a pool
 	NoMAC      bool   // it is known by its names and addresses alone

@@ -88,6 +88,10 @@ func TestOf(t *testing.T) {
 	marked := with(func(m *diagnosis.Machine) {
 		m.Install = install.Status{State: install.Installed, ByAdmin: true, Since: start.Add(time.Hour)}
 	})
+	discovered := with(func(m *diagnosis.Machine) {
+		m.Discover, m.Reserved, m.Profile, m.Install.State = true, false, "", install.Live
+		m.State = machine.State{Stage: machine.Booting, Why: "it boots from the network"}
+	})
 	armed := with(func(m *diagnosis.Machine) { m.Install.Since = start })
 	for _, tt := range []struct {
 		name    string
@@ -142,6 +146,8 @@ func TestOf(t *testing.T) {
 			state:  diagnosis.Stopped, stage: event.StageAddress, cause: "got no offer: the pool is full", do: "release leases", fact: "pool lan/p is full"},
 		{name: "unknown machine", machine: diagnosis.Machine{Observation: machine.Observation{Host: "02:00:00:00:00:01", Install: install.Status{State: install.Live}}}, outcome: timeline.Failed,
 			events: []event.Event{because(event.DHCPRefused, event.NoReservation, "pxe", "no reservation, and no pool of network lan takes this machine")}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "got no offer: it has no reservation", do: "bootlab adopt 02:00:00:00:00:01"},
+		{name: "waits in discovery", machine: discovered, events: toScript()[:8], state: diagnosis.Booting, stage: event.StageScript, cause: "it is not in the lab file: it waits until it is adopted", do: "bootlab adopt a"},
+		{name: "firmware of a machine to be discovered", machine: discovered, events: toScript()[:5], state: diagnosis.Booting, stage: event.StageFirmware, do: "bootlab adopt a"},
 		{name: "offer not taken", machine: host, events: leased(event.ClientPXE)[:2], state: diagnosis.Stopped, stage: event.StageAddress, cause: "did not request it: the offer does not reach it"},
 		{name: "offer not taken, rogue", machine: host, events: append(leased(event.ClientPXE)[:2:2], ev(event.DHCPRogue, "10.0.0.7 on br0")), state: diagnosis.Stopped, stage: event.StageAddress, cause: "another DHCP server answers in its network: 10.0.0.7", do: "dhcp: proxy"},
 		{name: "its system took no offer", machine: with(func(m *diagnosis.Machine) { m.Profile, m.Install.State = "", install.Live }), events: leased(event.ClientOS)[:2], state: diagnosis.Stopped, stage: event.StageAddress, cause: "it was offered an address and did not request it", do: "VLAN"},

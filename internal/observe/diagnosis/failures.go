@@ -110,7 +110,7 @@ func (c *boot) advice(f failing, why event.Reason) []string {
 // adoption adds to do how a machine that is in no lab file becomes a host.
 func (c *boot) adoption(do []string) []string {
 	switch {
-	case c.m.Known:
+	case c.m.Known && !c.m.Discover:
 		return do
 	case len(c.own) == 0:
 		return []string{"no host of the lab file has this MAC, and no machine with it was seen: bootlab hosts --unknown lists machines that were; bootlab adopt MAC prints lab-file lines for one"}

@@ -131,6 +131,9 @@ func (c *boot) unstored() (Diagnosis, bool) {
 // underWay is a machine that goes on by itself. What failed in its boot, or the boot before, is the better hint if it does not.
 func (c *boot) underWay() Diagnosis {
 	d := Diagnosis{Stage: c.Stage, Cause: c.m.State.Why, Evidence: c.own[max(0, len(c.own)-1):]}
+	if c.m.Discover && c.Stage == event.StageScript {
+		d.Cause = "it is not in the lab file: it waits until it is adopted"
+	}
 	if len(d.Evidence) > 0 {
 		d.Since = d.Evidence[0].At
 	}

@@ -69,10 +69,11 @@ func (e Event) Forgeable() bool {
 	return e.Claimed && (e.Reason == OtherMachine || e.Reason == Silent || e.Reason == Unacknowledged)
 }
 
-// ClaimedBy says for people where a claimed request came from: "claimed by 192.168.16.99"; "" for an event that is not claimed.
+// ClaimedBy says for people where a claimed request came from: "claimed by 192.168.16.99"; "" for an event that is not claimed, and for an
+// address conflict, whose address is the one that both use.
 func (e Event) ClaimedBy() string {
 	switch {
-	case !e.Claimed:
+	case !e.Claimed, e.Kind == AddressConflict:
 		return ""
 	case !e.Addr.IsValid():
 		return "claimed"

@@ -58,6 +58,22 @@ func TestBusFills(t *testing.T) {
 	}
 }
 
+// TestClaimedBy: a claimed request came from an address; in a conflict, the address is the one that both machines use.
+func TestClaimedBy(t *testing.T) {
+	t.Parallel()
+	addr := netip.MustParseAddr("10.0.0.1")
+	for want, e := range map[string]event.Event{
+		"claimed by 10.0.0.1":                 {Kind: event.FileServed, Addr: addr, Claimed: true, Reason: event.OtherMachine},
+		"claimed by 10.0.0.1, perhaps forged": {Kind: event.ScriptRefused, Addr: addr, Claimed: true, Reason: event.Silent},
+		"claimed":                             {Kind: event.ConfigRefused, Claimed: true},
+		"":                                    {Kind: event.AddressConflict, Addr: addr, Claimed: true, Reason: event.OtherMachine},
+	} {
+		if got := e.ClaimedBy(); got != want {
+			t.Errorf("%s: %q, want %q", e.Kind, got, want)
+		}
+	}
+}
+
 // TestBusOrder: however many goroutines record at once, every recorder gets every event once, in the order of its number, and each event
 // reaches all recorders, in their order, before the next.
 func TestBusOrder(t *testing.T) {

@@ -195,7 +195,7 @@ var table = [kinds]description{
 	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, refusal, "a machine fetches its boot script again and again, and no system starts"},
 	FileServed:     {"file_served", StageFiles, slog.LevelDebug, request, "a file was fetched by HTTP"},
 	FileAborted:    {"file_aborted", StageFiles, slog.LevelWarn, refusal, "a machine closed the connection in the middle of a file"},
-	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, refusal, "an HTTP request was refused: no such file, or the file may not be served"},
+	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, refusal, "an HTTP request was refused: no such file or path, or the file may not be served"},
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, request, "a machine fetched its config document"},
 	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, refusal, "a request for a config document was refused: wrong address, token or install state"},
 
@@ -258,7 +258,7 @@ var table = [kinds]description{
 	VIPLeased:   {"vip_leased", StageLab, slog.LevelWarn, claim, "another machine has a lease of a VIP"},
 	VIPMissing:  {"vip_missing", StageLab, slog.LevelWarn, own, "a VIP is on no interface"},
 
-	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
+	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers were started; bootlab status shows one that does not serve yet"},
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},
 	ClockJumped:    {"clock_jumped", StageLab, slog.LevelWarn, own, "the system clock was set forward or back; leases keep the time that they were given for"},
 	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, own, "a lab was applied"},

@@ -63,7 +63,7 @@ func TestSummarizerIsBounded(t *testing.T) {
 		log, handler, out := newSummarized()
 		for i := range 20_000 {
 			log.Error("lease not stored", "mac", lab.MAC{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)}, "err", errors.New("no space left"))
-			log.Warn("request not answered", "addr", netip.MustParseAddrPort("10.0.0.8:1234"), "path", fmt.Sprint("/files/nosuch", i), "err", "disk")
+			log.Warn("request failed", "addr", netip.MustParseAddrPort("10.0.0.8:1234"), "path", fmt.Sprint("/files/nosuch", i), "err", "disk")
 		}
 		handler.Flush()
 		handler.Flush()

@@ -7,5 +7,5 @@
 //	counts, err := metrics.NewRecorder(registry)
 //	bus := event.NewBus(event.BusConfig{Recorders: []event.Recorder{counts}})
 //	m, err := metrics.NewLab(registry, version, l.Name)
-//	m.Applied(gen, len(l.Hosts), time.Now())
+//	m.Started(gen, len(l.Hosts), time.Now()) // then m.Applied after each reload
 package metrics

@@ -92,9 +92,14 @@ func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error)
 	return l, nil
 }
 
-// Applied records that a lab was applied.
+// Applied records that a reload applied a lab.
 func (l *Lab) Applied(gen uint64, hosts int, at time.Time) {
 	l.reloads.WithLabelValues(resultApplied).Inc()
+	l.Started(gen, hosts, at)
+}
+
+// Started records the lab of the start, which is no reload.
+func (l *Lab) Started(gen uint64, hosts int, at time.Time) {
 	l.success.Set(1)
 	l.applied.Set(float64(at.UnixNano()) / 1e9)
 	l.gen.Set(float64(gen))

@@ -71,7 +71,8 @@ func TestLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Applied(1, 7, time.Unix(100, 5e8))
+	l.Started(1, 9, time.Unix(50, 0))
+	l.Applied(2, 7, time.Unix(100, 5e8))
 	l.Refused()
 	want := `
 # HELP bootlab_build_info Always 1; the labels name what is running.
@@ -79,7 +80,7 @@ func TestLab(t *testing.T) {
 bootlab_build_info{goversion="` + runtime.Version() + `",lab="telco",version="v1"} 1
 # HELP bootlab_lab_generation Generation of the current lab; it counts from 1 at each start.
 # TYPE bootlab_lab_generation gauge
-bootlab_lab_generation 1
+bootlab_lab_generation 2
 # HELP bootlab_lab_hosts Hosts in the current lab.
 # TYPE bootlab_lab_hosts gauge
 bootlab_lab_hosts 7

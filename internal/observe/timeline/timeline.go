@@ -222,8 +222,8 @@ func (r *Recorder) Record(e event.Event) {
 			return // it is no boot
 		}
 		m = newMachine(id)
-		if e.Claimed && m.class == unknown {
-			return // a made-up MAC, which would take the place of a machine that exists
+		if m.class == unknown && (e.Claimed || e.Kind == event.DHCPRogue) {
+			return // a made-up MAC, as that of bootlab doctor's DHCPDISCOVER: it would take the place of a machine that exists
 		}
 		r.evictMachineLocked(m.class)
 		r.addLocked(m)

@@ -766,6 +766,21 @@ func TestMadeUpMachines(t *testing.T) {
 	}
 }
 
+// TestRogueServer: the reply of another DHCP server to a MAC of which nothing else is known, such as that of doctor's probe, makes no machine.
+func TestRogueServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	r.record(0, "", event.DHCPRogue, "")
+	if all := r.All(); len(all) != 0 {
+		t.Errorf("machines: %+v, want none", all)
+	}
+	r.record(0, "", event.DHCPDiscover, "pxe")
+	r.record(0, "", event.DHCPRogue, "")
+	if all := r.All(); len(all) != 1 || all[0].Last.Kind != event.DHCPRogue {
+		t.Errorf("machines: %+v, want the one that asked", all)
+	}
+}
+
 // TestFormatSummary: a summary says how many events it stands for.
 func TestFormatSummary(t *testing.T) {
 	t.Parallel()
