@@ -96,7 +96,7 @@ func TestRuntimeBackends(t *testing.T) {
 			t.Errorf("%s: %v, want %v", m.name, err, m.want)
 		}
 	}
-	if err := r.RemoveBackend(ctx, "web", a.String()); !errors.Is(err, ErrInLab) {
+	if _, err := r.RemoveBackend(ctx, "web", a.String()); !errors.Is(err, ErrInLab) {
 		t.Errorf("remove a backend of the lab file: %v", err)
 	}
 	if _, err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b, Name: "b", Weight: 3}); err != nil {
@@ -147,7 +147,7 @@ func TestRuntimeBackends(t *testing.T) {
 	for readLine(t, open) != "c" {
 		open = dial(t, listen)
 	}
-	if err := errors.Join(r.RemoveBackend(ctx, "web", "c"), errOf(r.SetWeight(ctx, "web", a.String(), 0))); err != nil {
+	if err := errors.Join(errOf(r.RemoveBackend(ctx, "web", "c")), errOf(r.SetWeight(ctx, "web", a.String(), 0))); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = open.Write([]byte("still\n"))
@@ -234,7 +234,7 @@ func TestAddedAgain(t *testing.T) {
 		{"web", "nobody", "balancer web has no backend nobody"}, {"nothing", "nobody", "there is no balancer nothing"},
 	} {
 		for _, err := range []error{
-			errOf(r.Drain(t.Context(), tt.balancer, tt.backend)), r.RemoveBackend(t.Context(), tt.balancer, tt.backend), errOf(r.SetWeight(t.Context(), tt.balancer, tt.backend, 3)),
+			errOf(r.Drain(t.Context(), tt.balancer, tt.backend)), errOf(r.RemoveBackend(t.Context(), tt.balancer, tt.backend)), errOf(r.SetWeight(t.Context(), tt.balancer, tt.backend, 3)),
 		} {
 			if err == nil || err.Error() != tt.want || !errors.Is(err, ErrUnknown) {
 				t.Errorf("%v, want %s", err, tt.want)
