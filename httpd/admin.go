@@ -133,7 +133,7 @@ type Backend interface {
 	// Balancers returns all of them, each with its backends and what is believed of their health.
 	Balancers(ctx context.Context) []api.Balancer
 	// Backend does action to a backend, given by name or address, and returns how it is afterwards.
-	Backend(ctx context.Context, balancer, backend string, change api.BackendChange) (api.Backend, error)
+	Backend(ctx context.Context, balancer, backend string, change api.BackendChange) ([]api.Backend, error)
 
 	// Clusters of the lab.
 

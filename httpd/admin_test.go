@@ -378,7 +378,7 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, "plan of a, secrets and all\n")(c.Plan(t.Context(), "a", api.Shown))
 			same(t, api.Arming{Host: "a", State: "armed", Cycled: true})(c.Install(t.Context(), "a", api.CycleNow))
 			same(t, api.VM{Host: "a", State: "running"})(c.VM(t.Context(), "a", api.VMStop, api.VMOptions{}))
-			same(t, api.Backend{Name: "[::1]:80", State: api.BackendDraining})(c.Backend(t.Context(), "b", "[::1]:80", api.BackendChange{Action: api.BackendDrain}))
+			same(t, []api.Backend{{Name: "[::1]:80", State: api.BackendDraining}})(c.Backend(t.Context(), "b", "[::1]:80", api.BackendChange{Action: api.BackendDrain}))
 			same(t, api.Reload{At: noon(), Generation: 8})(c.Reload(t.Context(), api.Forced))
 		})
 	}

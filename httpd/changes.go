@@ -211,7 +211,7 @@ func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
 			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("weight=%.60q is not a weight", text), Hint: fmt.Sprintf("want 1 to %d, or none for the default", lab.MaxWeight)}
 		}
 	}
-	return a.deps.Backend.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), change)
+	return listOf(a.deps.Backend.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), change))
 }
 
 func (a *Admin) postReload(r *http.Request, p params) (any, error) {

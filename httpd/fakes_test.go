@@ -198,12 +198,12 @@ func (h *fakeDaemon) Snapshot(_ context.Context, host string, action api.Snapsho
 	return []api.Snapshot{{Name: name}}, nil
 }
 
-func (h *fakeDaemon) Backend(_ context.Context, balancer, backend string, change api.BackendChange) (api.Backend, error) {
+func (h *fakeDaemon) Backend(_ context.Context, balancer, backend string, change api.BackendChange) ([]api.Backend, error) {
 	h.note("backend %s %s %s", balancer, backend, change.Action)
 	if change.Weight > 0 || change.Backup {
 		h.note("%+v", change)
 	}
-	return api.Backend{Name: backend, State: api.BackendDraining}, nil
+	return []api.Backend{{Name: backend, State: api.BackendDraining}}, nil
 }
 
 func (h *fakeDaemon) Release(_ context.Context, addr netip.Addr) error {

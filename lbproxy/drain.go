@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -31,13 +30,12 @@ func (d *drained) since() time.Time {
 	return time.Time{}
 }
 
-// set sets since when; zero: it is not drained.
-func (d *drained) set(since time.Time) {
+// set sets since when, zero: it is not drained, and reports whether that drains it or ends a drain.
+func (d *drained) set(since time.Time) (changed bool) {
 	if since.IsZero() {
-		d.at.Store(nil)
-		return
+		return d.at.Swap(nil) != nil
 	}
-	d.at.Store(&since)
+	return d.at.Swap(&since) == nil
 }
 
 // Drains stores drains across restarts. Put and Delete return once the change is durable. Putting a drain that is stored
@@ -89,7 +87,7 @@ func (s *Server) Ready(ctx context.Context, balancer, backend string) ([]Backend
 	return s.setDrain(ctx, balancer, backend, event.BackendReady)
 }
 
-func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind event.Kind) (changed []BackendStatus, err error) {
+func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind event.Kind) (found []BackendStatus, err error) {
 	f, backends := s.active.Load().find(balancer, backend)
 	if len(backends) == 0 {
 		return nil, unknown(balancer, f, backend)
@@ -105,12 +103,14 @@ func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind ev
 		s.mu.Lock()
 		s.drained[b.state.key] = since
 		s.mu.Unlock()
-		b.state.drained.set(since)
+		changed := b.state.drained.set(since)
 		s.gauge(f, b)
-		s.deps.Events.Record(event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Balancer: f.Name, Backend: lab.BackendText(b.Addr)})
-		changed = append(changed, b.status())
+		if changed {
+			s.deps.Events.Record(b.event(kind, f.Name))
+		}
+		found = append(found, b.status())
 	}
-	return changed, nil
+	return found, nil
 }
 
 func (s *Server) storeDrain(ctx context.Context, d Drain, kind event.Kind) error {

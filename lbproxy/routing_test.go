@@ -377,6 +377,13 @@ func TestDrainSurvivesRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	only(r, "a")
+	for range 2 { // again: nothing changes, and the answer is the same
+		drained, err := r.Drain(t.Context(), "web", b.String())
+		ready, err2 := r.Ready(t.Context(), "web", "worker-0")
+		if err := errors.Join(err, err2); err != nil || len(drained) != 1 || !drained[0].Drained || len(ready) != 1 || ready[0].Drained {
+			t.Errorf("again: %+v, %+v, %v", drained, ready, err)
+		}
+	}
 	if got := len(r.recorder.of(event.BackendDrained)) + len(r.recorder.of(event.BackendReady)); got != 2 {
 		t.Errorf("%d events of drains, want 2", got)
 	}

@@ -192,7 +192,9 @@ func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) ([]BackendSta
 		return nil, fmt.Errorf("store backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
 	s.applyRuntime(func() { s.setRuntimeLocked(m) })
-	s.deps.Events.Record(event.Event{Kind: event.BackendAdded, Addr: m.Addr.Addr(), Host: m.Host, Balancer: m.Balancer, Backend: m.Addr.String()})
+	if _, added := s.active.Load().find(m.Balancer, m.Addr.String()); len(added) > 0 { // else a reload has removed the balancer meanwhile
+		s.deps.Events.Record(added[0].event(event.BackendAdded, m.Balancer))
+	}
 	return s.statusOf(backendKey{m.Balancer, m.Addr}), nil
 }
 
@@ -270,33 +272,35 @@ func (s *Server) applyRuntime(change func()) {
 }
 
 // RemoveBackend removes a backend that was added. backend is a name, an address or an addr:port. Its connections continue.
-// The error wraps ErrUnknown or ErrInLab, or comes from Deps.RuntimeBackends or Deps.Drains.
-func (s *Server) RemoveBackend(ctx context.Context, balancer, backend string) error {
+// RemoveBackend returns what it has removed, as that was last. The error wraps ErrUnknown or ErrInLab, or comes from Deps.RuntimeBackends or
+// Deps.Drains.
+func (s *Server) RemoveBackend(ctx context.Context, balancer, backend string) (removed []BackendStatus, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	backends, err := s.findBackends(balancer, backend)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, b := range backends {
 		if !b.Added {
-			return fmt.Errorf("backend %s of balancer %s: %w", b.Addr, balancer, ErrInLab)
+			return nil, fmt.Errorf("backend %s of balancer %s: %w", b.Addr, balancer, ErrInLab)
 		}
 	}
 	for _, b := range backends {
 		if err := s.storeDrain(ctx, Drain{Balancer: balancer, Backend: b.Addr}, event.BackendReady); err != nil {
-			return fmt.Errorf("delete drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
+			return nil, fmt.Errorf("delete drain of backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
 		if err := s.storeRuntime(ctx, RuntimeBackend{Balancer: balancer, Addr: b.Addr}, RuntimeBackend{}); err != nil {
-			return fmt.Errorf("delete backend %s of balancer %s: %w", b.Addr, balancer, err)
+			return nil, fmt.Errorf("delete backend %s of balancer %s: %w", b.Addr, balancer, err)
 		}
 		s.applyRuntime(func() {
 			delete(s.runtime[balancer], b.Addr)
 			delete(s.drained, backendKey{balancer, b.Addr})
 		})
-		s.deps.Events.Record(event.Event{Kind: event.BackendRemoved, Addr: b.Addr.Addr(), Host: b.Host, Balancer: balancer, Backend: b.Addr.String()})
+		s.deps.Events.Record(b.event(event.BackendRemoved, balancer))
+		removed = append(removed, b.status())
 	}
-	return nil
+	return removed, nil
 }
 
 // SetWeight sets the weight of the backends that backend names, 1 to 256; 0: that of the lab file, of one that was added 1. It returns what
@@ -331,7 +335,9 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 			}
 		})
 		for _, now := range s.statusOf(b.state.key) {
-			s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Balancer: balancer, Backend: lab.BackendText(b.Addr), Detail: fmt.Sprintf("weight %d", now.Weight)})
+			ev := b.event(event.BackendWeight, balancer)
+			ev.Detail = fmt.Sprintf("weight %d", now.Weight)
+			s.deps.Events.Record(ev)
 			changed = append(changed, now)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -96,7 +97,7 @@ func TestRuntimeBackends(t *testing.T) {
 			t.Errorf("%s: %v, want %v", m.name, err, m.want)
 		}
 	}
-	if err := r.RemoveBackend(ctx, "web", a.String()); !errors.Is(err, ErrInLab) {
+	if _, err := r.RemoveBackend(ctx, "web", a.String()); !errors.Is(err, ErrInLab) {
 		t.Errorf("remove a backend of the lab file: %v", err)
 	}
 	if _, err := r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: b, Name: "b", Weight: 3}); err != nil {
@@ -147,7 +148,7 @@ func TestRuntimeBackends(t *testing.T) {
 	for readLine(t, open) != "c" {
 		open = dial(t, listen)
 	}
-	if err := errors.Join(r.RemoveBackend(ctx, "web", "c"), errOf(r.SetWeight(ctx, "web", a.String(), 0))); err != nil {
+	if err := errors.Join(errOf(r.RemoveBackend(ctx, "web", "c")), errOf(r.SetWeight(ctx, "web", a.String(), 0))); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = open.Write([]byte("still\n"))
@@ -187,6 +188,32 @@ func TestWeightEvent(t *testing.T) {
 		events := r.recorder.of(event.BackendWeight)
 		if got, want := events[len(events)-1].Text(), fmt.Sprintf("web %s weight %d", step.backend, step.now); got != want {
 			t.Errorf("weight %d: event %q, want %q", step.set, got, want)
+		}
+	}
+}
+
+// TestBackendNameOfEvents: events name a backend as the request log and metrics do, also where a host has two.
+func TestBackendNameOfEvents(t *testing.T) {
+	t.Parallel()
+	a, b, c := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b")), serveTCP(t, nameServer("c"))
+	r := newTestServer(t, Config{}, with(balancer("web", addr(t), a, b), func(b *lab.Balancer) {
+		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 50 * time.Millisecond, Timeout: time.Second, Rise: 1, Fall: 1}
+		b.Backends[0].Name, b.Backends[1].Name = "nas", "nas"
+	}))
+	netns.WaitFor(t, "checks", func() bool { return len(r.recorder.of(event.BackendUp)) == 2 })
+	ctx := t.Context()
+	first := fmt.Sprintf("nas:%d", a.Port())
+	if err := errors.Join(
+		errOf(r.Drain(ctx, "web", first)), errOf(r.Ready(ctx, "web", first)), errOf(r.SetWeight(ctx, "web", first, 3)),
+		errOf(r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: c, Name: "w0"})), errOf(r.RemoveBackend(ctx, "web", "w0")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[event.Kind]string{
+		event.BackendUp: first, event.BackendDrained: first, event.BackendReady: first, event.BackendWeight: first, event.BackendAdded: "w0", event.BackendRemoved: "w0",
+	} {
+		if !slices.ContainsFunc(r.recorder.of(kind), func(e event.Event) bool { return e.Backend == want && e.Balancer == "web" }) {
+			t.Errorf("%s: %+v, want one of backend %s", kind, r.recorder.of(kind), want)
 		}
 	}
 }
@@ -234,7 +261,7 @@ func TestAddedAgain(t *testing.T) {
 		{"web", "nobody", "balancer web has no backend nobody"}, {"nothing", "nobody", "there is no balancer nothing"},
 	} {
 		for _, err := range []error{
-			errOf(r.Drain(t.Context(), tt.balancer, tt.backend)), r.RemoveBackend(t.Context(), tt.balancer, tt.backend), errOf(r.SetWeight(t.Context(), tt.balancer, tt.backend, 3)),
+			errOf(r.Drain(t.Context(), tt.balancer, tt.backend)), errOf(r.RemoveBackend(t.Context(), tt.balancer, tt.backend)), errOf(r.SetWeight(t.Context(), tt.balancer, tt.backend, 3)),
 		} {
 			if err == nil || err.Error() != tt.want || !errors.Is(err, ErrUnknown) {
 				t.Errorf("%v, want %s", err, tt.want)

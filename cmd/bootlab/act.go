@@ -302,17 +302,25 @@ func changeCommand(o *options, change *api.BackendChange, short string) *cobra.C
 		Use:   string(change.Action) + " BALANCER BACKEND",
 		Short: short,
 		Args:  cobra.ExactArgs(2),
-		RunE: ask(o, func(cmd *cobra.Command, client *api.Client, args []string) (api.Backend, error) {
+		RunE: ask(o, func(cmd *cobra.Command, client *api.Client, args []string) ([]api.Backend, error) {
 			return client.Backend(cmd.Context(), args[0], args[1], *change)
-		}, func(cmd *cobra.Command, b api.Backend) error {
-			text := fmt.Sprintf("%s is %s, weight %d, %s open", withAddr(b), changedState(change.Action, b), b.Weight, lab.Plural(int(b.Connections), "connection"))
-			if change.Action == api.BackendRemove {
-				text = b.Name + " is removed"
+		}, func(cmd *cobra.Command, changed []api.Backend) error {
+			for _, b := range changed {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), changedText(change.Action, b)); err != nil {
+					return err
+				}
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
-			return err
+			return nil
 		}),
 	}
+}
+
+// changedText says what became of a backend.
+func changedText(change api.BackendAction, b api.Backend) string {
+	if change == api.BackendRemove {
+		return withAddr(b) + " is removed"
+	}
+	return fmt.Sprintf("%s is %s, weight %d, %s open", withAddr(b), changedState(change, b), b.Weight, lab.Plural(int(b.Connections), "connection"))
 }
 
 // withAddr is the name of a backend and its address, which may be its name.

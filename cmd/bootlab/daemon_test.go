@@ -236,7 +236,10 @@ func TestBackend(t *testing.T) {
 		step{args: "backend add web 10.88.0.11:80", err: "is in the lab file"},
 		step{args: "backend add web nobody:80", err: "no host has this name"},
 		step{args: "backend add web 10.88.0.78", out: []string{"10.88.0.78:80 is ready"}}, // the balancer's port
-		step{args: "backend remove web 10.88.0.78:80"},
+		step{args: "backend add web 10.88.0.78:81"},
+		step{args: "backend drain web 10.88.0.78", out: []string{"10.88.0.78:80 is drain", "10.88.0.78:81 is drain"}},
+		step{args: "backend weight web 10.88.0.78 2 --json", json: true, out: []string{`"addr": "10.88.0.78:80"`, `"addr": "10.88.0.78:81"`}},
+		step{args: "backend remove web 10.88.0.78", out: []string{"10.88.0.78:80 is removed", "10.88.0.78:81 is removed"}},
 		step{args: "backend add nobody b:80", err: "bootlab backend list shows"},
 		step{args: "backend remove web a", err: "is in the lab file"},
 		step{args: "backend weight web a 7", out: []string{"weight 7"}},

@@ -256,9 +256,9 @@ func (c *Client) Balancers(ctx context.Context) (bs []Balancer, err error) {
 	return bs, c.get(ctx, "balancers", &bs)
 }
 
-// Backend changes a backend of a balancer and returns its state afterwards. backend is a name, an address or addr:port; to add one
-// needs a port.
-func (c *Client) Backend(ctx context.Context, balancer, backend string, change BackendChange) (b Backend, err error) {
+// Backend changes the backends of a balancer that backend names, and returns each as it is afterwards; of a removed one name and address.
+// backend is a name, an address, or either with a port: a host may have several. To add one needs a port.
+func (c *Client) Backend(ctx context.Context, balancer, backend string, change BackendChange) (bs []Backend, err error) {
 	path := "backends/" + url.PathEscape(balancer) + "/" + url.PathEscape(backend)
 	form := url.Values{"action": {string(change.Action)}}
 	if change.Weight > 0 {
@@ -267,7 +267,7 @@ func (c *Client) Backend(ctx context.Context, balancer, backend string, change B
 	if change.Backup {
 		form.Set("backup", "1")
 	}
-	return b, c.post(ctx, path, form, &b)
+	return bs, c.post(ctx, path, form, &bs)
 }
 
 // Clusters returns the clusters of the lab, by name.

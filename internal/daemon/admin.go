@@ -172,23 +172,28 @@ func (c *adminBackend) explain(b api.Backend, h *lab.Host) api.Backend {
 }
 
 // Backend implements httpd.Backend.
-func (c *adminBackend) Backend(ctx context.Context, balancer, name string, change api.BackendChange) (api.Backend, error) {
+func (c *adminBackend) Backend(ctx context.Context, balancer, name string, change api.BackendChange) ([]api.Backend, error) {
 	l := c.current.Load().Lab
 	changed, err := c.changeBackend(ctx, l, balancer, name, change)
 	switch {
 	case errors.Is(err, lbproxy.ErrUnknown):
-		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
+		return nil, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
 	case errors.Is(err, lbproxy.ErrInLab):
-		return api.Backend{}, &api.Error{Status: http.StatusConflict, Message: err.Error(), Hint: "change the lab file; bootlab backend drain takes a backend out, weight sets its weight"}
+		return nil, &api.Error{Status: http.StatusConflict, Message: err.Error(), Hint: "change the lab file; bootlab backend drain takes a backend out, weight sets its weight"}
 	case errors.Is(err, lbproxy.ErrBackend), errors.Is(err, lbproxy.ErrWeight):
-		return api.Backend{}, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
+		return nil, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
 	case err != nil:
-		return api.Backend{}, err
+		return nil, err
 	}
-	if len(changed) == 0 {
-		return api.Backend{Name: name}, nil // it is removed
+	out := make([]api.Backend, 0, len(changed))
+	for _, m := range changed {
+		if change.Action == api.BackendRemove {
+			out = append(out, api.Backend{Name: m.Name, Addr: lab.BackendText(m.Addr)}) // it has no state any more
+			continue
+		}
+		out = append(out, c.explain(c.served.backend(balancer, m), l.Host(m.Host)))
 	}
-	return c.explain(c.served.backend(balancer, changed[0]), l.Host(changed[0].Host)), nil
+	return out, nil
 }
 
 // changeBackend does what is to be done to the backends that name is of, and returns what became of them.
@@ -200,7 +205,7 @@ func (c *adminBackend) changeBackend(ctx context.Context, l *lab.Lab, balancer, 
 	case api.BackendReady:
 		return lb.Ready(ctx, balancer, name)
 	case api.BackendRemove:
-		return nil, lb.RemoveBackend(ctx, balancer, name)
+		return lb.RemoveBackend(ctx, balancer, name)
 	case api.BackendWeight:
 		return lb.SetWeight(ctx, balancer, name, change.Weight)
 	case api.BackendAdd:

@@ -3,6 +3,7 @@ package daemon
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,15 +38,56 @@ func TestChangedBackend(t *testing.T) {
 			{api.BackendChange{Action: api.BackendWeight, Weight: 3}, api.BackendUnchecked, 3},
 			{api.BackendChange{Action: api.BackendWeight}, api.BackendUnchecked, 5},
 		} {
-			b, err := c.Backend(t.Context(), "web", name, step.change)
-			if err != nil || b.Name != "w0" || b.Addr != "10.0.0.7:80" || b.State != step.state || b.Weight != step.weight {
-				t.Errorf("%s %s: %+v, %v", step.change.Action, name, b, err)
+			bs, err := c.Backend(t.Context(), "web", name, step.change)
+			if err != nil || len(bs) != 1 || bs[0].Name != "w0" || bs[0].Addr != "10.0.0.7:80" || bs[0].State != step.state || bs[0].Weight != step.weight {
+				t.Errorf("%s %s: %+v, %v", step.change.Action, name, bs, err)
 			}
 		}
 	}
-	b, err := c.Backend(t.Context(), "web", "10.0.0.8:81", api.BackendChange{Action: api.BackendAdd, Weight: 2})
-	if err != nil || b.Addr != "10.0.0.8:81" || b.Weight != 2 || !b.Added {
-		t.Errorf("added: %+v, %v", b, err)
+	bs, err := c.Backend(t.Context(), "web", "10.0.0.8:81", api.BackendChange{Action: api.BackendAdd, Weight: 2})
+	if err != nil || len(bs) != 1 || bs[0].Addr != "10.0.0.8:81" || bs[0].Weight != 2 || !bs[0].Added {
+		t.Errorf("added: %+v, %v", bs, err)
+	}
+}
+
+// TestChangedBackendsOfHost: a host with several backends in a balancer has them all changed, and the answer lists each.
+func TestChangedBackendsOfHost(t *testing.T) {
+	t.Parallel()
+	nas := &lab.Host{Name: "nas", IP: netip.MustParseAddr("10.0.0.9")}
+	l := &lab.Lab{Hosts: []*lab.Host{nas}, Balancers: []*lab.Balancer{{
+		Name: "web", Mode: lab.ModeTCP, Balance: lab.RoundRobin, Check: lab.Check{Kind: lab.CheckNone},
+		Backends: []lab.Backend{
+			{Name: "nas", Host: nas, Addr: netip.MustParseAddrPort("10.0.0.9:8001")}, {Name: "nas", Host: nas, Addr: netip.MustParseAddrPort("10.0.0.9:8002")},
+		},
+	}}}
+	c := &adminBackend{Daemon: &Daemon{served: &served{}}, servers: &servers{lb: newBalancers(t, l)}}
+	c.current.Store(&snapshot.Snapshot{Lab: l})
+	check := func(change api.BackendChange, want ...string) {
+		t.Helper()
+		bs, err := c.Backend(t.Context(), "web", "nas", change)
+		got := []string{}
+		for _, b := range bs {
+			got = append(got, b.Addr)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v, want %q", change.Action, got, err, want)
+		}
+	}
+	check(api.BackendChange{Action: api.BackendDrain}, "10.0.0.9:8001", "10.0.0.9:8002")
+	check(api.BackendChange{Action: api.BackendReady}, "10.0.0.9:8001", "10.0.0.9:8002")
+	check(api.BackendChange{Action: api.BackendWeight, Weight: 3}, "10.0.0.9:8001", "10.0.0.9:8002")
+
+	l.Balancers[0].Backends = nil
+	c.servers.lb = newBalancers(t, l)
+	for _, addr := range []string{"10.0.0.9:8001", "10.0.0.9:8002"} {
+		if _, err := c.Backend(t.Context(), "web", addr, api.BackendChange{Action: api.BackendAdd}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := "10.0.0.9"
+	bs, err := c.Backend(t.Context(), "web", name, api.BackendChange{Action: api.BackendRemove})
+	if err != nil || len(bs) != 2 || bs[1].Addr != "10.0.0.9:8002" {
+		t.Errorf("removed: %+v, %v", bs, err)
 	}
 }
 
