@@ -64,6 +64,9 @@ const littleSpace = 1 << 30
 // Whether the daemon may use the folder is a step of its start.
 func state(_ context.Context, m *Machine) []Finding {
 	dir := m.Lab.Appliance.State
+	if m.Serving && len(m.Status.Store.Problems) > 0 { // it reports them; a process that writes to a frozen disk cannot even be killed
+		return nil
+	}
 	all, err := regular.Within(dir, regular.Wait, func() ([]Finding, error) { return disk(dir), nil })
 	if err != nil {
 		return []Finding{Failed(dir, err)}
