@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -107,7 +106,7 @@ func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind ev
 		changed := b.state.drained.set(since)
 		s.gauge(f, b)
 		if changed {
-			s.deps.Events.Record(event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Balancer: f.Name, Backend: lab.BackendText(b.Addr)})
+			s.deps.Events.Record(b.event(kind, f.Name))
 		}
 		found = append(found, b.status())
 	}

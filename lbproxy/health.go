@@ -288,7 +288,8 @@ func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
 		return
 	}
 	s.gauge(f, b)
-	ev := event.Event{Kind: event.BackendUp, Addr: b.Addr.Addr(), Host: b.Host, Balancer: f.Name, Backend: lab.BackendText(b.Addr), Dur: dur}
+	ev := b.event(event.BackendUp, f.Name)
+	ev.Dur = dur
 	if health == Down {
 		b.state.pool.lose(loseIdle)
 		ev.Kind, ev.Err = event.BackendDown, reason
@@ -297,6 +298,11 @@ func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
 		}
 	}
 	s.deps.Events.Record(ev)
+}
+
+// event returns an event of the backend, with the name that it has in metrics and the log of requests.
+func (b *Backend) event(kind event.Kind, balancer string) event.Event {
+	return event.Event{Kind: kind, Addr: b.Addr.Addr(), Host: b.Host, Balancer: balancer, Backend: b.Label}
 }
 
 // wasUp reports whether a backend was healthy in the life of an earlier process.

@@ -192,7 +192,9 @@ func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) ([]BackendSta
 		return nil, fmt.Errorf("store backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
 	s.applyRuntime(func() { s.setRuntimeLocked(m) })
-	s.deps.Events.Record(event.Event{Kind: event.BackendAdded, Addr: m.Addr.Addr(), Host: m.Host, Balancer: m.Balancer, Backend: m.Addr.String()})
+	if _, added := s.active.Load().find(m.Balancer, m.Addr.String()); len(added) > 0 { // else a reload has removed the balancer meanwhile
+		s.deps.Events.Record(added[0].event(event.BackendAdded, m.Balancer))
+	}
 	return s.statusOf(backendKey{m.Balancer, m.Addr}), nil
 }
 
@@ -295,7 +297,7 @@ func (s *Server) RemoveBackend(ctx context.Context, balancer, backend string) (r
 			delete(s.runtime[balancer], b.Addr)
 			delete(s.drained, backendKey{balancer, b.Addr})
 		})
-		s.deps.Events.Record(event.Event{Kind: event.BackendRemoved, Addr: b.Addr.Addr(), Host: b.Host, Balancer: balancer, Backend: b.Addr.String()})
+		s.deps.Events.Record(b.event(event.BackendRemoved, balancer))
 		removed = append(removed, b.status())
 	}
 	return removed, nil
@@ -333,7 +335,9 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 			}
 		})
 		for _, now := range s.statusOf(b.state.key) {
-			s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: b.Addr.Addr(), Host: b.Host, Balancer: balancer, Backend: lab.BackendText(b.Addr), Detail: fmt.Sprintf("weight %d", now.Weight)})
+			ev := b.event(event.BackendWeight, balancer)
+			ev.Detail = fmt.Sprintf("weight %d", now.Weight)
+			s.deps.Events.Record(ev)
 			changed = append(changed, now)
 		}
 	}

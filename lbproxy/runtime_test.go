@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -187,6 +188,32 @@ func TestWeightEvent(t *testing.T) {
 		events := r.recorder.of(event.BackendWeight)
 		if got, want := events[len(events)-1].Text(), fmt.Sprintf("web %s weight %d", step.backend, step.now); got != want {
 			t.Errorf("weight %d: event %q, want %q", step.set, got, want)
+		}
+	}
+}
+
+// TestBackendNameOfEvents: events name a backend as the request log and metrics do, also where a host has two.
+func TestBackendNameOfEvents(t *testing.T) {
+	t.Parallel()
+	a, c := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("c"))
+	r := newTestServer(t, Config{}, with(balancer("web", addr(t), a, netip.AddrPortFrom(a.Addr(), a.Port()+1)), func(b *lab.Balancer) {
+		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 50 * time.Millisecond, Timeout: time.Second, Rise: 1, Fall: 1}
+		b.Backends[0].Name, b.Backends[1].Name = "nas", "nas"
+	}))
+	netns.WaitFor(t, "checks", func() bool { return len(r.recorder.of(event.BackendUp)) == 1 })
+	ctx := t.Context()
+	first := fmt.Sprintf("nas:%d", a.Port())
+	if err := errors.Join(
+		errOf(r.Drain(ctx, "web", first)), errOf(r.Ready(ctx, "web", first)), errOf(r.SetWeight(ctx, "web", first, 3)),
+		errOf(r.AddBackend(ctx, RuntimeBackend{Balancer: "web", Addr: c, Name: "w0"})), errOf(r.RemoveBackend(ctx, "web", "w0")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[event.Kind]string{
+		event.BackendUp: first, event.BackendDrained: first, event.BackendReady: first, event.BackendWeight: first, event.BackendAdded: "w0", event.BackendRemoved: "w0",
+	} {
+		if !slices.ContainsFunc(r.recorder.of(kind), func(e event.Event) bool { return e.Backend == want && e.Balancer == "web" }) {
+			t.Errorf("%s: %+v, want one of backend %s", kind, r.recorder.of(kind), want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ type Event struct {
 	// What the event is of, by its name in the lab.
 	Network  string `json:"network,omitempty"`  // of DHCP events: the network that the client asks from
 	Balancer string `json:"balancer,omitempty"` // of backends
-	Backend  string `json:"backend,omitempty"`  // its addr:port
+	Backend  string `json:"backend,omitempty"`  // its name, with the port or as addr:port where others have that name, as in metrics
 	Mirror   string `json:"mirror,omitempty"`
 
 	Detail string        `json:"detail,omitempty"` // for people: a file name, a boot file; see Text
