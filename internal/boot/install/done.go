@@ -162,6 +162,9 @@ func (m *Machine) finish(ctx context.Context, h *lab.Host, s, done Status, by en
 		kind = event.InstallTimeout
 	}
 	e := event.Event{Kind: kind, Detail: done.Why, ByAdmin: done.ByAdmin}
+	if by == byCall {
+		e.Detail = "callback"
+	}
 	if by == bySystem {
 		e.Client = event.ClientOS
 	}

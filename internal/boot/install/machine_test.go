@@ -23,12 +23,13 @@ type rig struct {
 	t      *testing.T
 	now    time.Time
 	events []event.Kind
+	last   event.Event
 	store  store.Store
 	killed bool // the daemon, after every request
 	*install.Machine
 }
 
-func (r *rig) Record(e event.Event) { r.events = append(r.events, e.Kind) }
+func (r *rig) Record(e event.Event) { r.events, r.last = append(r.events, e.Kind), e }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
@@ -129,6 +130,9 @@ func TestOnce(t *testing.T) {
 		if err := r.Done(ctx, h, decision.Token); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if r.last.Kind != event.InstallDone || r.last.Detail != "callback" {
+		t.Errorf("event %+v, want install_done by callback", r.last)
 	}
 	r.reopen()
 	r.want(h, install.Installed)

@@ -421,13 +421,28 @@ func (h *Holder) where(a *tracked, have []onLink) (name string) {
 func (h *Holder) drop(ctx context.Context, addr netip.Addr) {
 	mine, _ := h.find(addr)
 	for _, o := range mine {
+		attrs := h.attrs(addr, o)
 		if err := remove(addr, o.link); err != nil {
-			h.deps.Log.Warn("address not removed", "addr", addr, "err", err)
+			h.deps.Log.Warn("VIP not removed", append(attrs, "err", err)...)
 			return
 		}
-		h.deps.Log.Info("address removed", "addr", addr)
+		h.deps.Log.Info("VIP removed", attrs...)
 	}
 	h.forget(ctx, addr)
+}
+
+// attrs returns what the log says of an address on an interface. Whose an address was that a killed process has left is not known.
+func (h *Holder) attrs(addr netip.Addr, on onLink) []any {
+	as := []any{"addr", addr}
+	for name, l := range h.machine.links {
+		if l.index == on.link {
+			as = append(as, "interface", name)
+		}
+	}
+	if a := h.addrs[addr]; a != nil && a.For != "" {
+		as = append(as, "for", a.For)
+	}
+	return as
 }
 
 // forget deletes the record of an address.
@@ -436,7 +451,7 @@ func (h *Holder) forget(ctx context.Context, addr netip.Addr) {
 		return
 	}
 	if err := h.deps.Records.Delete(ctx, addr); err != nil {
-		h.deps.Log.Warn("removed address stays recorded", "addr", addr, "err", err)
+		h.deps.Log.Warn("removed VIP stays recorded", "addr", addr, "err", err)
 	}
 	delete(h.recorded, addr)
 }
@@ -444,7 +459,7 @@ func (h *Holder) forget(ctx context.Context, addr netip.Addr) {
 // release removes all addresses that were added.
 func (h *Holder) release(ctx context.Context) {
 	if err := h.look(); err != nil {
-		h.deps.Log.Warn("addresses not removed", "err", err)
+		h.deps.Log.Warn("VIPs not removed", "err", err)
 		return
 	}
 	for addr := range maps.Keys(h.recorded) {

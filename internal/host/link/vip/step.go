@@ -64,7 +64,7 @@ func (h *Holder) step(ctx context.Context, a *tracked, now time.Time) time.Time 
 		return h.keep(a, on, Added, now)
 	}
 	if a.here() {
-		h.deps.Log.Warn("address was removed by something else, or with its interface", "addr", a.Addr)
+		h.deps.Log.Warn("VIP was removed by something else, or with its interface", "addr", a.Addr, "interface", a.Interface, "for", a.For)
 		a.enter(Probing, lab.MAC{}, "", now)
 		a.restart(now)
 	}
@@ -138,7 +138,7 @@ func (h *Holder) missing(a *tracked, reason string, now time.Time) time.Time {
 func (h *Holder) add(ctx context.Context, a *tracked, on link, now time.Time) time.Time {
 	if !h.recorded[a.Addr] {
 		if err := h.deps.Records.Put(ctx, Record{a.Addr, h.boot}); err != nil {
-			h.deps.Log.Warn("address not stored: if the daemon is killed, it stays", "addr", a.Addr, "err", err)
+			h.deps.Log.Warn("VIP not stored: if the daemon is killed, it stays", "addr", a.Addr, "err", err)
 		}
 		h.recorded[a.Addr] = true
 	}

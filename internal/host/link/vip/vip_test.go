@@ -210,6 +210,9 @@ func TestHold(t *testing.T) {
 	if left, _ := r.records.Load(t.Context()); len(left) > 0 {
 		t.Errorf("records %v are left", left)
 	}
+	if want := fmt.Sprintf(`msg="VIP removed" addr=%s interface=%s for="cluster c"`, r.addr, r.seg.Bridge); !strings.Contains(r.log.String(), want) {
+		t.Errorf("want %s in the log:\n%s", want, r.log)
+	}
 }
 
 // TestInUse does not add what another machine uses, says who that is, and adds it once that machine has left.
@@ -249,7 +252,7 @@ func TestConflict(t *testing.T) {
 			}
 			r.spyLeaves(addr)
 			r.until(addr, vip.Added)
-			if line, _ := r.on(addr); strings.Count(r.log.String(), "address removed") > 0 {
+			if line, _ := r.on(addr); strings.Count(r.log.String(), "VIP removed") > 0 {
 				t.Errorf("it was removed: %s\n%s", line, r.log)
 			}
 		})
