@@ -101,6 +101,11 @@ func TestUnknownMachines(t *testing.T) {
 	if story, err := d.bootlab("timeline", "02:aa:00:00:00:01"); err != nil || strings.Contains(story, "\x1b") {
 		t.Errorf("its timeline: %v\n%q", err, story)
 	}
+	if status, body := pooled.get(self, "boot/02-aa-00-00-00-01/boot.ipxe"); status != http.StatusOK || !strings.Contains(body, "bootlab adopt") {
+		t.Errorf("its script: %d\n%s", status, body)
+	}
+	d.shows("it is not in the lab file: it waits until it is adopted", "why", "02:aa:00:00:00:01")
+	d.shows("bootlab adopt 02", "why", "02:aa:00:00:00:01")
 	d.kill()
 	d.start()
 	if out := unknown(); !strings.Contains(out, "A1B2C3") {
