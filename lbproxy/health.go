@@ -294,7 +294,7 @@ func (s *Server) announce(f *frontend, b *backend, dur time.Duration) {
 		b.state.pool.lose(loseIdle)
 		ev.Kind, ev.Err = event.BackendDown, reason
 		if !wasUp && b.health.down.Load() && !s.wasUp(f, b) { // by its checks: one that refuses clients is worth a warning
-			ev.Kind = event.BackendNew
+			ev.Kind, ev.Detail = event.BackendNew, "it has never been healthy"
 		}
 	}
 	s.deps.Events.Record(ev)

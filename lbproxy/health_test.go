@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -228,7 +229,7 @@ func TestWaitingClient(t *testing.T) {
 	}
 }
 
-// TestNeverUp: a backend that fails its checks and was never healthy is no warning; one that was is, also where that was before a restart.
+// TestNeverUp: the warning of a backend that fails its checks says whether it was never healthy; before a restart counts.
 func TestNeverUp(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before bool // it was healthy before a restart
@@ -257,6 +258,9 @@ func TestNeverUp(t *testing.T) {
 				var kinds []event.Kind
 				for _, e := range r.recorder.all {
 					kinds = append(kinds, e.Kind)
+					if never := strings.Contains(e.Detail, "never been healthy"); never != (e.Kind == event.BackendNew) || (e.Err != "") != (e.Kind.Level() == slog.LevelWarn) {
+						t.Errorf("%s at level %s: %q, %s", e.Kind, e.Kind.Level(), e.Detail, e.Err)
+					}
 				}
 				if diff := cmp.Diff(tt.want, kinds); diff != "" {
 					t.Errorf("events (-want +got):\n%s", diff)

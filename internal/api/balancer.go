@@ -21,6 +21,7 @@ type BalancerHealth struct {
 	Name    string `json:"name"`
 	Listen  string `json:"listen"`
 	Up      int    `json:"up"`      // take connections
+	Unknown int    `json:"unknown"` // of Up: not checked yet
 	Down    int    `json:"down"`    // were healthy once, and are not now
 	New     int    `json:"new"`     // take none, and were never healthy: not installed yet
 	Drained int    `json:"drained"` // by an admin
@@ -29,25 +30,34 @@ type BalancerHealth struct {
 // Empty reports whether it has backends, and none of them is healthy. One without backends redirects.
 func (b BalancerHealth) Empty() bool { return b.Up == 0 && b.Down+b.New+b.Drained > 0 }
 
-// String says how many backends are healthy: "0 of 4 healthy, none was yet", "1 of 2 healthy, 1 drained"; without backends "redirects".
+// String says how many backends are healthy: "0 of 4 healthy; none has been healthy yet", "2 of 3 healthy, 1 not checked yet", "1 of 2 healthy, 1
+// drained"; without backends "redirects".
 func (b BalancerHealth) String() string {
 	if b.Up+b.Down+b.New+b.Drained == 0 {
 		return "redirects"
 	}
-	text := fmt.Sprintf("%d of %d healthy", b.Up, b.Up+b.Down+b.New+b.Drained)
+	text := fmt.Sprintf("%d of %d healthy", b.Up-b.Unknown, b.Up+b.Down+b.New+b.Drained)
+	if b.Unknown > 0 {
+		text += fmt.Sprintf(", %d not checked yet", b.Unknown)
+	}
 	switch {
 	case b.Drained > 0:
 		text += fmt.Sprintf(", %d drained", b.Drained)
 	case b.Up == 0 && b.Down == 0:
-		text += ", none was yet"
+		text += "; none has been healthy yet"
 	}
 	return text
 }
 
-// Healthy counts the backends that take connections.
-func (b Balancer) Healthy() (n int) {
+// Healthy counts the backends that take connections, but those that were not checked yet.
+func (b Balancer) Healthy() int { return b.count(BackendUp) + b.count(BackendUnchecked) }
+
+// Unknown counts the backends that take connections and were not checked yet.
+func (b Balancer) Unknown() int { return b.count(BackendUnknown) }
+
+func (b Balancer) count(state BackendState) (n int) {
 	for _, m := range b.Backends {
-		if m.State.TakesConnections() {
+		if m.State == state {
 			n++
 		}
 	}

@@ -122,6 +122,9 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 				h.Drained++
 			case state.TakesConnections():
 				h.Up++
+				if state == api.BackendUnknown {
+					h.Unknown++
+				}
 			case state == api.BackendDown:
 				h.Down++
 			default:
