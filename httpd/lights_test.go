@@ -34,7 +34,7 @@ func TestLights(t *testing.T) {
 	if got := strings.Join(lights(), " "); got != "up down degraded degraded idle" {
 		t.Errorf("lights %s", got)
 	}
-	if !strings.Contains(page("/"), "mycluster-ingress-http: 0 of 1 healthy; none has been healthy yet") {
+	if !strings.Contains(page("/"), "mycluster-ingress-http: 0 of 1 healthy, none has been healthy yet") {
 		t.Error("no balancer without a backend is named")
 	}
 	h.status.Balancers[1] = api.BalancerHealth{Name: "mycluster-ingress-http", Up: 1}

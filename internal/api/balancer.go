@@ -30,7 +30,7 @@ type BalancerHealth struct {
 // Empty reports whether it has backends, and none of them is healthy. One without backends redirects.
 func (b BalancerHealth) Empty() bool { return b.Up == 0 && b.Down+b.New+b.Drained > 0 }
 
-// String says how many backends are healthy: "0 of 4 healthy; none has been healthy yet", "2 of 3 healthy, 1 not checked yet", "1 of 2 healthy, 1
+// String says how many backends are healthy: "0 of 4 healthy, none has been healthy yet", "2 of 3 healthy, 1 not checked yet", "1 of 2 healthy, 1
 // drained"; without backends "redirects".
 func (b BalancerHealth) String() string {
 	if b.Up+b.Down+b.New+b.Drained == 0 {
@@ -44,7 +44,7 @@ func (b BalancerHealth) String() string {
 	case b.Drained > 0:
 		text += fmt.Sprintf(", %d drained", b.Drained)
 	case b.Up == 0 && b.Down == 0:
-		text += "; none has been healthy yet"
+		text += ", none has been healthy yet"
 	}
 	return text
 }

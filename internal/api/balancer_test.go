@@ -18,7 +18,7 @@ func TestBalancerHealthText(t *testing.T) {
 		"2 of 3 healthy, 1 not checked yet":            {Up: 3, Unknown: 1},
 		"0 of 2 healthy, 2 not checked yet":            {Up: 2, Unknown: 2},
 		"1 of 3 healthy, 1 not checked yet, 1 drained": {Up: 2, Unknown: 1, Drained: 1},
-		"0 of 2 healthy; none has been healthy yet":    {New: 2},
+		"0 of 2 healthy, none has been healthy yet":    {New: 2},
 		"0 of 2 healthy":                               {New: 1, Down: 1},
 		"0 of 2 healthy, 1 drained":                    {New: 1, Drained: 1},
 	} {

@@ -47,14 +47,14 @@ func TestBalancersAreMeasured(t *testing.T) {
 			t.Errorf("/readyz by the socket, want %q:\n%s", socket, body)
 		}
 	}
-	want("up=1 down=0 new=1", "up=0 down=0 new=1", "degraded: 1 of 3 without a healthy backend (bootlab status says which)", "degraded: later: 0 of 1 healthy; none has been healthy yet")
+	want("up=1 down=0 new=1", "up=0 down=0 new=1", "degraded: 1 of 3 without a healthy backend (bootlab status says which)", "degraded: later: 0 of 1 healthy, none has been healthy yet")
 	if body := r.getBySocket("/api/v1/balancers"); !strings.Contains(body, `"state":"unchecked"`) || strings.Contains(body, `"unknown"`) {
 		t.Errorf("balancers, want a backend that is unchecked:\n%s", body)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	down := "degraded: later: 0 of 1 healthy; none has been healthy yet; web: 0 of 2 healthy"
+	down := "degraded: later: 0 of 1 healthy, none has been healthy yet; web: 0 of 2 healthy"
 	want("up=0 down=1 new=1", "new=1", "degraded: 2 of 3 without a healthy backend (bootlab status says which)", down)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)

@@ -125,8 +125,8 @@ func TestConflictOfAPoolMachine(t *testing.T) {
 			s, _ := c.state(tt.host, now)
 			m = c.machine(tt.host, s, now)
 		}
-		if m.Observation.Conflict != other.String() || m.Conflict != other.String()+" uses 10.0.0.150" {
-			t.Errorf("%s: its state knows of %q, its diagnosis of %q", tt.name, m.Observation.Conflict, m.Conflict)
+		if m.Conflict != other.String() || m.ConflictText != other.String()+" uses 10.0.0.150" {
+			t.Errorf("%s: its state knows of %q, its diagnosis of %q", tt.name, m.Conflict, m.ConflictText)
 		}
 	}
 }
