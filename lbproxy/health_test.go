@@ -229,7 +229,7 @@ func TestWaitingClient(t *testing.T) {
 	}
 }
 
-// TestNeverUp: the warning of a backend that fails its checks says whether it was never healthy; before a restart counts.
+// TestNeverUp: a backend that fails its checks and was never healthy is no warning, and says so; one that was is, also where that was before a restart.
 func TestNeverUp(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before bool // it was healthy before a restart
@@ -258,7 +258,7 @@ func TestNeverUp(t *testing.T) {
 				var kinds []event.Kind
 				for _, e := range r.recorder.all {
 					kinds = append(kinds, e.Kind)
-					if never := strings.Contains(e.Detail, "never been healthy"); never != (e.Kind == event.BackendNew) || (e.Err != "") != (e.Kind.Level() == slog.LevelWarn) {
+					if never := strings.Contains(e.Detail, "never been healthy"); never != (e.Kind == event.BackendNew) || (e.Kind == event.BackendDown) != (e.Kind.Level() == slog.LevelWarn) {
 						t.Errorf("%s at level %s: %q, %s", e.Kind, e.Kind.Level(), e.Detail, e.Err)
 					}
 				}

@@ -223,7 +223,7 @@ var table = [kinds]description{
 
 	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, own, "a backend became healthy"},
 	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, own, "a backend became unhealthy"},
-	BackendNew:     {"backend_new", StageBalancer, slog.LevelWarn, own, "a backend that was never healthy fails its check, as one that is not installed yet; the detail says so"},
+	BackendNew:     {"backend_new", StageBalancer, slog.LevelInfo, own, "a backend that was never healthy fails its check, as one that is not installed yet; the detail says so"},
 	BackendDrained: {"backend_drained", StageBalancer, slog.LevelInfo, own, "a backend was drained by an admin"},
 	BackendReady:   {"backend_ready", StageBalancer, slog.LevelInfo, own, "a drained backend was set ready by an admin"},
 	BackendAdded:   {"backend_added", StageBalancer, slog.LevelInfo, own, "an admin added a backend to a balancer at run time"},
