@@ -221,7 +221,7 @@ func TestTFTPHalfOpen(t *testing.T) {
 			before := d.metric(memory)
 			d.machine(t, "52:54:00:00:00:78", l.net+".78").halfOpen(t, 10_000)
 			grown := d.metric(memory) - before
-			if grown > 40<<20 {
+			if grown > 64<<20 { // of which 40 MiB may be garbage, see process/memory
 				t.Errorf("the daemon grew by %.0f KiB", grown/1024)
 			}
 			at := time.Now()
