@@ -76,8 +76,7 @@ func (r *request) leased(leases Leases) (netip.Addr, bool) {
 }
 
 // leaseName returns the name of a lease's machine, with a dot at the end; empty: it has none by the lease. A host of the lab has its own names,
-// whatever it calls itself; none of them follows a lease but that of the NIC
-// whose address its name has.
+// whatever it calls itself; none of them follows a lease but that of the NIC whose address its name has.
 func (t *Table) leaseName(l Lease) string {
 	switch h := t.lab.HostByMAC(l.MAC); {
 	case h == nil:

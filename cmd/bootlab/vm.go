@@ -267,7 +267,11 @@ func vmsText(cmd *cobra.Command, vms []api.VM) error {
 	var rows [][]string
 	var errs notes
 	for _, vm := range vms {
-		rows = append(rows, []string{vm.Host, vm.Hypervisor, vm.State + map[bool]string{true: ", orphan"}[vm.Orphan]})
+		state := vm.State
+		if vm.Orphan {
+			state += ", orphan"
+		}
+		rows = append(rows, []string{vm.Host, vm.Hypervisor, state})
 		errs.add(vm.Host, vm.Err)
 	}
 	if err := list(cmd, "no virtual machines", "HOST HYPERVISOR STATE", rows); err != nil {

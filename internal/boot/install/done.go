@@ -162,10 +162,10 @@ func (m *Machine) finish(ctx context.Context, h *lab.Host, s, done Status, by en
 		kind = event.InstallTimeout
 	}
 	e := event.Event{Kind: kind, Detail: done.Why, ByAdmin: done.ByAdmin}
-	if by == byCall {
+	switch by {
+	case byCall:
 		e.Detail = "callback"
-	}
-	if by == bySystem {
+	case bySystem:
 		e.Client = event.ClientOS
 	}
 	m.record(e, h)
