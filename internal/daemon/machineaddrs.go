@@ -90,19 +90,20 @@ func (l leased) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 //
 // A MAC gets the name that the lab in force has for it, as timelines do, though the request may have begun before a reload. Who serves a request that may last
 // finds the MAC itself, by the lab of the request: an address may be another machine's since.
-func (d *Daemon) identify(e *event.Event) {
+func (d *Daemon) identify(e event.Event) event.Event {
 	s := d.current.Load()
 	e.Gen, e.Addr = s.Gen, e.Addr.Unmap()
 	if e.MAC.IsZero() && e.Host == "" && e.Addr.IsValid() {
 		e.MAC, _ = d.nicAddrs(s.Lab).MACOf(e.Addr)
 	}
 	if !e.MAC.IsZero() && e.Addr.IsValid() && e.Kind.FromAddress() && !e.Claimed {
-		d.boot.MarkClaimed(s.Boot, e)
+		d.boot.MarkClaimed(s.Boot, &e)
 	}
-	d.addHost(s.Lab, e)
-	if e.Unverified && !e.Claimed && !d.mayLoad(s.Lab, e) {
+	d.addHost(s.Lab, &e)
+	if e.Unverified && !e.Claimed && !d.mayLoad(s.Lab, &e) {
 		e.Claimed, e.Reason = true, event.Unacknowledged
 	}
+	return e
 }
 
 // mayLoad reports whether the machine of e may load by TFTP now. One whose DHCP messages are not seen here may, until it has a script.

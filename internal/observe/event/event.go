@@ -104,9 +104,9 @@ type Recorder interface {
 // A BusConfig is what a Bus needs. Now is required.
 type BusConfig struct {
 	Now       func() time.Time
-	Identify  func(*Event) // sets Gen, and MAC and Host where they are missing, of one lab; nil: leaves them
-	Recorders []Recorder   // called in this order; many similar events that unknown clients cause reach them in summaries
-	Counters  []Recorder   // called with every event, none of which is a summary; before Recorders, and without a Seq
+	Identify  func(Event) Event // sets Gen, and MAC and Host where they are missing, of one lab; nil: leaves them
+	Recorders []Recorder        // called in this order; many similar events that unknown clients cause reach them in summaries
+	Counters  []Recorder        // called with every event, none of which is a summary; before Recorders, and without a Seq
 }
 
 // A Bus numbers events and hands them to its recorders. It is safe for concurrent use.
@@ -130,7 +130,7 @@ func NewBus(cfg BusConfig) *Bus {
 // Record numbers, dates and identifies e and hands it to every recorder, or counts it for a summary.
 func (b *Bus) Record(e Event) {
 	if b.cfg.Identify != nil {
-		b.cfg.Identify(&e)
+		e = b.cfg.Identify(e)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

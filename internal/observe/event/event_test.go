@@ -39,11 +39,12 @@ func TestBusFills(t *testing.T) {
 	recorded := &tape{}
 	bus := event.NewBus(event.BusConfig{
 		Now: func() time.Time { return now },
-		Identify: func(e *event.Event) {
+		Identify: func(e event.Event) event.Event {
 			e.Gen = 7
 			if e.Host == "" && e.Addr == netip.MustParseAddr("10.0.0.1") {
 				e.Host, e.MAC = "a", lab.MAC{2}
 			}
+			return e
 		},
 		Recorders: []event.Recorder{recorded},
 	})

@@ -225,7 +225,7 @@ func (r *Recorder) Record(e event.Event) {
 		if m.class == unknown && (e.Claimed || e.Kind == event.DHCPRogue) {
 			return // a made-up MAC, as that of bootlab doctor's DHCPDISCOVER: it would take the place of a machine that exists
 		}
-		r.evictMachineLocked(m.class)
+		m.reuse(r.evictMachineLocked(m.class))
 		r.addLocked(m)
 	} else {
 		r.recent[m.class].MoveToBack(m.recent)
@@ -279,12 +279,12 @@ func (r *Recorder) evictBootLocked(m *machine) {
 	m.head.Boots = slices.Delete(m.head.Boots, i, i+1)
 }
 
-// evictMachineLocked drops the machine without an event for longest, if there are too many of its class.
-func (r *Recorder) evictMachineLocked(class int) {
+// evictMachineLocked drops the machine without an event for longest, if there are too many of its class, and returns it; nil: it dropped none.
+func (r *Recorder) evictMachineLocked(class int) *machine {
 	most := [...]int{hosts: r.cfg.Hosts, unknown: r.cfg.Unknown}[class]
 	l := &r.recent[class]
 	if l.Len() < most {
-		return
+		return nil
 	}
 	m := l.Remove(l.Front()).(*machine)
 	delete(r.machines, m.machineID)
@@ -292,6 +292,15 @@ func (r *Recorder) evictMachineLocked(class int) {
 	r.queue -= len(m.unsaved)
 	if m.stored {
 		r.deleted = append(r.deleted, m.key)
+	}
+	return m
+}
+
+// reuse gives a new machine the lists of one that was dropped. When many unknown machines boot at once, each takes the place of another:
+// new lists for each would be most of the daemon's garbage. The struct itself may still be in a batch that is being saved.
+func (m *machine) reuse(dropped *machine) {
+	if dropped != nil {
+		m.head.Boots, m.head.Addrs, m.unsaved = dropped.head.Boots[:0], dropped.head.Addrs[:0], dropped.unsaved[:0]
 	}
 }
 
