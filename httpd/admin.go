@@ -58,6 +58,8 @@ type Backend interface {
 	Leases(ctx context.Context, q api.LeaseQuery) api.LeasePage
 	// Plan returns everything derived from the lab in force as text, for one host or, with "", for all.
 	Plan(ctx context.Context, host string, s api.Secrets) (string, error)
+	// LabKeys returns the keys of the lab in force whose values no plan shows, each with a fingerprint of its value.
+	LabKeys(ctx context.Context, host string) (map[string]string, error)
 
 	// Leases and pools.
 

@@ -374,6 +374,7 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, api.VMPlan{Network: "lan", Hypervisor: "kvm1", State: "running", Condition: "apply"})(c.Network(t.Context(), "kvm1", "lan", api.NetworkApply))
 			same(t, api.Power{Host: "a", State: "off", By: "libvirt kvm1"})(c.Power(t.Context(), "a", api.PowerOff))
 			same(t, []api.VMPlan{{Host: "a", Hypervisor: "kvm1", State: "off", Condition: "drifted", Details: []string{"memory"}}})(c.VMPlan(t.Context(), "a"))
+			same(t, map[string]string{"hosts.a": "1"})(c.LabKeys(t.Context(), "a"))
 			same(t, "plan of \n")(c.Plan(t.Context(), "", api.Hidden))
 			same(t, "plan of a, secrets and all\n")(c.Plan(t.Context(), "a", api.Shown))
 			same(t, api.Arming{Host: "a", State: "armed", Cycled: true})(c.Install(t.Context(), "a", api.CycleNow))

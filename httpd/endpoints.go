@@ -63,11 +63,14 @@ func (a *Admin) questions(why trust) map[string]question {
 		"vms/{host}/snapshots": ask(func(r *http.Request) (any, error) {
 			return listOf(a.deps.Backend.Snapshots(r.Context(), r.PathValue("host")))
 		}),
-		"vms/{host}/log":   {answer: a.getConsoleLog, known: []string{"boot", "raw"}},
-		"unknown":          {answer: a.getUnknown},
-		"unknown/{mac}":    ask(a.getAdoption),
-		"timeline/{host}":  {answer: a.getTimeline, known: []string{"follow"}},
-		"lab":              {answer: a.getLab, known: []string{"host", "secrets"}},
+		"vms/{host}/log":  {answer: a.getConsoleLog, known: []string{"boot", "raw"}},
+		"unknown":         {answer: a.getUnknown},
+		"unknown/{mac}":   ask(a.getAdoption),
+		"timeline/{host}": {answer: a.getTimeline, known: []string{"follow"}},
+		"lab":             {answer: a.getLab, known: []string{"host", "secrets"}},
+		"lab/keys": {answer: a.json(func(r *http.Request) (any, error) {
+			return a.deps.Backend.LabKeys(r.Context(), r.FormValue("host"))
+		}), known: []string{"host"}},
 		"backup":           {answer: a.getBackup},
 		"sessions":         ask(func(*http.Request) (any, error) { return a.sessions(), nil }),
 		"state":            ask(func(r *http.Request) (any, error) { return a.deps.Backend.State(r.Context()), nil }),

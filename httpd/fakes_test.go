@@ -122,6 +122,13 @@ func (h *fakeDaemon) Plan(_ context.Context, host string, s api.Secrets) (string
 	return "plan of " + host + strings.Repeat(", secrets and all", int(s)) + "\n", nil
 }
 
+func (h *fakeDaemon) LabKeys(_ context.Context, host string) (map[string]string, error) {
+	if host == "nobody" {
+		return nil, unknown(host)
+	}
+	return map[string]string{"hosts." + host: "1"}, nil
+}
+
 func unknown(host string) error {
 	return &api.Error{Status: 404, Message: "no host " + host, Hint: "bootlab hosts lists them"}
 }

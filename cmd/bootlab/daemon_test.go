@@ -274,6 +274,18 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other := filepath.Join(filepath.Dir(h.lab), "other.yaml") // which no watcher brings into force
+	if err := os.WriteFile(other, []byte(strings.Replace(string(good), "check: {kind: none}", "on_down: close, check: {kind: none}", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]step{
+		"":  {err: "differs from the running lab", out: []string{"LAB FILE ~ balancers.web.on_down: another value"}},
+		"a": {err: "differs from the running lab", out: []string{"LAB FILE ~ balancers.web.on_down: another value"}},
+		"c": {out: []string{"nothing would change"}},
+	} {
+		want.args = strings.TrimSpace("plan --diff " + host)
+		want.check(t, run(h.ctx, append(strings.Fields(want.args), "--lab", other)...))
+	}
 	h.write(strings.NewReplacer("  b: {mac", "  #", "  c: {mac", "  #").Replace(string(good)))
 	h.steps(
 		step{args: "plan --diff", err: "and bootlab reload refuses it: the new lab file drops more than half of the hosts (1 of 3 are left); bootlab reload --force applies it anyway", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},

@@ -222,7 +222,7 @@ func (o *options) updates(cmd *cobra.Command, l *lab.Lab) []api.DNSUpdate {
 	return all
 }
 
-// planDiff compares the plan of the running daemon with that of the lab file. It exits with an error if they differ, as
+// planDiff compares the plan of the running daemon with that of the lab file, and the keys that no plan shows. It exits with an error if they differ, as
 // diff does.
 func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) error {
 	c, err := o.client()
@@ -233,7 +233,15 @@ func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) 
 	if err != nil {
 		return err
 	}
-	p, err := o.plan(cmd, host)
+	keys, err := c.LabKeys(cmd.Context(), host)
+	if err != nil {
+		return err
+	}
+	s, err := o.compile(cmd)
+	if err != nil {
+		return err
+	}
+	p, err := plan.Of(s, host)
 	if err != nil {
 		return err
 	}
@@ -241,7 +249,7 @@ func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) 
 	if err := p.WriteText(&next); err != nil {
 		return err
 	}
-	changes := plan.Diff(running, next.String())
+	changes := append(plan.Diff(running, next.String()), plan.DiffKeys(keys, plan.KeysOf(s.Lab, host))...)
 	if secrets != api.Shown {
 		changes = plan.HideChanges(changes)
 	}

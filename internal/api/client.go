@@ -326,6 +326,16 @@ func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, erro
 	return string(b), err
 }
 
+// LabKeys returns the keys of the running lab whose values no plan shows, each with a fingerprint of its value; of a host, those that
+// concern it.
+func (c *Client) LabKeys(ctx context.Context, host string) (keys map[string]string, err error) {
+	q := url.Values{}
+	if host != "" {
+		q.Set("host", host)
+	}
+	return keys, c.call(ctx, http.MethodGet, "lab/keys", q, &keys)
+}
+
 // Backup returns a backup of the daemon's state as a stream, which the caller closes. It is whole only if package backup reads
 // it without an error.
 func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {

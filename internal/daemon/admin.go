@@ -146,6 +146,15 @@ func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets)
 	return b.String(), err
 }
 
+// LabKeys implements httpd.Backend.
+func (c *adminBackend) LabKeys(_ context.Context, host string) (map[string]string, error) {
+	l := c.current.Load().Lab
+	if host != "" && l.Find(host) == nil {
+		return nil, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host %q in lab %s", host, l.Name)}
+	}
+	return plan.KeysOf(l, host), nil
+}
+
 // Balancers implements httpd.Backend.
 func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	return c.balancers(c.current.Load().Lab)

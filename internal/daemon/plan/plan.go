@@ -162,7 +162,7 @@ func some(hosts []*lab.Host) string {
 
 func (p *Plan) networks(l *lab.Lab, hosts []*lab.Host) {
 	for _, n := range l.Networks {
-		if p.Host != "" && !slices.ContainsFunc(hosts[0].Interfaces(), func(as *lab.Host) bool { return as.Network == n }) {
+		if p.Host != "" && !concerns(n, hosts[0]) {
 			continue
 		}
 		out := Network{Name: n.Name, Subnet: n.Subnet, Interface: n.Interface, Address: n.Address, Router: n.Router, DHCP: n.DHCP}
@@ -210,7 +210,7 @@ func (p *Plan) reservations(hosts []*lab.Host) {
 func (p *Plan) records(l *lab.Lab, hosts []*lab.Host) {
 	for _, z := range l.Zones {
 		for _, r := range z.Records {
-			if p.Host == "" || concerns(r, hosts[0]) {
+			if p.Host == "" || leadsTo(r, hosts[0]) {
 				p.Records = append(p.Records, Record{Name: r.Name, Type: r.Type, Data: data(r), Source: r.Source})
 			}
 		}
@@ -220,8 +220,8 @@ func (p *Plan) records(l *lab.Lab, hosts []*lab.Host) {
 	}
 }
 
-// concerns reports whether r is derived from h, leads to it, or is a name of its cluster.
-func concerns(r lab.Record, h *lab.Host) bool {
+// leadsTo reports whether r is derived from h, leads to it, or is a name of its cluster.
+func leadsTo(r lab.Record, h *lab.Host) bool {
 	if r.Target != "" {
 		name := strings.TrimSuffix(r.Target, ".")
 		return name == h.FQDN || name == h.NICName || slices.Contains(h.Aliases, name) || slices.ContainsFunc(h.NICs, func(n lab.NIC) bool { return name == n.FQDN })
@@ -274,7 +274,7 @@ func data(r lab.Record) string {
 
 func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
 	for _, b := range l.Balancers {
-		if p.Host != "" && !sendsTo(b, hosts[0]) {
+		if p.Host != "" && !concerns(b, hosts[0]) {
 			continue
 		}
 		out := Balancer{
@@ -296,8 +296,25 @@ func backend(m lab.Backend) Backend {
 	return out
 }
 
-func sendsTo(b *lab.Balancer, h *lab.Host) bool {
-	return slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host == h })
+// concerns reports whether an object of the lab is h, or decides what h gets.
+func concerns(object any, h *lab.Host) bool {
+	switch o := object.(type) {
+	case *lab.Host:
+		return o == h
+	case *lab.Network:
+		return slices.ContainsFunc(h.Interfaces(), func(as *lab.Host) bool { return as.Network == o })
+	case *lab.Pool:
+		return concerns(o.Network, h)
+	case *lab.Profile:
+		return o == h.Profile
+	case *lab.Cluster:
+		return o == h.Cluster
+	case *lab.Hypervisor:
+		return h.VM != nil && h.VM.MayRunOn(o)
+	case *lab.Balancer:
+		return slices.ContainsFunc(o.Backends, func(m lab.Backend) bool { return m.Host == h })
+	}
+	return false
 }
 
 func check(c lab.Check) string {

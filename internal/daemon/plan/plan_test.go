@@ -201,7 +201,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestDiff: plan --diff shows every change of the lab file.
+// TestDiff: plan --diff shows changes of what the text has; TestKeysHaveEveryField is about all others.
 func TestDiff(t *testing.T) {
 	t.Parallel()
 	from := text(t, of(t, compile(t), ""))
@@ -290,5 +290,28 @@ func TestDiffHides(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, plan.HideChanges(plan.Diff(before, after))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestEveryNIC: the plan of a host has the settings of the networks of all its NICs.
+func TestEveryNIC(t *testing.T) {
+	t.Parallel()
+	l, err := load.Parse("lab.yaml", []byte(`version: 1
+domain: lab.example
+networks:
+  n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}
+  m: {subnet: 10.1.0.0/24, interface: br1, address: 10.1.0.1, lease: 90m}
+hosts:
+  w: {nics: [{mac: "52:54:00:00:00:01", ip: 10.0.0.11, network: n}, {mac: "52:54:00:00:00:02", ip: 10.1.0.11, network: m}]}
+`), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := snapshot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(strings.Fields(text(t, of(t, s, "w"))), " "); !strings.Contains(got, "network m lease 1h30m") {
+		t.Errorf("the plan lacks the lease of the second network:\n%s", got)
 	}
 }

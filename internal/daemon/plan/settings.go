@@ -31,7 +31,7 @@ func (p *Plan) set(of, name string, value any) {
 
 func (p *Plan) settings(l *lab.Lab, hosts []*lab.Host) {
 	for _, n := range l.Networks {
-		if n.DHCP != lab.DHCPOff && (p.Host == "" || hosts[0].Network == n) {
+		if n.DHCP != lab.DHCPOff && (p.Host == "" || concerns(n, hosts[0])) {
 			p.networkSettings(n)
 		}
 	}
@@ -39,17 +39,17 @@ func (p *Plan) settings(l *lab.Lab, hosts []*lab.Host) {
 		p.hostSettings(h)
 	}
 	for _, pr := range l.Profiles {
-		if p.Host == "" || hosts[0].Profile == pr {
+		if p.Host == "" || concerns(pr, hosts[0]) {
 			p.profileSettings(pr)
 		}
 	}
 	for _, b := range l.Balancers {
-		if b.Cluster == nil && (p.Host == "" || sendsTo(b, hosts[0])) {
+		if b.Cluster == nil && (p.Host == "" || concerns(b, hosts[0])) {
 			p.balancerSettings(b)
 		}
 	}
 	for _, h := range l.Hypervisors {
-		if p.Host == "" || hosts[0].VM != nil && hosts[0].VM.MayRunOn(h) {
+		if p.Host == "" || concerns(h, hosts[0]) {
 			p.set("hypervisor "+h.Name, "uri", h.URI)
 		}
 	}
