@@ -23,6 +23,8 @@ networks:
 profiles:
   discover: {os: discover}
   debian: {os: debian, kernel: linux}
+  kernel-by-rack: {kernel: "linux-{{.Host.Vars.rack}}"}
+  args-by-rack: {kernel: linux, args: ["rack={{.Host.Vars.rack}}"]}
 hosts:
   web: {mac: 52:54:00:00:00:01, ip: 10.0.0.5, aliases: [j8k2p53]}
 `
@@ -112,6 +114,8 @@ func TestAdopt(t *testing.T) {
 		{"an address that is taken", "02:00:00:00:00:01 --ip 10.0.0.5", "10.0.0.5 is the address of host web: want another one", "", ""},
 		{"an address of nowhere", "02:00:00:00:00:01 --ip 10.9.0.5", "is outside every network", "", ""},
 		{"no such profile", "02:00:00:00:00:01 --profile debain", `adopt 02:00:00:00:00:01: profile "debain" is not in the lab: did you mean debian?`, "", ""},
+		{"a kernel that needs more", "02:00:00:00:00:01 --profile kernel-by-rack", "{{.Host.Vars.rack}} is not set: want vars: {rack: …} for the host", "", ""},
+		{"arguments that need more", "02:00:00:00:00:01 --profile args-by-rack", "{{.Host.Vars.rack}} is not set: want vars: {rack: …} for the host", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,16 +34,38 @@ func (r Refused) of(hosts []*lab.Host) Refused {
 		}
 		return 1
 	})
-	hosts = slices.CompactFunc(hosts, func(a, b *lab.Host) bool { return a.Name == b.Name })
+	hosts = slices.CompactFunc(hosts, func(a, b *lab.Host) bool { return a.Name == b.Name && a.Pool == b.Pool })
 	r.Hosts = hosts[:min(len(hosts), maxRefused)]
-	names := make([]string, len(r.Hosts))
-	for i, h := range r.Hosts {
-		names[i] = h.Name
-	}
 	p := r.cause
-	p.Message = recipe.For(p.Message, names...)
+	p.Message = "for " + whom(r.Hosts) + ": " + p.Message
 	r.Problem = &p
 	return r
+}
+
+// mostNamed is how many of the hosts with an error its message names.
+const mostNamed = 10
+
+// whom names hosts in an error, and the pools whose machines poolMachines stands for.
+func whom(all []*lab.Host) string {
+	var hosts, pools, parts []string
+	for _, h := range all {
+		if h.Pool != nil && slices.Equal(h.MACs, []lab.MAC{anyMachine}) {
+			pools = append(pools, h.Pool.Network.Name+"/"+h.Pool.Name)
+		} else {
+			hosts = append(hosts, h.Name)
+		}
+	}
+	switch len(hosts) {
+	case 0:
+	case 1:
+		parts = append(parts, "host "+hosts[0])
+	default:
+		parts = append(parts, "hosts "+lab.Named(hosts, mostNamed))
+	}
+	if len(pools) > 0 {
+		parts = append(parts, "machines of pool "+lab.Named(pools, mostNamed))
+	}
+	return strings.Join(parts, " and ")
 }
 
 // refusals are the errors for which hosts are refused, each once. Documents are read again for each boot: they can be broken after Compile,

@@ -112,7 +112,7 @@ func (t *Table) Warnings() lab.Problems { return t.warnings }
 // CheckAll renders everything for every host and returns what would keep one from booting. Compile checks one host of each kind where
 // there are many.
 func (t *Table) CheckAll() lab.Problems {
-	found, _ := t.check(append(bootable(t.lab.Hosts), poolMachines(t.lab)...))
+	found, _ := t.check(Machines(t.lab))
 	all := problemsOf(found)
 	_ = all.Err() // sorts
 	return all
@@ -150,17 +150,23 @@ func samples(hosts []*lab.Host) []*lab.Host {
 	return out
 }
 
+// Machines returns all that a lab boots: its hosts with a profile, and for each pool with one a machine.
+func Machines(l *lab.Lab) []*lab.Host { return append(bootable(l.Hosts), poolMachines(l)...) }
+
 // bootable returns the hosts that boot something.
 func bootable(hosts []*lab.Host) []*lab.Host {
 	return slices.DeleteFunc(slices.Clone(hosts), func(h *lab.Host) bool { return h.Profile == nil || len(h.MACs) == 0 })
 }
+
+// anyMachine is the MAC of a machine that stands for all machines of a pool.
+var anyMachine = lab.MAC{0x02}
 
 // poolMachines returns a machine without a reservation for each pool that boots a profile.
 func poolMachines(l *lab.Lab) (out []*lab.Host) {
 	for _, n := range l.Networks {
 		for _, p := range n.Pools {
 			if p.Profile != nil {
-				out = append(out, l.PoolHost(p, lab.MAC{0x02}, p.Range.First))
+				out = append(out, l.PoolHost(p, anyMachine, p.Range.First))
 			}
 		}
 	}

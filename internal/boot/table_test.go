@@ -30,7 +30,7 @@ func TestMissingValues(t *testing.T) {
 		{"a document of one host", "x", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: own}\n" +
 			"  y: {mac: '52:54:00:00:00:02', ip: 192.168.16.12, profile: own}\n", []string{"for host y: "}},
 		{"a machine of a pool", "x", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p}\nnetworks: {n: {subnet: 192.168.16.0/20, address: 192.168.16.1, " +
-			"interface: br0, pools: {g: {range: 192.168.30.1-192.168.30.9, profile: pooled}}}}\n", []string{"for host 02-00-00-00-00-00: "}},
+			"interface: br0, pools: {g: {range: 192.168.30.1-192.168.30.9, profile: pooled}}}}\n", []string{"for machines of pool n/g: "}},
 		{"no cluster", "{{.Cluster.Name}}", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p}\n", []string{"the host belongs to no cluster: want {{if .Cluster}}"}},
 		{"an address from a pool", "{{.Host.IP}}", "  x: {mac: '52:54:00:00:00:01', profile: p}\n", []string{"{{.Host.IP}} is not set"}},
 		{"one of many", "{{.Host.IP}}", many.String() + "  x: {mac: '52:54:00:00:00:01', profile: p}\n", []string{"for host x: {{.Host.IP}} is not set"}},

@@ -101,7 +101,7 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 	}
 	s, err := compile(l, nil)
 	if err != nil {
-		err = found.addParts(l, err, strict, func(l *lab.Lab, _ lab.Problems) []*lab.Host { return l.Hosts })
+		err = found.addParts(l, err, strict, func(l *lab.Lab, _ lab.Problems) []*lab.Host { return boot.Machines(l) })
 		found.Warnings = append(found.Warnings, dhcpd.Compile(l).Warnings()...)
 		if f, err := files.Compile(l); err == nil {
 			found.Warnings = append(append(found.Warnings, f.Exposed()...), f.Unserved(l)...)

@@ -164,6 +164,30 @@ dns: {zones: {bad.example: {file: bad.zone}, gone.example: {file: gone.zone}, x.
 	}
 }
 
+// TestOneMistakeOnce: a value that hosts and pools lack in a template is one error, which names all of them, also beside another error.
+func TestOneMistakeOnce(t *testing.T) {
+	t.Parallel()
+	const want = "profiles.p.kernel: for hosts a, b and machines of pool n/g: {{.Host.Vars.rack}} is not set"
+	for record, errs := range map[string]int{"www A 10.0.0.1": 1, "www A 10.0.0.300": 2} {
+		dir := t.TempDir()
+		writeFiles(t, dir, map[string]string{"lab.yaml": `version: 1
+domain: lab.example
+networks: {n: {subnet: 10.0.0.0/24, dhcp: off, pools: {g: {range: 10.0.0.100-10.0.0.110, profile: p}}}}
+profiles: {p: {kernel: "k-{{.Host.Vars.rack}}"}}
+hosts:
+  a: {mac: 52:54:00:00:00:01, ip: 10.0.0.11, profile: p}
+  b: {mac: 52:54:00:00:00:02, ip: 10.0.0.12, profile: p}
+  c: {mac: 52:54:00:00:00:03, ip: 10.0.0.13, profile: p, vars: {rack: r1}}
+dns: {zones: {x.example: {records: ["` + record + `"]}}}
+`})
+		_, found, err := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Lenient)
+		all := errors.Join(err, found.Faults.Err())
+		if all == nil || !strings.Contains(all.Error(), want) || strings.Count(all.Error(), "\n") != errs-1 {
+			t.Errorf("%v\nwant %d errors, one of them %s", all, errs, want)
+		}
+	}
+}
+
 // TestFollowingErrors: beside the errors of a lab, check finds none in templates that follow from them, and is stopped by none.
 func TestFollowingErrors(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 // Compile returns the files that l allows to be fetched. It does no I/O. A path that a machine fetches is an error, a lab.Problem at the
-// profile, if it does not render for a host that boots the profile, or renders to a path outside the files folder.
+// profile, if it renders to a path outside the files folder. Of a host for which it does not render, there is no such file.
 func Compile(l *lab.Lab) (*Files, error) {
 	c := &compiler{
 		lab:   l,
@@ -173,10 +173,7 @@ func (c *compiler) render(p *lab.Profile, r *recipe.Recipe, f recipe.Path) {
 			switch {
 			case err == nil && c.add(p, f, rendered):
 				c.expect(p, f, rendered)
-			case err != nil && !f.Sent: // no document; the boot table warns about it
-			case err != nil:
-				c.problem(p, f, "%s", recipe.For(recipe.Reason(err), h.Name))
-				return
+			case err != nil: // nothing to fetch; the boot table refuses the host
 			default:
 				return
 			}
@@ -204,10 +201,7 @@ func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, p
 		var err error
 		machine := c.lab.PoolHost(pool, mac, []netip.Addr{pool.Range.First, pool.Range.Last}[i])
 		if rendered[i], err = c.renderFor(r, f, machine, mac); err != nil {
-			if f.Sent {
-				c.problem(p, f, "for machines of pool %s: %v", pool.Name, err)
-			}
-			return
+			return // nothing to fetch; the boot table refuses the machines
 		}
 	}
 	switch {

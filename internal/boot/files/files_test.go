@@ -336,10 +336,6 @@ func TestCompileProblems(t *testing.T) {
 		pool    bool
 		want    string
 	}{
-		{"no such value", lab.Profile{Kernel: "k/{{.Host.Vars.unit}}"}, false,
-			`profiles.p.kernel: for host p-worker: {{.Host.Vars.unit}} is not set: want vars: {unit: …} for the host`},
-		{"no cluster", lab.Profile{Rootfs: "k/{{.Cluster.Name}}"}, false,
-			`profiles.p.rootfs: for host p-worker: at <.Cluster.Name>: nil pointer evaluating *recipe.ClusterData.Name: the host belongs to no cluster: want {{if .Cluster}} around it, or cluster there`},
 		{"not a template", lab.Profile{Image: "k/{{.Host"}, false,
 			`profiles.p.image: "k/{{.Host" is not a template: template: image:1: unclosed action`},
 		{"outside", lab.Profile{Kernel: "../k"}, false, `profiles.p.kernel: "../k" is not below the files folder: want a path relative to it`},

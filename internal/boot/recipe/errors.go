@@ -161,17 +161,6 @@ func Reason(err error) string {
 	return text
 }
 
-// mostNamed is how many of the hosts with an error its message names.
-const mostNamed = 10
-
-// For returns the message of an error that hosts have: "for hosts a, b: REASON".
-func For(reason string, hosts ...string) string {
-	if len(hosts) == 1 {
-		return "for host " + hosts[0] + ": " + reason
-	}
-	return "for hosts " + lab.Named(hosts, mostNamed) + ": " + reason
-}
-
 // The errors of text/template for a missing value, after the position.
 var (
 	missingEntry = regexp.MustCompile(`^at <([^>]*)>: map has no entry for key "(.*)"$`)
