@@ -29,7 +29,7 @@ func adoptCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// adopt prints lines for the lab file. If the lab file is readable, they are checked against it first.
+// adopt prints lines for the lab file. If the lab file is readable, a daemon would refuse nothing because of them.
 func adopt(cmd *cobra.Command, o *options, what string, f adoptFlags) error {
 	mac, err := lab.ParseMAC(what)
 	if err != nil {

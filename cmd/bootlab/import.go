@@ -124,11 +124,8 @@ func (o *options) printImport(cmd *cobra.Command, r *importer.Result) error {
 
 // importProblems returns what keeps a lab from being served: errors of the loader, and of the servers' tables.
 func importProblems(name string, text []byte) lab.Problems {
-	l, err := load.Parse(name, text, load.Options{InterfaceAddr: interfaces.AddrIn})
-	if err == nil {
-		_, err = daemon.CompileUpdated(l, nil)
-	}
-	return problemsOf(err)
+	whole, _ := refusals(load.Parse(name, text, load.Options{InterfaceAddr: interfaces.AddrIn}))
+	return whole
 }
 
 // lookup returns a function that looks names up as this machine does.

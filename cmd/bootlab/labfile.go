@@ -92,6 +92,18 @@ func problemsOf(err error) lab.Problems {
 	return lab.Problems{{Message: err.Error()}}
 }
 
+// refusals returns what a daemon would refuse of a lab that was loaded, or could not be: all of it, and single machines and zones of it.
+func refusals(l *lab.Lab, err error) (whole, parts lab.Problems) {
+	if err != nil {
+		return problemsOf(err), nil
+	}
+	s, err := daemon.CompileUpdated(l, nil)
+	if err != nil {
+		return problemsOf(err), nil
+	}
+	return nil, s.Faults()
+}
+
 // whichLab adds to the error of a lab file that does not exist how to name another.
 func (o *options) whichLab(err error) error {
 	var path *fs.PathError

@@ -50,7 +50,7 @@ func (r reservation) yaml() string {
 	return text
 }
 
-// reserve prints lines for the lab file. If the lab file is readable, they are checked against it first.
+// reserve prints lines for the lab file. If the lab file is readable, a daemon would refuse nothing because of them.
 func reserve(cmd *cobra.Command, o *options, words []string) error {
 	c, err := o.client()
 	if err != nil {
@@ -78,6 +78,7 @@ func reserve(cmd *cobra.Command, o *options, words []string) error {
 type trial struct {
 	lab   string          // path of the lab file; empty: it is not readable or not valid
 	now   *lab.Lab        // without reservations; nil: see lab
+	wrong lab.Problems    // what a daemon refuses of now
 	taken map[string]bool // names of hosts
 	news  []reservation   // new hosts
 	known []reservation   // hosts of the lab without a reserved address
@@ -94,7 +95,10 @@ func newTrial(ctx context.Context, c *api.Client, path string) (*trial, error) {
 	}
 	if t.now, err = t.load(""); err != nil {
 		t.lab = ""
+		return t, nil
 	}
+	whole, parts := refusals(t.now, nil)
+	t.wrong = append(whole, parts...)
 	return t, nil
 }
 
@@ -166,8 +170,8 @@ func (t *trial) try(r reservation) error {
 		if t.now.Host(r.Host) != nil {
 			return fmt.Errorf("the lab has a host %s already: want another name", r.Host)
 		}
-		_, err := t.load(reservationsText(append(slices.Clone(t.news), r)))
-		return err
+		whole, parts := refusals(t.load(reservationsText(append(slices.Clone(t.news), r))))
+		return slices.DeleteFunc(append(whole, parts...), t.wrong.Has).Err()
 	}
 	text := "version: 1\ndomain: lab.example\nnetworks: {n: {subnet: " + netip.PrefixFrom(r.IP, 24).Masked().String() + ", dhcp: off}}\n"
 	if r.Profile != "" {
