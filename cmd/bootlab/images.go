@@ -28,20 +28,20 @@ func imagesCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// imagesOf returns the lab and the files of its images: all, or those of these paths.
-func (o *options) imagesOf(ctx context.Context, source images.Source, paths []string) (*lab.Lab, []images.Item, error) {
+// imagesOf returns the lab and the files of its images: all, or those of these paths. What is wrong with single images is not the error.
+func (o *options) imagesOf(ctx context.Context, source images.Source, paths []string) (*lab.Lab, []images.Item, []*images.ImageError, error) {
 	l, err := o.load()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := keepImages(l, paths); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	items, err := images.Items(ctx, l, source)
-	if err != nil && ctx.Err() != nil {
-		err = api.ErrInterrupted
+	items, wrong := images.Items(ctx, l, source)
+	if len(wrong) > 0 && ctx.Err() != nil {
+		return nil, nil, nil, api.ErrInterrupted
 	}
-	return l, items, err
+	return l, items, wrong, nil
 }
 
 // keepImages removes all images from l but those of these paths, if there are any.
@@ -58,17 +58,24 @@ func keepImages(l *lab.Lab, paths []string) error {
 }
 
 func listImages(cmd *cobra.Command, o *options) error {
-	l, items, err := o.imagesOf(cmd.Context(), images.Saved, nil)
-	if l == nil || err != nil && !errors.Is(err, images.ErrNotPulled) {
+	l, items, wrong, err := o.imagesOf(cmd.Context(), images.Saved, nil)
+	if err != nil {
 		return err
 	}
 	states := images.Check(cmd.Context(), l.Appliance.Files, items)
-	for _, i := range l.Images { // a stream that was not pulled yet names no files
-		if !slices.ContainsFunc(items, func(item images.Item) bool { return item.Image == i.Path }) {
-			states = append(states, images.Status{Item: images.Item{Path: i.Path, Image: i.Path, URLs: []string{i.Stream}}, State: images.Missing})
+	var errs []error
+	for _, e := range wrong { // the files of these are not known
+		i := slices.IndexFunc(l.Images, func(i *lab.Image) bool { return i.Path == e.Image })
+		s := images.Status{Item: images.Item{Path: e.Image, Image: e.Image, URLs: []string{l.Images[i].Stream}}, State: images.Missing}
+		if !errors.Is(e, images.ErrNotPulled) {
+			s.State, s.Err, errs = images.Wrong, e.Err.Error(), append(errs, e)
 		}
+		states = append(states, s)
 	}
-	return o.print(cmd, states, func() error { return imagesText(cmd, states) })
+	if err := o.print(cmd, states, func() error { return imagesText(cmd, states) }); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
 }
 
 func imagesText(cmd *cobra.Command, states []images.Status) error {
@@ -113,18 +120,22 @@ func pullCommand(o *options) *cobra.Command {
 
 func pullImages(cmd *cobra.Command, o *options, paths []string, parallel int) error {
 	client := images.NewClient()
-	l, items, err := o.imagesOf(cmd.Context(), images.Fetch(client), paths)
-	if l == nil {
+	l, items, wrong, err := o.imagesOf(cmd.Context(), images.Fetch(client), paths)
+	if err != nil {
 		return err
 	}
-	if err == nil && len(l.Images) == 0 && !o.json {
+	if len(l.Images) == 0 && !o.json {
 		return imagesText(cmd, nil)
 	}
 	p := &images.Progress{}
 	show := newShow(cmd, o, items, p)
 	pulled := images.Pull(cmd.Context(), images.Config{Dir: l.Appliance.Files, Parallel: parallel, Client: client}, items, p, show.result)
 	show.end()
-	return errors.Join(err, pulled)
+	var errs []error
+	for _, e := range wrong {
+		errs = append(errs, e)
+	}
+	return errors.Join(append(errs, pulled)...)
 }
 
 // A show prints the progress of a pull: bars on a terminal, a line now and then elsewhere, nothing but results as JSON.

@@ -52,6 +52,29 @@ images:
 	}
 }
 
+// TestImagesWrongStream: the document of a stream that is wrong is an error, whatever else is not pulled yet; the list has all images.
+func TestImagesWrongStream(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stream := filepath.Join(dir, "files/images/a/stream.json") // of an earlier pull, of another format
+	if err := os.MkdirAll(filepath.Dir(stream), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "lab.yaml")
+	for name, text := range map[string]string{
+		stream: `{"architectures":{"x86_64":{"artifacts":{"metal":{"formats":{"iso":{}}}}}}}`,
+		file: "version: 1\ndomain: test\nimages:\n  images/a: {stream: 'http://127.0.0.1:1/s.json', format: pxe}\n" +
+			"  images/b: {stream: 'http://127.0.0.1:1/x.json', format: iso}\n  images/c: {url: 'http://127.0.0.1:1/c', sha256: " + strings.Repeat("0", 64) + "}\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := []string{"images/a wrong: ", `the document has no format "pxe": want one of iso`, "images/b missing", "images/c missing"}
+	step{err: "images.images/a: the document has no format", out: out}.check(t, run(t.Context(), "images", "--lab", file))
+	step{err: "images.images/a: ", json: true, out: []string{`"state": "wrong"`}}.check(t, run(t.Context(), "images", "--json", "--lab", file))
+}
+
 // TestPullNothing says that there is nothing to do; a script that reads objects gets none.
 func TestPullNothing(t *testing.T) {
 	t.Parallel()

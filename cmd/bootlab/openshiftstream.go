@@ -59,10 +59,10 @@ func (v *prepared) streamOf(l *lab.Lab, i *lab.Image, name string, text []byte) 
 	}
 	given := func(context.Context, string, *lab.Image) ([]byte, error) { return text, nil }
 	wanted.Stream = name
-	items, err := images.Items(context.Background(), &lab.Lab{Images: []*lab.Image{&wanted}, Appliance: l.Appliance}, given)
+	items, wrong := images.Items(context.Background(), &lab.Lab{Images: []*lab.Image{&wanted}, Appliance: l.Appliance}, given)
 	switch {
-	case err != nil:
-		v.fail("%s: %v", name, err)
+	case len(wrong) > 0:
+		v.fail("%s: %v", name, wrong[0])
 	case i.Stream == "":
 		if !slices.ContainsFunc(items, func(x images.Item) bool { return x.SHA256 == i.SHA256 }) {
 			v.fail("images.%s is no file of the release's stream: want the sha256 that %s has, or stream: %[2]s", i.Path, name)

@@ -4,7 +4,7 @@
 // is seen under its name only when its checksum is right. Files of one stream appear together, since they fit only each
 // other. It serves nothing, and knows of the lab only what an image is.
 //
-//	items, err := images.Items(ctx, l, images.Fetch(http.DefaultClient))
+//	items, wrong := images.Items(ctx, l, images.Fetch(http.DefaultClient))
 //	results := images.Pull(ctx, images.Config{Dir: l.Appliance.Files, Parallel: 4}, items, &images.Progress{})
 //	states := images.Check(ctx, l.Appliance.Files, items)   // reads every file
 package images

@@ -77,10 +77,21 @@ func Fetch(client *http.Client) Source {
 	}
 }
 
+// An ImageError is what is wrong with the document of one image.
+type ImageError struct {
+	Image string // the key of the lab file
+	Err   error
+}
+
+// Error implements error.
+func (e *ImageError) Error() string { return "images." + e.Image + ": " + e.Err.Error() }
+
+// Unwrap implements errors.
+func (e *ImageError) Unwrap() error { return e.Err }
+
 // Items returns the files that the lab's images consist of, in the order of the lab. What one image's document has wrong
 // is an error of that image; the items of the others are returned all the same.
-func Items(ctx context.Context, l *lab.Lab, source Source) (items []Item, err error) {
-	var errs []error
+func Items(ctx context.Context, l *lab.Lab, source Source) (items []Item, errs []*ImageError) {
 	for _, i := range l.Images {
 		if i.Stream == "" {
 			items = append(items, Item{Path: i.Path, URLs: i.URLs, SHA256: i.SHA256, Image: i.Path})
@@ -93,10 +104,10 @@ func Items(ctx context.Context, l *lab.Lab, source Source) (items []Item, err er
 			items = append(items, more...)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("images.%s: %w", i.Path, err))
+			errs = append(errs, &ImageError{i.Path, err})
 		}
 	}
-	return items, errors.Join(errs...)
+	return items, errs
 }
 
 // A document is what we need of a stream metadata document.
