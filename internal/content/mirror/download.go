@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const (
@@ -42,6 +44,7 @@ type download struct {
 	disk     *diskCache
 	key      string
 	path     string
+	urls     []string // of the mirror when it was started
 	cancel   context.CancelFunc
 	answered chan struct{} // closed when outcome, err, head and base are set
 
@@ -70,6 +73,17 @@ type progress struct {
 	n      int64 // bytes that may be read
 	done   bool  // n is the whole file
 	broken error // why no more bytes follow
+}
+
+// isOf reports whether the file comes, or will come, from an upstream of m, which may have others since the download was started.
+func (d *download) isOf(m *lab.Mirror) bool {
+	from := d.urls
+	select {
+	case <-d.answered:
+		from = []string{d.base}
+	default:
+	}
+	return !slices.ContainsFunc(from, func(url string) bool { return !slices.Contains(m.URLs, url) })
 }
 
 func (d *download) tell(o outcome, err error) {
@@ -385,11 +399,14 @@ func (d *download) keep() error {
 	d.unreserve() // the entry has its own size
 	d.leave()
 	d.publish(progress{n: d.at, done: true}) // the file is right, cached or not
-	if err != nil {
+	if err != nil && !errors.Is(err, errReplaced) {
 		d.cache.bypass(d.disk, d.path, err)
 	}
 	return nil
 }
+
+// errReplaced means that another download of the file was started, from the upstreams that the mirror has now.
+var errReplaced = errors.New("replaced by another download")
 
 // endsWithConnection reports whether a body that was cut off looks like a complete one.
 func endsWithConnection(r *http.Response) bool {
@@ -403,6 +420,9 @@ func (d *download) commit() error {
 	l.Size = d.at
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.downloads[d.key] != d {
+		return errReplaced
+	}
 	e, err := s.commitLocked(d.file.Name(), l)
 	if err != nil {
 		return err
@@ -417,7 +437,9 @@ func (d *download) commit() error {
 func (d *download) leave() {
 	d.disk.mu.Lock()
 	defer d.disk.mu.Unlock()
-	delete(d.disk.downloads, d.key)
+	if d.disk.downloads[d.key] == d {
+		delete(d.disk.downloads, d.key)
+	}
 }
 
 // fail deletes the file. Readers of a file that cannot be cached get the rest from upstream.

@@ -109,6 +109,36 @@ func TestAnotherArchive(t *testing.T) {
 	w.want(t, deb, []byte("ubuntu"), mirror.Miss)
 }
 
+// TestAnotherArchiveMeanwhile: nobody joins a download from an upstream that is no longer the mirror's. Who reads it already gets all of it, and it
+// does not replace what the new upstream has.
+func TestAnotherArchiveMeanwhile(t *testing.T) {
+	t.Parallel()
+	body := noise(1 << 20)
+	answer, open := gated(body, len(body)/2)
+	one, two := newArchive(t, answer), newArchive(t, content([]byte("ubuntu"), `"v1"`))
+	w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{one.URL}})
+	f, err := w.cache.Open(t.Context(), w.mirror, deb, http.MethodGet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got := make([]byte, len(body))
+	if _, err := io.ReadFull(f.Content, got[:1000]); err != nil {
+		t.Fatal(err)
+	}
+	w.mirror = &lab.Mirror{Name: w.mirror.Name, URLs: []string{two.URL}, MaxSize: w.mirror.MaxSize, Fresh: w.mirror.Fresh}
+	w.want(t, deb, []byte("ubuntu"), mirror.Miss)
+	open()
+	if _, err := io.ReadFull(f.Content, got[1000:]); err != nil || !bytes.Equal(got, body) {
+		t.Errorf("the download that was replaced: %v", err)
+	}
+	w.settle(t, 1)
+	w.want(t, deb, []byte("ubuntu"), mirror.Hit)
+	if events := w.events.answered(); len(events) > 0 {
+		t.Errorf("events %q", events)
+	}
+}
+
 // TestHeadFetchesNothing, and a range far ahead does not wait for what is before it.
 func TestHeadFetchesNothing(t *testing.T) {
 	t.Parallel()

@@ -201,14 +201,14 @@ func (c *Cache) open(ctx context.Context, s *diskCache, q *request) (*File, erro
 	}
 }
 
-// find returns the file if it is cached and fresh, else its download, which the caller releases. For HEAD of a file that
+// find returns the file if it is cached and fresh, else its download, which the caller releases: of an upstream that the mirror has now. For HEAD of a file that
 // is not cached it returns neither.
 func (c *Cache) find(ctx context.Context, s *diskCache, q *request) (f *File, fl *download, joined Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.max = int64(q.mirror.MaxSize)
 	key := keyOf(q.path)
-	if fl := s.downloads[key]; fl != nil {
+	if fl := s.downloads[key]; fl != nil && fl.isOf(q.mirror) {
 		fl.use()
 		return nil, fl, Joined
 	}
@@ -243,7 +243,7 @@ func (c *Cache) usable(s *diskCache, q *request, e *entry) Result {
 func (c *Cache) startLocked(ctx context.Context, s *diskCache, q *request, key string) *download {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	fl := &download{
-		cache: c, disk: s, key: key, path: q.path, cancel: cancel, answered: make(chan struct{}), changed: make(chan struct{}), users: 2,
+		cache: c, disk: s, key: key, path: q.path, urls: q.mirror.URLs, cancel: cancel, answered: make(chan struct{}), changed: make(chan struct{}), users: 2,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
