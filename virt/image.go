@@ -40,12 +40,8 @@ type Unpacker interface {
 // ignitionEntry is where Ignition finds its config on QEMU, in fw_cfg.
 const ignitionEntry = "opt/com.coreos/config"
 
-// fromImage reports whether the first disk is made from an image. In a profile with a kernel, the image is for the
-// installer.
-func (m *machine) fromImage() bool {
-	p := m.host.Profile
-	return p != nil && p.Image != "" && !p.NetBoots()
-}
+// fromImage reports whether the first disk is made from an image.
+func (m *machine) fromImage() bool { return m.host.Profile != nil && m.host.Profile.MakesDisk() }
 
 // An image is the content of a base volume.
 type image struct {

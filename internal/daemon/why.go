@@ -138,7 +138,7 @@ func failingChecks(h *lab.Host, s machine.State, seen seen) (all []diagnosis.Che
 
 // fromImage reports whether h is made from an image: it boots from its disk alone, and nothing installs it.
 func fromImage(h *lab.Host) bool {
-	return h.VM != nil && h.Profile != nil && h.Profile.Image != "" && !h.Profile.NetBoots()
+	return h.VM != nil && h.Profile != nil && h.Profile.MakesDisk()
 }
 
 // explained is a cluster with why the boots stopped of its machines that stopped, or wait for an admin.

@@ -43,6 +43,10 @@ func (p *Profile) PosOf(key string) Pos {
 // NetBoots reports whether the profile boots from the network; it may have an image only.
 func (p *Profile) NetBoots() bool { return p.Kernel != "" || p.IPXE != "" }
 
+// MakesDisk reports whether the first disk of a virtual machine is made from the image, and nothing installs it. In a profile with a kernel,
+// the image is for the installer.
+func (p *Profile) MakesDisk() bool { return p.Image != "" && !p.NetBoots() }
+
 // A ProfilePath is a path that a profile names, below Appliance.Files.
 type ProfilePath struct {
 	Key  string // in the lab file, for PosOf: "kernel", "initrd[1]"

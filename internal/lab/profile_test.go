@@ -6,6 +6,24 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
+func TestMakesDisk(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		profile lab.Profile
+		want    bool
+	}{
+		{"an image alone", lab.Profile{Image: "i"}, true},
+		{"an image for an installer", lab.Profile{Image: "i", Kernel: "k"}, false},
+		{"an image for a script", lab.Profile{Image: "i", IPXE: "s"}, false},
+		{"a kernel", lab.Profile{Kernel: "k"}, false},
+	} {
+		if got := c.profile.MakesDisk(); got != c.want {
+			t.Errorf("%s: %t, want %t", c.name, got, c.want)
+		}
+	}
+}
+
 func TestPathForRole(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -206,7 +206,7 @@ func installs(h *lab.Host) error {
 	switch {
 	case h.Profile == nil:
 		return fmt.Errorf("%s has no profile: nothing to install", h.Name)
-	case !h.Profile.NetBoots() && h.Profile.Image != "":
+	case h.Profile.MakesDisk():
 		return fmt.Errorf("%s is made from the image of profile %s, and nothing installs it: bootlab vm delete --disks %[1]s, then bootlab vm create %[1]s, make it again", h.Name, h.Profile.Name)
 	case h.Profile.Install == lab.InstallNever:
 		return fmt.Errorf("%s boots profile %s, which installs nothing (install: never)", h.Name, h.Profile.Name)

@@ -46,7 +46,7 @@ func (r *resolver) profile(e *entry[rawProfile], p *lab.Profile) {
 	if p.Install == lab.InstallDefault {
 		p.Install = defaultInstall(p)
 	}
-	if p.Install != lab.InstallNever && p.Image != "" && !p.NetBoots() {
+	if p.Install != lab.InstallNever && p.MakesDisk() {
 		r.fail(raw.Install.spot, key+".install", "a machine is made from the image (%s), and nothing installs it: want kernel too, or no install", r.pos(raw.Image.spot))
 	}
 	r.profileMakesSense(e, key)
