@@ -59,6 +59,9 @@ type origin struct {
 }
 
 func (d *download) run(ctx context.Context) error {
+	if d.busy() { // before the file is read, which may take minutes
+		return errBusy
+	}
 	d.outcome = Kept
 	sum, size, err := sumOf(ctx, d.name)
 	switch {
@@ -74,6 +77,16 @@ func (d *download) run(ctx context.Context) error {
 		return err
 	}
 	return d.fetch(ctx)
+}
+
+// busy reports whether another pull downloads the file now. One may begin at any time: openPart decides.
+func (d *download) busy() bool {
+	f, err := os.OpenFile(partOf(d.name), os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // openPart opens what an earlier pull left, or nothing, and keeps other pulls away from it.

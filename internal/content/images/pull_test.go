@@ -246,6 +246,14 @@ func TestTwoPulls(t *testing.T) {
 	if err == nil || !strings.Contains(results["x"].Err, "another pull") {
 		t.Errorf("%v: %q", err, results["x"].Err)
 	}
+	// Nor is the file read that is to be replaced, which may take minutes.
+	old := noise("old", 10_000)
+	if err := os.WriteFile(filepath.Join(dir, "x"), old, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, results, err := pull(t, dir, []images.Item{{Path: "x", Image: "x", URLs: []string{up.URL}, SHA256: sumOf(old)}}); err == nil || !strings.Contains(results["x"].Err, "another pull") {
+		t.Errorf("%v: %q", err, results["x"].Err)
+	}
 	close(gate)
 	if err := <-first; err != nil {
 		t.Error(err)
