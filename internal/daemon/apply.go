@@ -16,7 +16,6 @@ import (
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/boot"
-	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/ports"
 	"github.com/bootlab/bootlab/internal/daemon/privileges"
@@ -71,11 +70,21 @@ const (
 
 // add adds a missing file or an unreadable zone.
 func (f *Findings) add(p *lab.Problem, s Strictness) {
-	if s == Strict {
+	switch {
+	case s == Lenient:
+		f.warn(p)
+	case !f.Faults.Has(p):
 		f.Faults = append(f.Faults, p)
-		return
 	}
-	f.Warnings = append(f.Warnings, p)
+}
+
+// warn adds warnings, those that are known already aside: parts of a lab with errors are looked at twice.
+func (f *Findings) warn(all ...*lab.Problem) {
+	for _, p := range all {
+		if !f.Warnings.Has(p) {
+			f.Warnings = append(f.Warnings, p)
+		}
+	}
 }
 
 // Check finds what a start of the daemon, or a reload, would find. The error is why the lab would be refused; the lab is nil if it cannot be
@@ -94,26 +103,26 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		err = found.addParts(l, err, strict, snapshot.Sound)
 		return nil, found, err
 	}
-	found.Warnings = append(found.Warnings, interfaces.AddressWarnings(l)...)
+	found.warn(interfaces.AddressWarnings(l)...)
 	var refused []error
 	if len(l.Appliance.Store.Etcd) > 0 {
 		refused = append(refused, lab.Problems{{Pos: l.StoreAt, Key: "appliance.store.etcd", Message: statefile.NoEtcd(l.Appliance)}})
 	}
-	s, err := compile(l, nil)
+	s, err := snapshot.CompileParts(l)
 	if err != nil {
 		err = found.addParts(l, err, strict, func(l *lab.Lab, _ lab.Problems) []*lab.Host { return boot.Machines(l) })
-		found.Warnings = append(found.Warnings, dhcpd.Compile(l).Warnings()...)
-		if f, err := files.Compile(l); err == nil {
-			found.Warnings = append(append(found.Warnings, f.Exposed()...), f.Unserved(l)...)
-		}
-		return l, found, errors.Join(append(refused, err)...)
+	} else {
+		found.Faults = append(found.Faults, s.CheckAll()...)
 	}
-	found.Faults = append(found.Faults, s.CheckAll()...)
-	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed(), s.Files.Unserved(l))...)
-	for _, p := range s.DNS.Warnings() {
+	missing, others := s.TableWarnings()
+	found.warn(others...)
+	for _, p := range missing {
 		found.add(p, strict)
 	}
-	return l, found, errors.Join(refused...)
+	if s.Files != nil {
+		found.warn(slices.Concat(s.Files.Exposed(), s.Files.Unserved(l))...)
+	}
+	return l, found, errors.Join(append(refused, err)...)
 }
 
 // addParts adds what is found in the parts of a lab with errors that these do not concern: in what some hosts boot and, in the error that it
@@ -124,7 +133,8 @@ func (f *Findings) addParts(l *lab.Lab, err error, strict Strictness, sound func
 		return err
 	}
 	faults, ignored := boot.Findings(l, sound(l, problems))
-	f.Faults, f.Warnings = append(f.Faults, faults...), append(f.Warnings, ignored...)
+	f.Faults = append(f.Faults, faults...)
+	f.warn(ignored...)
 	zones, missing := snapshot.ZoneProblems(l)
 	for _, p := range missing {
 		f.add(p, strict)

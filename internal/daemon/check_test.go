@@ -188,6 +188,41 @@ dns: {zones: {x.example: {records: ["` + record + `"]}}}
 	}
 }
 
+// TestWarningsOfParts: check has the warnings of all tables, those of files that templates name included, once each, also beside an error of one of them.
+func TestWarningsOfParts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, record, kernel string }{
+		{"valid", "www A 10.0.0.1", "q"}, {"an error in a zone", "www A 10.0.0.300", "q"}, {"an error in a path", "www A 10.0.0.1", "../{{.Host.Role}}"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			writeFiles(t, dir, map[string]string{"lab.yaml": `version: 1
+domain: lab.example
+networks: {n: {subnet: 10.0.0.0/24, dhcp: off}}
+profiles: {p: {kernel: "k-{{.Host.Name}}"}, q: {kernel: "` + tt.kernel + `"}}
+hosts:
+  a: {mac: 52:54:00:00:00:01, ip: 10.0.0.11, profile: p}
+  b: {mac: 52:54:00:00:00:02, ip: 10.0.0.12, profile: q, role: worker}
+dns: {keys: {ns: {secret_file: gone.key}}, zones: {gone.example: {file: gone.zone}, x.example: {records: ["` + tt.record + `"]}}}
+`})
+			want := []string{"k-a: file not found", "gone.zone: no such file", "gone.key: no such file"}
+			if tt.name == "an error in a zone" {
+				want = want[:2] // of the keys nothing is known without the table
+			} else if tt.name != "valid" {
+				want = want[1:]
+			}
+			_, lenient, _ := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Lenient)
+			_, strict, _ := daemon.Check(filepath.Join(dir, "lab.yaml"), daemon.Strict)
+			for _, what := range want {
+				if strings.Count(lenient.Warnings.Error(), what) != 1 || strings.Count(strict.Faults.Error(), what) != 1 {
+					t.Errorf("%q is not there once:\nwarnings: %v\nwith strict, errors: %v", what, lenient.Warnings, strict.Faults)
+				}
+			}
+		})
+	}
+}
+
 // TestFollowingErrors: beside the errors of a lab, check finds none in templates that follow from them, and is stopped by none.
 func TestFollowingErrors(t *testing.T) {
 	t.Parallel()

@@ -41,23 +41,32 @@ type Snapshot struct {
 // Compile makes the snapshot of l, with what dynamic updates have made of its zones. All problems of all servers are reported at once, as
 // lab.Problems where they have a place in the lab file.
 func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
-	s := &Snapshot{Lab: l}
-	var errs [4]error
-	s.DHCP = dhcpd.Compile(l)
-	s.Files, errs[0] = files.Compile(l)
-	s.TFTP, s.HTTP = tftpd.Compile(l, s.Files), httpd.Compile(l, s.Files)
-	dns, err := dnsd.Compile(l, readDNSFile, updates...)
-	errs[1] = err
-	s.LB = lbproxy.Compile(l)
-	s.Virt, errs[2] = virt.Compile(l)
-	s.Boot, errs[3] = boot.Compile(l)
-	if err := join(errs[:]); err != nil {
+	s, err := CompileParts(l, updates...)
+	if err != nil {
 		return nil, err
 	}
-	s.UseDNS(dns)
+	s.TFTP, s.HTTP, s.LB = tftpd.Compile(l, s.Files), httpd.Compile(l, s.Files), lbproxy.Compile(l)
+	s.UseDNS(s.DNS)
 	s.Virt.Files = vmFiles{s.Boot, s.Files}
-	s.missing = slices.DeleteFunc(slices.Clone(s.Files.IfMissing()), func(p *lab.Problem) bool { return !regular.Missing(p.Path) })
 	return s, nil
+}
+
+// CompileParts returns, of a lab with errors, a snapshot that cannot be served: Files and the tables that have an error are nil. It has the
+// warnings of the others.
+func CompileParts(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
+	s := &Snapshot{Lab: l, DHCP: dhcpd.Compile(l)}
+	var errs [4]error
+	if s.Files, errs[0] = files.Compile(l); errs[0] != nil {
+		s.Files = nil
+	} else {
+		s.missing = slices.DeleteFunc(slices.Clone(s.Files.IfMissing()), func(p *lab.Problem) bool { return !regular.Missing(p.Path) })
+	}
+	if s.DNS, errs[1] = dnsd.Compile(l, readDNSFile, updates...); errs[1] != nil {
+		s.DNS = nil
+	}
+	s.Virt, errs[2] = virt.Compile(l)
+	s.Boot, errs[3] = boot.Compile(l)
+	return s, join(errs[:])
 }
 
 // UseDNS makes t the table of DNS in s, which is not in force yet. DHCP announces the names that clients have by it.
@@ -92,7 +101,20 @@ func (s *Snapshot) IfMissing() lab.Problems {
 // Warnings are the warnings of the lab and its zones, and the problems that keep single zones from being served and single hosts from
 // booting.
 func (s *Snapshot) Warnings() lab.Problems {
-	return slices.Concat(s.Lab.Warnings, s.missing, s.DHCP.Warnings(), s.DNS.Warnings(), s.Faults(), s.Boot.Warnings())
+	missing, others := s.TableWarnings()
+	return slices.Concat(s.Lab.Warnings, missing, s.Faults(), others)
+}
+
+// TableWarnings are the warnings of the tables, apart from those about files that are missing or cannot be read, and what needs them.
+func (s *Snapshot) TableWarnings() (missing, others lab.Problems) {
+	missing, others = s.missing, s.DHCP.Warnings()
+	if s.DNS != nil {
+		missing = slices.Concat(missing, s.DNS.Warnings())
+	}
+	if s.Boot != nil {
+		others = slices.Concat(others, s.Boot.Warnings())
+	}
+	return missing, others
 }
 
 // Faults are the errors that keep single zones from being served and single hosts from booting, while everything else is served.
