@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -161,7 +162,7 @@ func planText(cmd *cobra.Command, r *statefile.Restore) error {
 		fmt.Fprintln(w, "\ninstall states that change, or differ from the backup:")
 		var rows [][]string
 		for _, h := range r.Hosts {
-			rows = append(rows, []string{h.Host, cmp.Or(h.Now, "unknown"), h.Saved, cmp.Or(h.After, "unknown"), nextBoot(h.After)})
+			rows = append(rows, []string{h.Host, cmp.Or(h.Now, "unknown"), h.Saved, cmp.Or(h.After, "unknown"), nextBoot(h)})
 		}
 		if err := table(cmd, "HOST NOW BACKUP AFTER NEXT-BOOT", rows); err != nil {
 			return err
@@ -173,14 +174,14 @@ func planText(cmd *cobra.Command, r *statefile.Restore) error {
 	return nil
 }
 
-// nextBoot says what the next network boot of a host in an install state does.
-func nextBoot(state string) string {
-	switch state {
-	case "armed":
+// nextBoot says what the next network boot of a host after the restore does.
+func nextBoot(h install.Merged) string {
+	switch {
+	case h.Boot == install.BootInstall:
 		return "INSTALLS, overwrites its disk"
-	case "held":
+	case h.Boot == install.BootDisk && h.Held():
 		return "its own disk; bootlab install arms it"
-	case "installed":
+	case h.Boot == install.BootDisk:
 		return "its own disk"
 	}
 	return ""
