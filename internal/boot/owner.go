@@ -160,7 +160,10 @@ func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, h *lab.Host, from n
 	if n == nil {
 		return forbidden(event.Outside, "asked from "+from.String()+", which is in no network of the lab", nil)
 	}
-	if n.DHCP != lab.DHCPServer || h != nil && !h.KnownAddrs() {
+	if h != nil {
+		return s.verifyAddress(t, h, mac, from)
+	}
+	if n.DHCP != lab.DHCPServer {
 		return nil
 	}
 	if reserved, leased := s.addrsOf(t, mac); from != reserved && from != leased {

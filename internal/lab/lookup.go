@@ -93,10 +93,18 @@ func (l *Lab) GivesAddressesOn(iface string) bool {
 	return slices.ContainsFunc(l.Networks, func(n *Network) bool { return n.Served() && n.Interface == iface && n.DHCP == DHCPServer })
 }
 
-// NetworkOf returns the network whose subnet holds a, or nil. Subnets never overlap.
-func (l *Lab) NetworkOf(a netip.Addr) *Network { return FindSubnet(l.index.bySubnet, a) }
+// NetworkOf returns the network whose subnet or IPv6 subnet holds a, or nil. Subnets never overlap.
+func (l *Lab) NetworkOf(a netip.Addr) *Network {
+	if a.Is4() {
+		return FindSubnet(l.index.bySubnet, a)
+	}
+	if i := slices.IndexFunc(l.Networks, func(n *Network) bool { return n.Subnet6.Contains(a) }); i >= 0 {
+		return l.Networks[i]
+	}
+	return nil
+}
 
-// FindSubnet returns the network of a sorted list (see SortBySubnet) whose subnet holds a, or nil.
+// FindSubnet returns the network of a sorted list (see SortBySubnet) whose IPv4 subnet holds a, or nil.
 func FindSubnet(bySubnet []*Network, a netip.Addr) *Network {
 	i, found := slices.BinarySearchFunc(bySubnet, a, func(n *Network, a netip.Addr) int { return n.Subnet.Addr().Compare(a) })
 	if !found {
