@@ -102,7 +102,7 @@ func Merge(name string, h *lab.Host, saved, now []byte, made time.Time, r Rearm)
 		s = Status{State: Armed, Since: s.Since, Held: s.Held, Why: s.Why}
 	default:
 		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored: %s",
-			made.Local().Format(time.DateTime), sayWhatItIs(name))}
+			made.Local().Format(time.DateTime), doneOrInstall(name))}
 	}
 	s.Tokens, s.Requested = nil, nil
 	if s.State == Booting || s.State == Installing {
