@@ -175,7 +175,7 @@ type AdminDeps struct {
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 
 	// NewToken replaces the token by a new one where LoadToken finds it; it is on disk when NewToken returns.
-	NewToken func() (string, error)
+	NewToken func(ctx context.Context) (string, error)
 
 	// Own reports whether a Host header means this appliance: a name in lower case, or an address, and a port; 0: none.
 	Own func(host string, port uint16) bool

@@ -247,13 +247,13 @@ func (a *Admin) postRevoke(r *http.Request, _ params) (any, error) {
 // postRotate replaces the token, and ends all that the old one, and sessions that began with it, have opened. It is for the Unix socket only:
 // a leaked token must not lock the admin out.
 func (a *Admin) postRotate(why trust) change {
-	return func(*http.Request, params) (any, error) {
+	return func(r *http.Request, _ params) (any, error) {
 		if why != bySocket {
 			return nil, tokenBySocket("run bootlab token rotate on the daemon's machine")
 		}
 		a.rotation.Lock()
 		defer a.rotation.Unlock()
-		token, err := a.deps.NewToken()
+		token, err := a.deps.NewToken(r.Context())
 		if err != nil {
 			return nil, fmt.Errorf("the old token stays in use: %w", err)
 		}

@@ -352,7 +352,7 @@ func newAdmin(t testing.TB, h *fakeDaemon, logs *logBuffer, change func(*httpd.A
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Backend: h, Gatherer: reg, Registerer: reg, Now: noon, NewToken: func() (string, error) { return "", errors.New("not here") },
+		Backend: h, Gatherer: reg, Registerer: reg, Now: noon, NewToken: func(context.Context) (string, error) { return "", errors.New("not here") },
 		Own: func(host string, _ uint16) bool { return host == "lab.example.com" || host == "192.0.2.80" },
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

@@ -46,7 +46,9 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
 		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: own, Panics: d.panics.Server(health.Admin),
-		NewToken: func() (string, error) { return httpd.NewToken(d.inState(statefile.Token)) },
+		NewToken: func(ctx context.Context) (string, error) {
+			return storingResult(ctx, d, func(context.Context) (string, error) { return httpd.NewToken(d.inState(statefile.Token)) })
+		},
 	})
 }
 
@@ -174,7 +176,9 @@ func (c *adminBackend) explain(b api.Backend, h *lab.Host) api.Backend {
 // Backend implements httpd.Backend.
 func (c *adminBackend) Backend(ctx context.Context, balancer, name string, change api.BackendChange) ([]api.Backend, error) {
 	l := c.current.Load().Lab
-	changed, err := c.changeBackend(ctx, l, balancer, name, change)
+	changed, err := storingResult(ctx, c.Daemon, func(ctx context.Context) ([]lbproxy.BackendStatus, error) {
+		return c.changeBackend(ctx, l, balancer, name, change)
+	})
 	switch {
 	case errors.Is(err, lbproxy.ErrUnknown):
 		return nil, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}

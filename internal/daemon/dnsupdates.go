@@ -52,7 +52,7 @@ func (c *adminBackend) DNSUpdates(context.Context) []api.DNSUpdate {
 
 // DeleteDNSUpdate implements httpd.Backend. The type may be empty: then all types of the name.
 func (c *adminBackend) DeleteDNSUpdate(ctx context.Context, name, rtype string) (api.DNSUpdatesDeleted, error) {
-	n, err := c.updates.Delete(ctx, name, rtype, c.useUpdates)
+	n, err := storingResult(ctx, c.Daemon, func(ctx context.Context) (int, error) { return c.updates.Delete(ctx, name, rtype, c.useUpdates) })
 	return api.DNSUpdatesDeleted{Deleted: n}, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -55,8 +54,8 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	if by, _ := vmadmin.SwitchOf(h); by == "" && cycle == api.CycleNow {
 		return api.Arming{}, vmadmin.NoSwitch(name, "power-cycle it", ", or arm it without --now and power-cycle it yourself")
 	}
-	if err := c.installs.Arm(ctx, h); err != nil {
-		return api.Arming{}, c.notChanged(err)
+	if err := c.storing(ctx, func(ctx context.Context) error { return c.installs.Arm(ctx, h) }); err != nil {
+		return api.Arming{}, notArmed(err)
 	}
 	c.loops.Release(h.MACs...)
 	a := api.Arming{Host: name, State: string(install.Armed), Message: "overwrites " + cmp.Or(overwrites(h), "its disk") + " at its next network boot"}
@@ -70,17 +69,12 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	return a, nil
 }
 
-// notChanged is the answer where an install state could not be changed: its disk takes no writes, or the host's state forbids it.
-func (c *adminBackend) notChanged(err error) error {
-	health := c.file.DiskStatus()
-	if health.Err == nil || !errors.Is(err, health.Err) {
-		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
+// notArmed is the answer where an install state could not be changed: its disk takes no writes, or the host's state forbids it.
+func notArmed(err error) error {
+	if _, ok := errors.AsType[*api.Error](err); ok {
+		return err
 	}
-	status := http.StatusServiceUnavailable
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		status = http.StatusInsufficientStorage
-	}
-	return &api.Error{Status: status, Message: "nothing was changed: " + err.Error(), Hint: c.storeWatch.Advice(err)}
+	return &api.Error{Status: http.StatusConflict, Message: err.Error()}
 }
 
 // MarkInstalled implements httpd.Backend.
@@ -90,8 +84,8 @@ func (c *adminBackend) MarkInstalled(ctx context.Context, name string) (api.Armi
 	if h == nil {
 		return api.Arming{}, api.NoHost(l, name)
 	}
-	if err := c.installs.MarkInstalled(ctx, h); err != nil {
-		return api.Arming{}, c.notChanged(err)
+	if err := c.storing(ctx, func(ctx context.Context) error { return c.installs.MarkInstalled(ctx, h) }); err != nil {
+		return api.Arming{}, notArmed(err)
 	}
 	return api.Arming{Host: name, State: string(install.Installed), Message: fmt.Sprintf("it starts from its own disk; bootlab install %s arms it again", name)}, nil
 }

@@ -48,7 +48,7 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{persistentState: &persistentState{installs: installs}, servers: &servers{vms: vmadmin.New(vmadmin.Deps{Events: bus})}, bus: bus, loops: bootloop.New(time.Now)}
+	d := withStore(t, &Daemon{persistentState: &persistentState{installs: installs}, servers: &servers{vms: vmadmin.New(vmadmin.Deps{Events: bus})}, bus: bus, loops: bootloop.New(time.Now)})
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	c := &adminBackend{Daemon: d, servers: d.servers}
 	for _, tt := range []struct {

@@ -19,7 +19,10 @@ func (c *adminBackend) Leases(_ context.Context, q api.LeaseQuery) api.LeasePage
 
 // Release implements httpd.Backend.
 func (c *adminBackend) Release(ctx context.Context, addr netip.Addr) error {
-	_, err := c.servers.dhcp.Release(ctx, addr)
+	err := c.storing(ctx, func(ctx context.Context) error {
+		_, err := c.servers.dhcp.Release(ctx, addr)
+		return err
+	})
 	if errors.Is(err, dhcpd.ErrNoLease) {
 		return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no lease of %s", addr), Hint: "bootlab leases lists all leases"}
 	}
@@ -28,11 +31,16 @@ func (c *adminBackend) Release(ctx context.Context, addr netip.Addr) error {
 
 // Import implements httpd.Backend.
 func (c *adminBackend) Import(ctx context.Context, all []api.Lease, o api.Overwrite, r api.Rehearse) (api.LeaseImport, error) {
-	done, err := leaseadmin.Import(ctx, c.servers.dhcp, all, o, r)
-	if err == nil && !done.Checked {
-		c.log.Info("leases imported", "imported", done.Imported, "replaced", done.Replaced, "skipped", len(done.Skipped))
+	if r == api.CheckImport {
+		return leaseadmin.Import(ctx, c.servers.dhcp, all, o, r)
 	}
-	return done, err
+	return storingResult(ctx, c.Daemon, func(ctx context.Context) (api.LeaseImport, error) {
+		done, err := leaseadmin.Import(ctx, c.servers.dhcp, all, o, r)
+		if err == nil {
+			c.log.Info("leases imported", "imported", done.Imported, "replaced", done.Replaced, "skipped", len(done.Skipped))
+		}
+		return done, err
+	})
 }
 
 // Pools implements httpd.Backend.

@@ -230,33 +230,43 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	}
 	l := c.current.Load().Lab
 	hosts, pools := c.armedByReload(l)
-	c.state.mu.Lock()
-	c.state.armed = nil
-	c.state.mu.Unlock()
 	if c.installs.Lost() == nil && len(c.file.Losses()) == 0 {
 		if len(hosts)+len(pools) > 0 && !c.state.first.Load() {
+			c.acceptArmed()
 			return c.stateOf(l), nil
 		}
 		if c.state.first.Load() {
-			if err := c.state.id.Served(ctx); err != nil {
+			if err := c.storing(ctx, c.state.id.Served); err != nil {
 				return api.State{}, err
 			}
 			c.state.first.Store(false)
+			c.acceptArmed()
 			return c.stateOf(l), nil
 		}
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "nothing was lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
 	}
 	armed := c.unknownHosts(l)
-	if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
+	err := c.storing(ctx, func(ctx context.Context) error {
+		if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
+			return err
+		}
+		return c.file.AcceptLosses(ctx)
+	})
+	if err != nil {
 		return api.State{}, err
 	}
-	if err := c.file.AcceptLosses(ctx); err != nil {
-		return api.State{}, err
-	}
+	c.acceptArmed()
 	detail := "no host armed"
 	if len(armed) > 0 {
 		detail = fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), lab.Named(armed, fewNames))
 	}
 	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: detail})
 	return c.stateOf(l), nil
+}
+
+// acceptArmed forgets which hosts reloads have armed: an admin knows of them.
+func (c *adminBackend) acceptArmed() {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	c.state.armed = nil
 }
