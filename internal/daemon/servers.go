@@ -88,6 +88,7 @@ func (d *Daemon) build() (*servers, error) {
 func (d *Daemon) serverStates(s *snapshot.Snapshot) []api.Server {
 	states := d.health.States(health.Moment{
 		Lab: s.Lab, Interfaces: s.DHCP.Interfaces(), Unreachable: d.virt.Unreachable(), Draining: !d.handover.Stops().IsZero(), Clock: clockNote(d.clock),
+		Unconnected: func(iface string) bool { return interfaces.Unconnected(s.Lab, iface) },
 	})
 	counts := d.panics.Counts()
 	for i := range states {
