@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -197,11 +198,22 @@ func (d *Daemon) divide() descriptors.Shares {
 	if len(s.Lab.Redfish.Listen) > 0 {
 		sockets += redfishConnections
 	}
-	limit := descriptors.Limit(memory.Limit(os.DirFS("/")))
-	if enough := descriptors.Enough(sockets); limit < enough {
-		d.log.Warn("the limit of open files, or of memory, is low: a few clients can keep others out; set LimitNOFILE or MemoryMax in the unit", "limit", limit, "enough", enough)
-	}
+	most := memory.Limit(os.DirFS("/"))
+	limit := descriptors.Limit(most)
+	logLimits(d.log, limit, descriptors.Enough(sockets), most)
 	return descriptors.Divide(limit, sockets)
+}
+
+// logLimits logs what the limits of connections and requests follow from, where that is not what an operator may expect. Bytes of memory are
+// math.MaxInt64 where no limit is known.
+func logLimits(log *slog.Logger, limit, enough int, bytes int64) {
+	if limit < enough {
+		log.Warn("the limit of open files, or of memory, is low: a few clients can keep others out; set LimitNOFILE or MemoryMax in the unit", "limit", limit, "enough", enough)
+	}
+	if bytes == math.MaxInt64 {
+		log.Info("no memory limit of a control group is known: connections and requests are limited by open files only, as if there were memory for all; "+
+			"set MemoryMax in the unit, or --memory of the container", "limit", limit)
+	}
 }
 
 // shutdownWait is how long a virtual machine has to shut down.
