@@ -106,7 +106,7 @@ func (s *Server) listOn(t *Table, hv *lab.Hypervisor) []Status {
 	domains, at, since, err := s.observe(hv).state(hv)
 	var all []Status
 	if err != nil {
-		all = unknown(mine, err)
+		all = append(unknown(mine, err), s.lostOn(t, hv, err)...)
 	} else {
 		all = statuses(t, hv, mine, domains)
 	}
@@ -121,6 +121,19 @@ func unknown(machines []*machine, err error) []Status {
 	for i, m := range machines {
 		all[i] = m.status(StateUnknown)
 		all[i].Err = err.Error()
+	}
+	return all
+}
+
+// lostOn returns the orphans of a hypervisor that does not answer, as it had them last: a machine that the lab file has elsewhere is not absent.
+func (s *Server) lostOn(t *Table, hv *lab.Hypervisor, err error) (all []Status) {
+	byHost, _ := s.placements.all()
+	for host, p := range byHost {
+		if m := t.byHost[host]; p.State == StateAbsent || p.URI != hv.URI || m != nil && m.vm.Hypervisor == hv {
+			continue
+		}
+		all = append(all, Status{Host: host, Hypervisor: hv.Name, UUID: domainUUID(t.lab, host), State: StateUnknown, Orphan: true,
+			Err: fmt.Sprintf("%v; the machine was %s there, and the lab file does not have it there any more", err, p.State)})
 	}
 	return all
 }
