@@ -42,6 +42,8 @@ type Backend interface {
 	// Reload reads the lab again, and returns once it is in force or refused. Its error is the reason why the lab was refused; the last
 	// good lab stays in force. Forced applies even one that drops more than half of the contents.
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)
+	// CheckReload returns the error that a careful Reload would be refused with now, and the generation in force.
+	CheckReload(ctx context.Context) (api.Reload, error)
 	// State returns the condition of the state folder as it is now.
 	State(ctx context.Context) api.State
 	// AcceptState takes the state as it is after a loss, if its database has that name: hosts whose install state is unknown are

@@ -215,18 +215,20 @@ func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
 }
 
 func (a *Admin) postReload(r *http.Request, p params) (any, error) {
-	force := api.Careful
+	var answer api.Reload
+	var err error
 	switch {
 	case p.flag("check"):
-		force = api.CheckOnly
+		answer, err = a.deps.Backend.CheckReload(r.Context())
 	case p.flag("force"):
-		force = api.Forced
+		answer, err = a.deps.Backend.Reload(r.Context(), api.Forced)
+	default:
+		answer, err = a.deps.Backend.Reload(r.Context(), api.Careful)
 	}
-	reload, err := a.deps.Backend.Reload(r.Context(), force)
 	if err != nil {
 		return nil, refusedReload(err)
 	}
-	return reload, nil
+	return answer, nil
 }
 
 // refusedReload makes an answer of a refused lab: the caller's fault, not the daemon's, unless the error says otherwise.

@@ -229,6 +229,11 @@ func (h *fakeDaemon) Reload(_ context.Context, force api.Force) (api.Reload, err
 	return api.Reload{At: noon(), Generation: 8}, h.reloadErr
 }
 
+func (h *fakeDaemon) CheckReload(context.Context) (api.Reload, error) {
+	h.note("check reload")
+	return api.Reload{Generation: 8}, h.reloadErr
+}
+
 func (h *fakeDaemon) State(context.Context) api.State {
 	return api.State{Folder: "/var/lib/bootlab", Database: "ABC", Condition: api.StateKnown, Unknown: []string{}, Held: []string{}, Install: []string{}, Pools: []string{}, Markers: []api.StateMarker{}}
 }

@@ -277,18 +277,23 @@ func reason(err error) string {
 
 // Reload implements httpd.Backend.
 func (c *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, error) {
-	var err error
-	last := api.Reload{Generation: c.current.Load().Gen}
-	if force == api.CheckOnly {
-		_, err = c.loadNext(c.current.Load(), api.Careful)
-	} else {
-		err = c.Daemon.Reload(force)
-		last = c.reloads.state()
+	err := c.Daemon.Reload(force)
+	return c.reloads.state(), refusedLab(err)
+}
+
+// CheckReload implements httpd.Backend.
+func (c *adminBackend) CheckReload(context.Context) (api.Reload, error) {
+	inForce := c.current.Load()
+	_, err := c.loadNext(inForce, api.Careful)
+	return api.Reload{Generation: inForce.Gen}, refusedLab(err)
+}
+
+// refusedLab makes an answer of why a lab was refused; nil: it was not.
+func refusedLab(err error) error {
+	if err == nil {
+		return nil
 	}
-	if err != nil {
-		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in force", Reason: reason(err)}
-	}
-	return last, nil
+	return &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in force", Reason: reason(err)}
 }
 
 // unknown returns where machines that are not in the lab are known from.
