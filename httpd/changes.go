@@ -335,7 +335,7 @@ func consequence(l api.Lease, now time.Time) string {
 	if left := l.Expires.Sub(now); !l.Expires.IsZero() && left > 0 {
 		text += ", in " + left.Round(time.Second).String() + " at the latest"
 	}
-	if l.Pool == "" && l.Host != "" {
+	if l.Reserved {
 		return text + "; the reservation for " + l.Host + " stays"
 	}
 	return text + "; reboot it, or renew its lease there, before another machine gets the address"

@@ -285,7 +285,7 @@ func newFakeDaemon() *fakeDaemon {
 		if s.vm != "" {
 			h.hosts[i].Power = "libvirt"
 		}
-		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
+		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Reserved: true, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
 	}
 	h.hosts[1].NICs = []api.NIC{{MAC: macOf(77), IP: netip.MustParseAddr("172.22.0.31"), FQDN: "loadbalancer-provisioning.mycluster.example.com", Network: "provisioning"}}
 	h.leases = append(h.leases, api.Lease{IP: netip.MustParseAddr("192.168.131.203"), MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 1}, Name: "printer", Network: "cluster", Pool: "guests", Expires: at(40 * time.Minute),
