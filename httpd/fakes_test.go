@@ -261,7 +261,7 @@ func newFakeDaemon() *fakeDaemon {
 	h.status.Addresses = []api.Address{
 		{Addr: netip.MustParseAddr("192.168.131.10"), Interface: "br0", For: "cluster mycluster", State: "added", OK: true, Since: at(-time.Hour)},
 		{Addr: netip.MustParseAddr("192.168.131.9"), Interface: "br0", For: "balancer router", State: "in_use", MAC: macOf(2), Host: "master-0", Since: at(-time.Minute),
-			Problem: "the machine with MAC " + macOf(2).String() + " (master-0) uses it: remove it there, or change it here; bootlab adds it once it is free"},
+			Problem: "the machine with MAC " + macOf(2).String() + " (master-0) uses it, so it is not added for balancer router; remove it there, or change balancers.router.listen; bootlab adds it once it is free"},
 	}
 	states := []struct {
 		name, role, profile, install, vm string
