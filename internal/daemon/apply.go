@@ -109,8 +109,9 @@ func Check(path string, strict Strictness) (*lab.Lab, Findings, error) {
 		return l, found, errors.Join(append(refused, err)...)
 	}
 	found.Faults = append(found.Faults, s.CheckAll()...)
-	found.Warnings = append(found.Warnings, slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings(), s.Files.Exposed(), s.Files.Unserved(l))...)
-	for _, p := range s.DNS.Warnings() {
+	dns, others := s.TableWarnings()
+	found.Warnings = append(found.Warnings, slices.Concat(others, s.Files.Exposed(), s.Files.Unserved(l))...)
+	for _, p := range dns {
 		found.add(p, strict)
 	}
 	return l, found, errors.Join(refused...)

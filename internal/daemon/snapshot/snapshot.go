@@ -92,7 +92,14 @@ func (s *Snapshot) IfMissing() lab.Problems {
 // Warnings are the warnings of the lab and its zones, and the problems that keep single zones from being served and single hosts from
 // booting.
 func (s *Snapshot) Warnings() lab.Problems {
-	return slices.Concat(s.Lab.Warnings, s.missing, s.DHCP.Warnings(), s.DNS.Warnings(), s.Faults(), s.Boot.Warnings())
+	dns, others := s.TableWarnings()
+	return slices.Concat(s.Lab.Warnings, s.missing, dns, s.Faults(), others)
+}
+
+// TableWarnings are the warnings of the tables. Those of DNS are about files that are missing or cannot be read, and the zones and servers that
+// need them.
+func (s *Snapshot) TableWarnings() (dns, others lab.Problems) {
+	return s.DNS.Warnings(), slices.Concat(s.DHCP.Warnings(), s.Boot.Warnings())
 }
 
 // Faults are the errors that keep single zones from being served and single hosts from booting, while everything else is served.
