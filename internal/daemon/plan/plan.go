@@ -162,7 +162,7 @@ func some(hosts []*lab.Host) string {
 
 func (p *Plan) networks(l *lab.Lab, hosts []*lab.Host) {
 	for _, n := range l.Networks {
-		if p.Host != "" && !slices.ContainsFunc(hosts[0].Interfaces(), func(as *lab.Host) bool { return as.Network == n }) {
+		if !p.shows(n, hosts) {
 			continue
 		}
 		out := Network{Name: n.Name, Subnet: n.Subnet, Interface: n.Interface, Address: n.Address, Router: n.Router, DHCP: n.DHCP}
@@ -171,6 +171,11 @@ func (p *Plan) networks(l *lab.Lab, hosts []*lab.Host) {
 		}
 		p.Networks = append(p.Networks, out)
 	}
+}
+
+// shows reports whether n is in the plan: in that of one host if a NIC of it is there.
+func (p *Plan) shows(n *lab.Network, hosts []*lab.Host) bool {
+	return p.Host == "" || slices.ContainsFunc(hosts[0].Interfaces(), func(as *lab.Host) bool { return as.Network == n })
 }
 
 func planPool(p *lab.Pool) Pool {

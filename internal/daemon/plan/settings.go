@@ -31,7 +31,7 @@ func (p *Plan) set(of, name string, value any) {
 
 func (p *Plan) settings(l *lab.Lab, hosts []*lab.Host) {
 	for _, n := range l.Networks {
-		if n.DHCP != lab.DHCPOff && (p.Host == "" || hosts[0].Network == n) {
+		if n.DHCP != lab.DHCPOff && p.shows(n, hosts) {
 			p.networkSettings(n)
 		}
 	}
