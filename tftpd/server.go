@@ -51,8 +51,8 @@ func (c Config) withDefaults() Config {
 // Scripts renders boot scripts.
 type Scripts interface {
 	// Script returns the script of that name for the machine mac, which asks from that address and port. It records the events of what
-	// it refused. An error may have a method HTTPStatus() int, which chooses the ERROR code. Received is called on the script
-	// once the client has acknowledged it; an error with the status 403 is that another machine may have asked for it.
+	// it refused. A *boot.Refusal has the status that chooses the ERROR code. Received is called on the script once the client has
+	// acknowledged it; a refusal with the status 403 is that another machine may have asked for it.
 	Script(ctx context.Context, mac lab.MAC, from netip.AddrPort, name string) (*boot.Script, error)
 }
 
