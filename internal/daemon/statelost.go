@@ -195,78 +195,78 @@ func (d *Daemon) lossText(l *lab.Lab) string {
 const fewNames = 20
 
 // State implements httpd.Backend.
-func (c *adminBackend) State(context.Context) api.State { return c.stateOf(c.current.Load().Lab) }
+func (b *adminBackend) State(context.Context) api.State { return b.stateOf(b.current.Load().Lab) }
 
 // stateOf returns what is known of the state, with the hosts of a lab.
-func (c *adminBackend) stateOf(l *lab.Lab) api.State {
-	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), LoopHeld: c.loopHosts(l), Markers: []api.StateMarker{}}
-	s.Install, s.Pools = c.wouldInstall(l)
-	if place := c.state.problem(); place != nil {
+func (b *adminBackend) stateOf(l *lab.Lab) api.State {
+	s := api.State{Folder: b.state.folder, Database: b.state.id.ID(), Condition: api.StateKnown, Unknown: b.unknownHosts(l), Held: b.restoredHosts(l), LoopHeld: b.loopHosts(l), Markers: []api.StateMarker{}}
+	s.Install, s.Pools = b.wouldInstall(l)
+	if place := b.state.problem(); place != nil {
 		s.Problem = place.Text
 	}
-	for _, m := range c.state.id.Markers() {
+	for _, m := range b.state.id.Markers() {
 		marker := api.StateMarker{Path: m.Path}
 		if m.Err != nil {
 			marker.Err = m.Err.Error()
-			if c.markersMatter() {
+			if b.markersMatter() {
 				marker.Err += ": " + markerAdvice(m)
 			}
 		}
 		s.Markers = append(s.Markers, marker)
 	}
-	if c.state.first.Load() {
+	if b.state.first.Load() {
 		s.Condition = api.StateFirst
 	}
-	if lost := c.installs.Lost(); lost != nil {
-		s.Condition, s.Since, s.Reason, s.Advice = api.StateLost, lost.Since, lost.Why, c.lossAdvice(l)
+	if lost := b.installs.Lost(); lost != nil {
+		s.Condition, s.Since, s.Reason, s.Advice = api.StateLost, lost.Since, lost.Why, b.lossAdvice(l)
 	}
 	return s
 }
 
 // AcceptState implements httpd.Backend.
-func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.State, error) {
-	if have := c.state.id.ID(); cmp.Or(database, have) != have {
+func (b *adminBackend) AcceptState(ctx context.Context, database string) (api.State, error) {
+	if have := b.state.id.ID(); cmp.Or(database, have) != have {
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
 	}
-	l := c.current.Load().Lab
-	hosts, pools := c.armedByReload(l)
-	if c.installs.Lost() == nil && len(c.file.Losses()) == 0 {
-		if len(hosts)+len(pools) > 0 && !c.state.first.Load() {
-			c.acceptArmed()
-			return c.stateOf(l), nil
+	l := b.current.Load().Lab
+	hosts, pools := b.armedByReload(l)
+	if b.installs.Lost() == nil && len(b.file.Losses()) == 0 {
+		if len(hosts)+len(pools) > 0 && !b.state.first.Load() {
+			b.acceptArmed()
+			return b.stateOf(l), nil
 		}
-		if c.state.first.Load() {
-			if err := c.storing(ctx, c.state.id.Served); err != nil {
+		if b.state.first.Load() {
+			if err := b.storing(ctx, b.state.id.Served); err != nil {
 				return api.State{}, err
 			}
-			c.state.first.Store(false)
-			c.acceptArmed()
-			return c.stateOf(l), nil
+			b.state.first.Store(false)
+			b.acceptArmed()
+			return b.stateOf(l), nil
 		}
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "nothing was lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
 	}
-	armed := c.unknownHosts(l)
-	err := c.storing(ctx, func(ctx context.Context) error {
-		if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
+	armed := b.unknownHosts(l)
+	err := b.storing(ctx, func(ctx context.Context) error {
+		if err := b.installs.Accept(ctx, b.state.id.Accept); err != nil {
 			return err
 		}
-		return c.file.AcceptLosses(ctx)
+		return b.file.AcceptLosses(ctx)
 	})
 	if err != nil {
 		return api.State{}, err
 	}
-	c.acceptArmed()
+	b.acceptArmed()
 	detail := "no host armed"
 	if len(armed) > 0 {
 		detail = fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), lab.Named(armed, fewNames))
 	}
-	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: detail})
-	return c.stateOf(l), nil
+	b.bus.Record(event.Event{Kind: event.StateAccepted, Detail: detail})
+	return b.stateOf(l), nil
 }
 
 // acceptArmed forgets which hosts reloads have armed: an admin knows of them.
-func (c *adminBackend) acceptArmed() {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	c.state.armed = nil
+func (b *adminBackend) acceptArmed() {
+	b.state.mu.Lock()
+	defer b.state.mu.Unlock()
+	b.state.armed = nil
 }

@@ -15,29 +15,29 @@ import (
 )
 
 // Why implements httpd.Backend.
-func (c *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, error) {
-	seen := c.clusters.look(ctx, c.current.Load())
+func (b *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, error) {
+	seen := b.clusters.look(ctx, b.current.Load())
 	l := seen.Lab
-	key, err := c.key(l, name)
+	key, err := b.key(l, name)
 	if err != nil {
 		return api.Diagnosis{}, err
 	}
 	h := l.Host(key)
 	mac, err := lab.ParseMAC(key)
 	if h == nil && err == nil { // of a pool, or unknown
-		h = c.nicAddrs(l).Machine(mac)
+		h = b.nicAddrs(l).Machine(mac)
 	}
 	if h == nil {
-		return c.diagnose(ctx, c.clusters.unknown(key, mac, seen), seen)
+		return b.diagnose(ctx, b.clusters.unknown(key, mac, seen), seen)
 	}
 	bmc, problem := powerOfMetal(ctx, h)
 	if bmc == string(power.StateOff) {
 		seen.off = h
 	}
-	s, waits := c.clusters.state(h, seen)
-	m := c.clusters.machine(h, s, seen)
+	s, waits := b.clusters.state(h, seen)
+	m := b.clusters.machine(h, s, seen)
 	m.Host, m.BMC, m.BMCProblem, m.Cluster = key, bmc, problem, waits
-	return c.diagnose(ctx, m, seen)
+	return b.diagnose(ctx, m, seen)
 }
 
 // powerWait is how long a controller may take to say whether its machine is on: somebody waits for the answer.
