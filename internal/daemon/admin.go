@@ -58,7 +58,7 @@ type adminBackend struct{ *Daemon }
 // Status implements httpd.Backend.
 func (b *adminBackend) Status(context.Context) api.Status {
 	s := b.current.Load()
-	last := b.reloads.state()
+	last := b.reloads.result()
 	warnings, faults := b.currentWarnings(s)
 	for _, text := range append(b.stateWarnings(s.Lab), b.panicWarnings()...) {
 		warnings = append(warnings, &lab.Problem{Message: text})
@@ -68,7 +68,7 @@ func (b *adminBackend) Status(context.Context) api.Status {
 	}
 	return api.Status{
 		Lab: s.Lab.Name, LabFile: b.labFile, Version: b.cfg.Version, Generation: s.Gen, Started: b.started, Stopping: b.handover.Stops(), Namespace: b.namespace,
-		Servers: b.serverStates(s), Conditions: b.conditions(s), Addresses: b.addresses.Status(), Balancers: b.served.balancers(), Store: b.storeWatch.Status(), Reload: last, Faults: faults, Warnings: warnings, StateLost: b.lossText(s.Lab),
+		Servers: b.serverStates(s), Conditions: b.conditions(s), Addresses: b.addresses.Status(), Balancers: b.healthyOnce.balancers(), Store: b.storeWatch.Status(), Reload: last, Faults: faults, Warnings: warnings, StateLost: b.lossText(s.Lab),
 		Files: b.confined.Files, Calls: b.confined.Calls,
 	}
 }
@@ -155,7 +155,7 @@ func (b *adminBackend) balancers(l *lab.Lab) []api.Balancer {
 	for _, s := range b.servers.lb.Status() {
 		one := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued, Backends: []api.Backend{}}
 		for _, m := range s.Backends {
-			one.Backends = append(one.Backends, b.explain(b.served.backend(s.Name, m), l.Host(m.Host)))
+			one.Backends = append(one.Backends, b.explain(b.healthyOnce.backend(s.Name, m), l.Host(m.Host)))
 		}
 		out = append(out, one)
 	}
@@ -192,7 +192,7 @@ func (b *adminBackend) Backend(ctx context.Context, balancer, name string, chang
 			out = append(out, api.Backend{Name: m.Name, Addr: lab.BackendText(m.Addr)}) // it has no state any more
 			continue
 		}
-		out = append(out, b.explain(b.served.backend(balancer, m), l.Host(m.Host)))
+		out = append(out, b.explain(b.healthyOnce.backend(balancer, m), l.Host(m.Host)))
 	}
 	return out, nil
 }
@@ -275,7 +275,7 @@ func reason(err error) string {
 // Reload implements httpd.Backend.
 func (b *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	err := b.Daemon.Reload(force)
-	return b.reloads.state(), refusedLab(err)
+	return b.reloads.result(), refusedLab(err)
 }
 
 // CheckReload implements httpd.Backend.

@@ -219,8 +219,8 @@ func (r *reloads) refused(at time.Time, gen uint64, err error) {
 	r.last = api.Reload{At: at, Generation: gen, Err: brief(err)}
 }
 
-// state returns how the last reload went.
-func (r *reloads) state() api.Reload {
+// result returns how the last reload went.
+func (r *reloads) result() api.Reload {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last

@@ -29,7 +29,7 @@ func TestChangedBackend(t *testing.T) {
 		Backends: []lab.Backend{{Name: "w0", Host: w0, Addr: netip.MustParseAddrPort("10.0.0.7:80"), Weight: 5}},
 	}}}
 	lb := newBalancers(t, l)
-	c := &adminBackend{Daemon: withStore(t, &Daemon{served: &served{}, servers: &servers{lb: lb}})}
+	c := &adminBackend{Daemon: withStore(t, &Daemon{healthyOnce: &healthyOnce{}, servers: &servers{lb: lb}})}
 	c.current.Store(&snapshot.Snapshot{Lab: l})
 	for _, name := range []string{"w0", "10.0.0.7", "10.0.0.7:80", "w0:80"} {
 		for _, step := range []struct {
@@ -64,7 +64,7 @@ func TestChangedBackendsOfHost(t *testing.T) {
 			{Name: "nas", Host: nas, Addr: netip.MustParseAddrPort("10.0.0.9:8001")}, {Name: "nas", Host: nas, Addr: netip.MustParseAddrPort("10.0.0.9:8002")},
 		},
 	}}}
-	c := &adminBackend{Daemon: withStore(t, &Daemon{served: &served{}, servers: &servers{lb: newBalancers(t, l)}})}
+	c := &adminBackend{Daemon: withStore(t, &Daemon{healthyOnce: &healthyOnce{}, servers: &servers{lb: newBalancers(t, l)}})}
 	c.current.Store(&snapshot.Snapshot{Lab: l})
 	check := func(change api.BackendChange, want ...string) {
 		t.Helper()
@@ -134,7 +134,7 @@ func newBalancers(t *testing.T, l *lab.Lab) *lbproxy.Server {
 func TestDrained(t *testing.T) {
 	t.Parallel()
 	for connections, want := range map[int64]api.BackendState{3: api.BackendDraining, 0: api.BackendDrained} {
-		if got := stateOf(lbproxy.BackendStatus{Drained: true, Health: lbproxy.Up, Connections: connections}, true); got != want {
+		if got := backendStateOf(lbproxy.BackendStatus{Drained: true, Health: lbproxy.Up, Connections: connections}, true); got != want {
 			t.Errorf("%d connections: %q, want %q", connections, got, want)
 		}
 	}

@@ -51,7 +51,7 @@ func (d *Daemon) look() bool {
 	d.lookAtDisks()
 	s := d.current.Load()
 	d.files.Look(s.Lab, s.IfMissing)
-	d.served.look(d.serverLog)
+	d.healthyOnce.update(d.serverLog)
 	d.warnNew(s)
 	return interfaces.AddressFound(s.Lab)
 }
@@ -142,6 +142,6 @@ func (d *Daemon) followAddresses() {
 // lookAtDisks measures the free space of the folders that images, mirrors and the state are in.
 func (d *Daemon) lookAtDisks() {
 	a := d.current.Load().Lab.Appliance
-	d.disks.Require(d.state.folder)
+	d.disks.Require(d.stateFolder.path)
 	d.disks.Look(a.State, a.Files)
 }

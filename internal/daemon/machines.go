@@ -91,14 +91,14 @@ func healthOf(m lbproxy.BackendStatus) machine.Health {
 	return machine.CheckPending
 }
 
-// assessed reports whether the state of h is decided with those of its cluster.
-func assessed(h *lab.Host) bool { return h.Cluster != nil && h.Cluster.Kind != lab.Plain }
+// decidedByCluster reports whether the state of h is decided with those of its cluster.
+func decidedByCluster(h *lab.Host) bool { return h.Cluster != nil && h.Cluster.Kind != lab.Plain }
 
 // counts returns a function that reports whether a check says whether h is well. Of its cluster's balancers that is the one of the API alone: the
 // others have backends that are not needed, as all workers but those on which the router runs. The check of the API counts
 // while its backend is drained, too: whether a bootstrap machine still serves says whether it is needed.
 func counts(h *lab.Host) func(backendCheck) bool {
-	if assessed(h) {
+	if decidedByCluster(h) {
 		return byBalancerOf(h.Cluster, lab.ServiceAPI)
 	}
 	return func(c backendCheck) bool { return !c.drained }
@@ -117,7 +117,7 @@ func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
 	} else {
-		o.Elsewhere = h.VM == nil && !assessed(h)
+		o.Elsewhere = h.VM == nil && !decidedByCluster(h)
 	}
 	switch {
 	case h.VM != nil:
@@ -149,12 +149,12 @@ func (c *clusters) states(seen seen) map[string]machine.State {
 	return states
 }
 
-// state returns what h is, and what its cluster waits for; empty: nothing, or it has none that can be brought up.
-func (c *clusters) state(h *lab.Host, seen seen) (s machine.State, waits string) {
+// machineState returns what h is, and what its cluster waits for; empty: nothing, or it has none that can be brought up.
+func (c *clusters) machineState(h *lab.Host, seen seen) (s machine.State, waits string) {
 	if h.Role == lab.RoleAppliance {
 		return machine.State{}, ""
 	}
-	if !assessed(h) {
+	if !decidedByCluster(h) {
 		return machine.Of(c.observation(h, seen), time.Now()), ""
 	}
 	all := cluster.Assess(h.Cluster, c.observe(h.Cluster, seen), c.record(h.Cluster.Name), time.Now())

@@ -155,7 +155,7 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 		AccessLog: d.log, // who turns it on wants each line
 		Events:    d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
-		Addresses: backendAddresses{d}, WasUp: func(balancer, key string) bool { return d.served.was(balancer, key) }, Drains: drains{d.store}, RuntimeBackends: runtimeBackends{d.store},
+		Addresses: backendAddresses{d}, WasUp: func(balancer, key string) bool { return d.healthyOnce.has(balancer, key) }, Drains: drains{d.store}, RuntimeBackends: runtimeBackends{d.store},
 	})
 }
 

@@ -34,7 +34,7 @@ func (b *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, err
 	if bmc == string(power.StateOff) {
 		seen.off = h
 	}
-	s, waits := b.clusters.state(h, seen)
+	s, waits := b.clusters.machineState(h, seen)
 	m := b.clusters.machine(h, s, seen)
 	m.Host, m.BMC, m.BMCProblem, m.Cluster = key, bmc, problem, waits
 	return b.diagnose(ctx, m, seen)
@@ -123,7 +123,7 @@ func failingChecks(h *lab.Host, s machine.State, seen seen) (all []diagnosis.Che
 			all = append(all, d)
 		}
 	}
-	if assessed(h) {
+	if decidedByCluster(h) {
 		failing(s.Check)
 		return all
 	}

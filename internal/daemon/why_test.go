@@ -60,7 +60,7 @@ func TestWhichChecksCount(t *testing.T) {
 		prod.Hosts = []*lab.Host{h}
 		check := backendCheck{machine.Check{Health: machine.CheckFailing, Reason: "refused", Balancer: tt.balancer, Unreachable: tt.silent}, tt.drained}
 		now := seen{checks: map[string][]backendCheck{"a": {check}}}
-		s, _ := c.state(h, now)
+		s, _ := c.machineState(h, now)
 		state := s.Check.Health == machine.CheckFailing
 		diagnosis := len(c.machine(h, s, now).Checks) == 1
 		if state != tt.want || diagnosis != tt.want {
@@ -91,7 +91,7 @@ func TestSeveralBackendsOfAHost(t *testing.T) {
 		for range 2 {
 			h := &lab.Host{Name: "a"}
 			now := seen{checks: checksOf([]lbproxy.BalancerStatus{{Name: "web", Backends: tt.backends}})}
-			s, _ := c.state(h, now)
+			s, _ := c.machineState(h, now)
 			if s.Check.Health != tt.want {
 				t.Errorf("%s: %+v: health %d, want %d", tt.name, tt.backends, s.Check.Health, tt.want)
 			}
@@ -122,7 +122,7 @@ func TestConflictOfAPoolMachine(t *testing.T) {
 		now := seen{conflicts: conflictsOf([]dhcpd.AddressConflict{{Addr: addr, Owner: tt.of, MAC: other}})}
 		m := c.unknown(owner.String(), owner, now)
 		if tt.host != nil {
-			s, _ := c.state(tt.host, now)
+			s, _ := c.machineState(tt.host, now)
 			m = c.machine(tt.host, s, now)
 		}
 		if m.Conflict != other.String() || m.ConflictText != other.String()+" uses 10.0.0.150" {
