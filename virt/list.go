@@ -68,7 +68,7 @@ func (s *Server) ByHost(ctx context.Context) map[string]Status {
 // unplacedStatus is the status of a machine that has no hypervisor yet.
 func (s *Server) unplacedStatus(m *machine) Status {
 	st := Status{Host: m.host.Name, UUID: m.uuid, State: StateAbsent}
-	if err := s.unseen(m); err != nil {
+	if err := s.neverAnswered(m); err != nil {
 		st.State, st.Err = StateUnknown, err.Error()
 	}
 	return st
@@ -79,7 +79,7 @@ func (s *Server) unplacedStatus(m *machine) Status {
 func (s *Server) refreshSoon(ctx context.Context, t *Table, age time.Duration) {
 	var refreshes []<-chan struct{}
 	for _, hv := range t.hypervisors {
-		if _, at, _ := s.observe(hv).last(); !at.IsZero() && s.deps.Now().Sub(at) < age {
+		if _, at, _ := s.observationOf(hv).last(); !at.IsZero() && s.deps.Now().Sub(at) < age {
 			continue
 		}
 		if r := s.refresh(hv); r != nil {
@@ -103,7 +103,7 @@ func (s *Server) listOn(t *Table, hv *lab.Hypervisor) []Status {
 			mine = append(mine, m)
 		}
 	}
-	domains, at, since, err := s.observe(hv).state(hv)
+	domains, at, since, err := s.observationOf(hv).state(hv)
 	var all []Status
 	if err != nil {
 		all = append(unknown(mine, err), s.lostOn(t, hv, err)...)

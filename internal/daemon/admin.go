@@ -78,21 +78,21 @@ func (b *adminBackend) Generation() uint64 { return b.current.Load().Gen }
 
 // Hosts implements httpd.Backend.
 func (b *adminBackend) Hosts(ctx context.Context) []api.Host {
-	seen := b.clusters.look(ctx, b.current.Load())
-	states := b.clusters.states(seen)
-	out := make([]api.Host, 0, len(seen.Lab.Hosts))
-	for _, h := range seen.Lab.Hosts {
-		a := b.host(h, seen)
+	observed := b.clusters.observe(ctx, b.current.Load())
+	states := b.clusters.states(observed)
+	out := make([]api.Host, 0, len(observed.Lab.Hosts))
+	for _, h := range observed.Lab.Hosts {
+		a := b.host(h, observed)
 		a.MachineStage, a.MachineWhy = string(states[h.Name].Stage), states[h.Name].Why
 		out = append(out, a)
 	}
 	return out
 }
 
-func (b *adminBackend) host(h *lab.Host, seen seen) api.Host {
+func (b *adminBackend) host(h *lab.Host, observed observed) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP6: h.IP6, Role: h.Role}
 	a.Power, _ = vmadmin.SwitchOf(h)
-	a.IP, _ = b.nicAddrs(seen.Lab).OfHost(h)
+	a.IP, _ = b.nicAddrs(observed.Lab).OfHost(h)
 	status := b.installs.Status(h)
 	a.Install, a.Assumed, a.Note = status.Text(), status.Assumed, status.Note(h.Name)
 	if status.State == install.Unknown {
@@ -103,7 +103,7 @@ func (b *adminBackend) host(h *lab.Host, seen seen) api.Host {
 	}
 	for _, as := range h.Interfaces()[1:] {
 		n := api.NIC{MAC: as.MACs[0], IP6: as.IP6, FQDN: as.FQDN}
-		n.IP, _ = b.nicAddrs(seen.Lab).OfHost(as)
+		n.IP, _ = b.nicAddrs(observed.Lab).OfHost(as)
 		if as.Network != nil {
 			n.Network = as.Network.Name
 		}
@@ -116,7 +116,7 @@ func (b *adminBackend) host(h *lab.Host, seen seen) api.Host {
 		a.Profile, a.Disk = h.Profile.Name, overwrites(h)
 	}
 	if h.VM != nil {
-		vm := seen.vms[h.Name]
+		vm := observed.vms[h.Name]
 		a.VM, a.Hypervisor = string(cmp.Or(vm.State, virt.StateUnknown)), vm.Hypervisor
 	}
 	b.lastSeen(&a)

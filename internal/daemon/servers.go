@@ -167,7 +167,7 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Unpacker:   unpack.New(d.inState(statefile.Unpacked)),
 		Starts:     serverstate.Starts(d.store, d.saver),
 		Placements: serverstate.Placements(d.store, d.saver), NextBoots: serverstate.NextBoots(d.store, d.saver),
-		Seen:     serverstate.Seen(d.store, d.saver),
+		Answered: serverstate.Answered(d.store, d.saver),
 		Consoles: consoles,
 		Driver:   &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})

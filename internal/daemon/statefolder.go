@@ -35,10 +35,10 @@ type stateFolder struct {
 	warned string          // of watchState: what was logged
 	marked map[string]bool // of watchMarkers: the paths of the markers that were logged
 
-	looking sync.Mutex // held by look, which a disk that hangs may never leave
-	mu      sync.Mutex
-	looked  *diskhealth.Misplaced // what the last look found
-	armed   map[string]time.Time  // hosts and, with their network, pools that reloads have armed and no admin has accepted; since when a host was as it was then
+	checking sync.Mutex // held by problem, which a disk that hangs may never leave
+	mu       sync.Mutex
+	found    *diskhealth.Misplaced // what the last check found
+	armed    map[string]time.Time  // hosts and, with their network, pools that reloads have armed and no admin has accepted; since when a host was as it was then
 }
 
 // openStateFolder compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
@@ -161,15 +161,15 @@ func (s *stateFolder) problem() *diskhealth.Misplaced {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if !s.looking.TryLock() {
-			return // another look has not ended
+		if !s.checking.TryLock() {
+			return // another check has not ended
 		}
-		defer s.looking.Unlock()
+		defer s.checking.Unlock()
 		found := s.check()
 		s.id.Look()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.looked = found
+		s.found = found
 	}()
 	timer := time.NewTimer(records.SaveWait)
 	defer timer.Stop()
@@ -177,19 +177,19 @@ func (s *stateFolder) problem() *diskhealth.Misplaced {
 	case <-done:
 	case <-timer.C:
 	}
-	return s.lastLook()
+	return s.lastProblem()
 }
 
-// lastLook returns what problem found last.
-func (s *stateFolder) lastLook() *diskhealth.Misplaced {
+// lastProblem returns what problem found last.
+func (s *stateFolder) lastProblem() *diskhealth.Misplaced {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.looked
+	return s.found
 }
 
-// lookAtState notes whether the folder and the file are in their place: the watch of the store logs and reports that. It returns what else is
+// checkState notes whether the folder and the file are in their place: the watch of the store logs and reports that. It returns what else is
 // wrong with the file; empty: nothing.
-func (d *Daemon) lookAtState() (file string) {
+func (d *Daemon) checkState() (file string) {
 	place := d.stateFolder.problem()
 	if place != nil && place.Cause == "" {
 		place, file = nil, place.Text
@@ -200,7 +200,7 @@ func (d *Daemon) lookAtState() (file string) {
 
 // watchState logs once that the state file needs attention, and that it does not any more. One goroutine calls it.
 func (d *Daemon) watchState() {
-	now := d.lookAtState()
+	now := d.checkState()
 	switch {
 	case now == d.stateFolder.warned:
 	case now != "":

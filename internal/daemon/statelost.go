@@ -48,13 +48,13 @@ const (
 	adviceFirst = "for those that have a system: bootlab install HOST --done; then bootlab state accept-new ends this warning"
 )
 
-// markersMatter reports whether markers are to show a later loss: there is none, and the last look found the folder in its place. Otherwise that
+// markersMatter reports whether markers are to show a later loss: there is none, and the last check found the folder in its place. Otherwise that
 // says more.
 func (d *Daemon) markersMatter() bool {
-	return d.installs.Lost() == nil && d.stateFolder.lastLook() == nil
+	return d.installs.Lost() == nil && d.stateFolder.lastProblem() == nil
 }
 
-// badMarkers returns the markers that would not show a loss, as the last look found them; none while they do not matter.
+// badMarkers returns the markers that would not show a loss, as the last check found them; none while they do not matter.
 func (d *Daemon) badMarkers() (bad []identity.Marker) {
 	if !d.markersMatter() {
 		return nil
@@ -155,7 +155,7 @@ func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
 // stateWarnings returns what bootlab status says of the state.
 func (d *Daemon) stateWarnings(l *lab.Lab) (ws []string) {
 	ws = d.updates.Warnings()
-	if text := d.lookAtState(); text != "" {
+	if text := d.checkState(); text != "" {
 		ws = append(ws, text)
 	}
 	if text := d.lossText(l); text != "" {

@@ -59,7 +59,7 @@ func TestWhichChecksCount(t *testing.T) {
 		h := &lab.Host{Name: "a", Role: tt.role, Cluster: tt.cluster}
 		prod.Hosts = []*lab.Host{h}
 		check := backendCheck{machine.Check{Health: machine.CheckFailing, Reason: "refused", Balancer: tt.balancer, Unreachable: tt.silent}, tt.drained}
-		now := seen{checks: map[string][]backendCheck{"a": {check}}}
+		now := observed{checks: map[string][]backendCheck{"a": {check}}}
 		s, _ := c.machineState(h, now)
 		state := s.Check.Health == machine.CheckFailing
 		diagnosis := len(c.machine(h, s, now).Checks) == 1
@@ -90,7 +90,7 @@ func TestSeveralBackendsOfAHost(t *testing.T) {
 	} {
 		for range 2 {
 			h := &lab.Host{Name: "a"}
-			now := seen{checks: checksOf([]lbproxy.BalancerStatus{{Name: "web", Backends: tt.backends}})}
+			now := observed{checks: checksOf([]lbproxy.BalancerStatus{{Name: "web", Backends: tt.backends}})}
 			s, _ := c.machineState(h, now)
 			if s.Check.Health != tt.want {
 				t.Errorf("%s: %+v: health %d, want %d", tt.name, tt.backends, s.Check.Health, tt.want)
@@ -119,7 +119,7 @@ func TestConflictOfAPoolMachine(t *testing.T) {
 		{"a host", &lab.Host{Name: "a", MACs: []lab.MAC{owner}}, dhcpd.Owner{Host: "a", MAC: owner, Reserved: true}},
 		{"a host, by a further NIC", &lab.Host{Name: "a", MACs: []lab.MAC{owner}, NICs: []lab.NIC{{MAC: further}}}, dhcpd.Owner{Host: "a", MAC: further, Reserved: true}},
 	} {
-		now := seen{conflicts: conflictsOf([]dhcpd.AddressConflict{{Addr: addr, Owner: tt.of, MAC: other}})}
+		now := observed{conflicts: conflictsOf([]dhcpd.AddressConflict{{Addr: addr, Owner: tt.of, MAC: other}})}
 		m := c.unknown(owner.String(), owner, now)
 		if tt.host != nil {
 			s, _ := c.machineState(tt.host, now)

@@ -100,7 +100,7 @@ func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rear
 		switch _, isInstall := install.HostOfKey(e.Key); {
 		case strings.HasPrefix(e.Key, store.OwnPrefix):
 			r.Warnings = append(r.Warnings, "when the backup was made, the state had lost changes: it may lack leases and installs")
-		case strings.HasPrefix(e.Key, serverstate.SeenPrefix): // machines may have been created since
+		case strings.HasPrefix(e.Key, serverstate.AnsweredPrefix): // machines may have been created since
 		case e.Key == identity.Key, e.Key == install.LostKey: // what is restored is decided here
 		case strings.HasPrefix(e.Key, serverstate.SerialPrefix) && now[e.Key] != nil: // secondaries have seen it: it must not go back
 			r.records = append(r.records, backup.Entry{Key: e.Key, Value: now[e.Key]})
