@@ -222,7 +222,8 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	limits.Drain, limits.Patience = time.Second, 0
 	a := &Admin{
 		limits: limits, web: limits.server(m, deps.Log), deps: deps,
-		logins: logins.New(deps.Now), open: logins.NewSessions[netip.Addr](deps.Now, sessionIdle, maxSessions), pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
+		logins: logins.New(deps.Now), open: logins.NewSessions[netip.Addr](deps.Now, sessionIdle, maxSessions), pages: pages,
+		rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}
 	a.keys.Store(newKeys(cfg.Token))

@@ -108,7 +108,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Server{
-		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")), active: map[netip.AddrPort]*transfer{}, repeats: map[repeat]struct{}{},
+		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")),
+		active: map[netip.AddrPort]*transfer{}, repeats: map[repeat]struct{}{},
 		cache: fileCache{files: map[fileID]*cachedFile{}},
 		slots: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, Patience: 5 * cfg.Timeout, MinRate: minRate}),
 		full:  fullness{reports: make(chan event.Event, maxReports)},

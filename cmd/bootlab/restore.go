@@ -39,7 +39,8 @@ func restoreCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&r.check, "check", false, "only check FILE and show what a restore would change; the daemon may be running")
 	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&r.arm, "arm", false, "arm the hosts that a restore would hold, also those that the backup does not have: their next boot installs them, even if they were installed after the backup")
+	cmd.Flags().BoolVar(&r.arm, "arm", false, "arm the hosts that a restore would hold, also those that the backup does not have: their next boot "+
+		"installs them, even if they were installed after the backup")
 	return cmd
 }
 

@@ -68,7 +68,8 @@ func (b *adminBackend) Status(context.Context) api.Status {
 	}
 	return api.Status{
 		Lab: s.Lab.Name, LabFile: b.labFile, Version: b.cfg.Version, Generation: s.Gen, Started: b.started, Stopping: b.handover.Stops(), Namespace: b.namespace,
-		Servers: b.serverStates(s), Conditions: b.conditions(s), Addresses: b.addresses.Status(), Balancers: b.healthyOnce.balancers(), Store: b.storeWatch.Status(), Reload: last, Faults: faults, Warnings: warnings, StateLost: b.lossText(s.Lab),
+		Servers: b.serverStates(s), Conditions: b.conditions(s), Addresses: b.addresses.Status(), Balancers: b.healthyOnce.balancers(),
+		Store: b.storeWatch.Status(), Reload: last, Faults: faults, Warnings: warnings, StateLost: b.lossText(s.Lab),
 		Files: b.confined.Files, Calls: b.confined.Calls,
 	}
 }

@@ -354,7 +354,8 @@ func (n *noARP) log(l *lab.Lab, log *slog.Logger) {
 		return
 	}
 	n.logged.Do(func() {
-		log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone, and who sent a request by TFTP is not known; start as root, or with CAP_NET_RAW", "err", n.err)
+		log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone, and who sent a request by TFTP is not "+
+			"known; start as root, or with CAP_NET_RAW", "err", n.err)
 	})
 }
 

@@ -53,7 +53,8 @@ type action struct {
 
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
-	c := &clusters{Daemon: d, completions: completion.New(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}, on: map[string]time.Time{}}
+	c := &clusters{Daemon: d, completions: completion.New(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started),
+		phases: newAges(d.started), actions: map[string]*action{}, on: map[string]time.Time{}}
 	err := records.Read(ctx, d.store, clusterKey, func(name string, r cluster.Record) error {
 		c.records[name], c.phases.stored[name] = r, r.Phase
 		maps.Copy(c.stages.stored, r.Stages)

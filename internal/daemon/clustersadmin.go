@@ -90,7 +90,8 @@ func (c *clusters) mayComeUp(s *snapshot.Snapshot, cl *lab.Cluster) error {
 		return nil
 	}
 	if cl.LacksBootstrap() {
-		conflict.Hint = "add a host with cluster: " + cl.Name + " and role: bootstrap to the lab file; a single node that boots in place needs none, once its document is there and bootlab reload has read it"
+		conflict.Hint = "add a host with cluster: " + cl.Name + " and role: bootstrap to the lab file; a single node that boots in place needs none, once " +
+			"its document is there and bootlab reload has read it"
 		return conflict
 	}
 	if !r.Removed.IsZero() && !c.installsAll(cl, lab.RoleBootstrap) {

@@ -151,7 +151,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 // newDaemon returns a daemon with what needs neither a lab nor a file.
 func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
-		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: install.NewWatch(), installed: make(installed, 1), health: health.New(),
+		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(),
+		installWatch: install.NewWatch(), installed: make(installed, 1), health: health.New(),
 		handover: handover.New(cfg.Log),
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")), pacer: memory.NewPacer(), garbage: memory.NewReleaser(),
 	}

@@ -201,7 +201,8 @@ func (b *adminBackend) State(context.Context) api.State { return b.describeState
 
 // describeState returns what is known of the state, with the hosts of a lab.
 func (b *adminBackend) describeState(l *lab.Lab) api.State {
-	s := api.State{Folder: b.stateFolder.path, Database: b.stateFolder.id.ID(), Condition: api.StateKnown, Unknown: b.unknownHosts(l), Held: b.restoredHosts(l), LoopHeld: b.loopHosts(l), Markers: []api.StateMarker{}}
+	s := api.State{Folder: b.stateFolder.path, Database: b.stateFolder.id.ID(), Condition: api.StateKnown, Unknown: b.unknownHosts(l),
+		Held: b.restoredHosts(l), LoopHeld: b.loopHosts(l), Markers: []api.StateMarker{}}
 	s.Install, s.Pools = b.wouldInstall(l)
 	if place := b.stateFolder.problem(); place != nil {
 		s.Problem = place.Text

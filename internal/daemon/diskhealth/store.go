@@ -210,7 +210,8 @@ func (w *Watch) problems() (ps []problem) {
 	}
 	for _, l := range w.losses {
 		ps = append(ps, problem{causeLost, l.Found, fmt.Sprintf(
-			"stored changes were lost, found %s: %s: put back a backup, or check the machines that bootlab state names, then bootlab state accept-new ends this; the damaged file is kept as %s (%s)", l.Found.Format(time.DateTime), l, l.Copy, lossesPage)})
+			"stored changes were lost, found %s: %s: put back a backup, or check the machines that bootlab state names, then bootlab state accept-new ends "+
+				"this; the damaged file is kept as %s (%s)", l.Found.Format(time.DateTime), l, l.Copy, lossesPage)})
 	}
 	return ps
 }

@@ -67,7 +67,8 @@ func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
 		switch {
 		case onMachine(s.Addr):
 		case on == "" && slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Interface != "" }):
-			warnings.Addf(s.Pos, s.Key, "no network with an interface holds %s, so bootlab cannot add it: clients reach %s only if something else adds it, such as a router that forwards to this machine", s.Addr, s.For)
+			warnings.Addf(s.Pos, s.Key, "no network with an interface holds %s, so bootlab cannot add it: clients reach %s only if something else adds it, "+
+				"such as a router that forwards to this machine", s.Addr, s.For)
 		case on != "" && err == nil && !l.Appliance.HoldsAddresses():
 			warnings.Addf(s.Pos, s.Key, "no interface of this machine has %s, at which clients reach %s, and appliance.addresses is off: run %s", s.Addr, s.For, vip.AddCommand(s.Addr, on))
 		}

@@ -163,7 +163,8 @@ const MetricVIPs = "bootlab_vips"
 
 // newCollector counts the VIPs.
 func newCollector(h *vip.Holder) *metrics.Gauges {
-	desc := prometheus.NewDesc(MetricVIPs, "Addresses of clusters and balancers (VIPs): added (by bootlab), present (by something else), probing (other machines are asked), in_use (by another machine), conflict (another one uses it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
+	desc := prometheus.NewDesc(MetricVIPs, "Addresses of clusters and balancers (VIPs): added (by bootlab), present (by something else), probing (other "+
+		"machines are asked), in_use (by another machine), conflict (another one uses it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[vip.Phase]int{}
 		for _, s := range h.States() {
