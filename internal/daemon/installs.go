@@ -26,7 +26,7 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 	if err != nil {
 		return nil
 	}
-	return d.nicAddrs(l).Machine(mac)
+	return d.nicAddrs(l).ByLease(mac)
 }
 
 // followLimit is how long a disk has to take the install states of renamed hosts.

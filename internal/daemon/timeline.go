@@ -25,7 +25,7 @@ func (b *adminBackend) key(l *lab.Lab, machine string) (string, error) {
 	if err != nil {
 		return "", api.NoHost(l, machine)
 	}
-	if h := b.nicAddrs(l).Machine(mac); h != nil && l.Host(h.Name) != nil {
+	if h := b.nicAddrs(l).ByLease(mac); h != nil && l.Host(h.Name) != nil {
 		return h.Name, nil
 	}
 	return mac.String(), nil

@@ -25,7 +25,7 @@ func (b *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, err
 	h := l.Host(key)
 	mac, err := lab.ParseMAC(key)
 	if h == nil && err == nil { // of a pool, or unknown
-		h = b.nicAddrs(l).Machine(mac)
+		h = b.nicAddrs(l).ByLease(mac)
 	}
 	if h == nil {
 		return b.diagnose(ctx, b.clusters.unknown(key, mac, observed), observed)

@@ -130,6 +130,9 @@ func (l *Lab) Cluster(name string) *Cluster {
 // made for this MAC. What pool a machine was put in may depend on what it said of itself, and its firmware and its
 // system say different things: it stays a host of the pool that holds its address, unless that pool is not for its MAC. It
 // returns nil for a machine that the lab has nothing for.
+//
+// The address is the caller's question: the machine's lease asks who holds it, the source of a request who asks, and the address of an offer
+// whose it would be.
 func (l *Lab) MachineOf(m MAC, a netip.Addr) *Host {
 	if h := l.HostByMAC(m); h != nil {
 		return h
