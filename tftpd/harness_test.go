@@ -62,7 +62,9 @@ func (n recorder) none(t testing.TB) {
 // scripts is a boot service.
 type scripts struct{ received chan string } // names of scripts
 
-func refusedWith(status int) error { return &boot.Refusal{Status: status, Text: fmt.Sprintf("status %d", status)} }
+func refusedWith(status int) error {
+	return &boot.Refusal{Status: status, Text: fmt.Sprintf("status %d", status)}
+}
 
 func (s scripts) Script(_ context.Context, m lab.MAC, from netip.AddrPort, name string) (*boot.Script, error) {
 	switch m[5] {
