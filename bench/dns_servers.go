@@ -172,7 +172,8 @@ func namedDNS(_, dir string) ([]string, error) {
 		return nil, err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "options { directory %q; listen-on { %s; }; listen-on-v6 { none; }; pid-file none; session-keyfile none; recursion yes; allow-query { any; }; forward only; forwarders { %s; }; dnssec-validation no; };\ncontrols { };\n",
+	fmt.Fprintf(&b, "options { directory %q; listen-on { %s; }; listen-on-v6 { none; }; pid-file none; session-keyfile none; recursion yes; allow-query "+
+		"{ any; }; forward only; forwarders { %s; }; dnssec-validation no; };\ncontrols { };\n",
 		dir, dnsAddr, dnsLoadAddr)
 	for _, zone := range []string{labZone, appsZone, bigZone, revZone} {
 		fmt.Fprintf(&b, "zone %q { type primary; file \"%s.zone\"; };\n", zone, zone)

@@ -141,7 +141,8 @@ func (b *bench) stack() (setup, error) {
 	return setup{
 		name: "dnsmasq + HAProxy + nginx + tftpd",
 		commands: [][]string{
-			{"dnsmasq", "-k", "-C", "/dev/null", "--user=root", "--pid-file=", "--no-resolv", "--no-hosts", "--interface=br0", "--bind-interfaces", "--dhcp-range=10.250.0.1,10.250.255.254", "--dhcp-leasefile=" + filepath.Join(b.dir, "leases")},
+			{"dnsmasq", "-k", "-C", "/dev/null", "--user=root", "--pid-file=", "--no-resolv", "--no-hosts", "--interface=br0", "--bind-interfaces",
+				"--dhcp-range=10.250.0.1,10.250.255.254", "--dhcp-leasefile=" + filepath.Join(b.dir, "leases")},
 			{"haproxy", "-db", "-q", "-f", haproxy},
 			{"nginx", "-c", nginx},
 			{"in.tftpd", "-L", "-a", "10.0.0.1:69", "-s", b.dir},

@@ -43,8 +43,12 @@ func main() {
 	flag.BoolVar(&b.probe, "probe", false, "dhcp: other servers probe an address before they offer it, which is their default and slow")
 	flag.BoolVar(&b.logLeases, "log-leases", false, "dhcp: every candidate logs each lease, Kea with the four lines that it ships with; by default all log errors only")
 	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: keep the files of servers and perfdhcp")
-	flag.Var((*names)(&b.only), "candidates", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without state, for the most that can be measured; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of dns: bootlab, knot, dnsmasq, named; of lb: bootlab, haproxy, haproxy-splice, nginx; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
-	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche, fill; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small, connections; of dns: mix, steady, cached, large; of lb: lb-tcp, lb-new, lb-bulk, lb-http, lb-http-new, lb-idle")
+	flag.Var((*names)(&b.only), "candidates", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers "+
+		"without state, for the most that can be measured; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of dns: "+
+		"bootlab, knot, dnsmasq, named; of lb: bootlab, haproxy, haproxy-splice, nginx; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
+	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche, fill; of "+
+		"tftp: lockstep, window, far, storm, loss; of http: bulk, document, small, connections; of dns: mix, steady, cached, large; of lb: lb-tcp, lb-new, "+
+		"lb-bulk, lb-http, lb-http-new, lb-idle")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -11,8 +11,8 @@
 //	staged.Commit()
 //	err = srv.Serve(ctx) // closes them
 //
-// A new lease takes four packets (DORA: DHCPDISCOVER, DHCPOFFER, DHCPREQUEST, DHCPACK). A packet's way is receive (server.go), parse, match and dispatch (packet.go), a handler (discover.go, request.go,
-// decline.go, proxy.go), the reply (reply.go, boot.go) and, for a new lease, the commit before it (commit.go). All of it runs
+// A new lease takes four packets (DORA: DHCPDISCOVER, DHCPOFFER, DHCPREQUEST, DHCPACK). A packet's way is receive
+// (server.go), parse, match and dispatch (packet.go), a handler (discover.go, request.go, decline.go, proxy.go), the reply (reply.go, boot.go) and, for a new lease, the commit before it (commit.go). All of it runs
 // on the goroutine that received the packet, except a commit, for which the DHCPACK is already written, and an offer that
 // waits for a probe (probe.go).
 //

@@ -206,7 +206,8 @@ func (t *Table) Warnings() (warnings lab.Problems) {
 	for _, s := range t.scopes {
 		for _, p := range s.pools {
 			if s.serves() && p.addrs.Usable() == 0 {
-				warnings.Addf(p.Pos, "networks."+s.network.Name+".pools."+p.Name+".range", "no address of %s is free for machines without a reservation: each is reserved, or of the appliance, a router, a server, a cluster or a balancer: want a wider range", p.Range)
+				warnings.Addf(p.Pos, "networks."+s.network.Name+".pools."+p.Name+".range", "no address of %s is free for machines without a reservation: each is "+
+					"reserved, or of the appliance, a router, a server, a cluster or a balancer: want a wider range", p.Range)
 			}
 		}
 	}

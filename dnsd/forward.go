@@ -444,11 +444,19 @@ func (w *writer) raw(s section, rr dns.RR) error {
 	return nil
 }
 
-// refuseForward makes the reply to a client that has used its share: it shall ask another server, or later.
-func (s *Server) refuseForward(r *request) {
+// takeForward counts in a query that handle left pending, until s.forwards.Release(r.from). It is dropped if too many wait already. A client that
+// has used its share alone gets a reply: it shall ask another server, or later.
+func (s *Server) takeForward(r *request) result {
+	switch {
+	case s.forwards.Take(r.from):
+		return pending
+	case s.forwards.Full():
+		s.metrics.dropped[dropBusy].Inc() // the client asks again
+		return dropped
+	}
 	s.metrics.limited.Inc()
 	r.w.rewind(mark{n: r.q.end})
 	r.w.why = "too many queries of this client wait for other servers"
 	r.code = servFail
-	s.finish(r)
+	return s.finish(r)
 }

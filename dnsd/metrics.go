@@ -100,7 +100,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	updates := vec(metricUpdates, "Dynamic updates (RFC 2136), by result.", "result")
 	m.updated, m.updateRefused = updates.WithLabelValues("done"), updates.WithLabelValues("refused")
 	m.unauthentic = prometheus.NewCounter(prometheus.CounterOpts{Name: metricUnauthentic, Help: "Requests whose TSIG record was not valid: unknown key, wrong MAC, or clocks that differ."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, &m.zones, m.upstreams.took, m.upstreams.failures, m.limited, m.stale, m.prefetched, limits, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic, updates} {
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, &m.zones, m.upstreams.took, m.upstreams.failures,
+		m.limited, m.stale, m.prefetched, limits, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic, updates} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -146,13 +146,10 @@ func (c *tcpConn) answer(ctx context.Context, r *request) bool {
 
 // forward lets a query wait for the forwarder while the next one is read.
 func (c *tcpConn) forward(ctx context.Context, r *request) bool {
-	switch {
-	case c.s.forwards.Take(c.from):
-	case c.s.forwards.Full():
-		c.s.metrics.dropped[dropBusy].Inc()
+	switch c.s.takeForward(r) {
+	case dropped:
 		return false
-	default:
-		c.s.refuseForward(r)
+	case ready:
 		return c.send(r.w.b) == nil
 	}
 	select {

@@ -91,14 +91,8 @@ func (u *udpReader) answer(ctx context.Context, m datagram.Message) bool {
 
 // forward passes a copy of the query to the forwarder, and reports whether there is a reply at once instead.
 func (u *udpReader) forward(ctx context.Context, m datagram.Message) bool {
-	switch {
-	case u.s.forwards.Take(u.req.from):
-	case u.s.forwards.Full():
-		u.s.metrics.dropped[dropBusy].Inc() // the client asks again
-		return false
-	default:
-		u.s.refuseForward(&u.req)
-		return true
+	if taken := u.s.takeForward(&u.req); taken != pending {
+		return taken == ready
 	}
 	r, source := u.req.clone(), datagram.AppendSource(nil, m.Local)
 	u.wg.Go(func() {

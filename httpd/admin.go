@@ -42,6 +42,8 @@ type Backend interface {
 	// Reload reads the lab again, and returns once it is in force or refused. Its error is the reason why the lab was refused; the last
 	// good lab stays in force. Forced applies even one that drops more than half of the contents.
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)
+	// CheckReload returns the error that a careful Reload would be refused with now, and the generation in force.
+	CheckReload(ctx context.Context) (api.Reload, error)
 	// State returns the condition of the state folder as it is now.
 	State(ctx context.Context) api.State
 	// AcceptState takes the state as it is after a loss, if its database has that name: hosts whose install state is unknown are
@@ -177,7 +179,7 @@ type AdminDeps struct {
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 
 	// NewToken replaces the token by a new one where LoadToken finds it; it is on disk when NewToken returns.
-	NewToken func() (string, error)
+	NewToken func(ctx context.Context) (string, error)
 
 	// Own reports whether a Host header means this appliance: a name in lower case, or an address, and a port; 0: none.
 	Own func(host string, port uint16) bool
@@ -222,7 +224,8 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	limits.Drain, limits.Patience = time.Second, 0
 	a := &Admin{
 		limits: limits, web: limits.server(m, deps.Log), deps: deps,
-		logins: logins.New(deps.Now), open: logins.NewSessions[netip.Addr](deps.Now, sessionIdle, maxSessions), pages: pages, rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
+		logins: logins.New(deps.Now), open: logins.NewSessions[netip.Addr](deps.Now, sessionIdle, maxSessions), pages: pages,
+		rendered: &pageCache{now: deps.Now, pages: map[string]*cachedPage{}}, building: make(builder, 2), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}
 	a.keys.Store(newKeys(cfg.Token))

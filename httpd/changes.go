@@ -215,18 +215,20 @@ func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
 }
 
 func (a *Admin) postReload(r *http.Request, p params) (any, error) {
-	force := api.Careful
+	var answer api.Reload
+	var err error
 	switch {
 	case p.flag("check"):
-		force = api.CheckOnly
+		answer, err = a.deps.Backend.CheckReload(r.Context())
 	case p.flag("force"):
-		force = api.Forced
+		answer, err = a.deps.Backend.Reload(r.Context(), api.Forced)
+	default:
+		answer, err = a.deps.Backend.Reload(r.Context(), api.Careful)
 	}
-	reload, err := a.deps.Backend.Reload(r.Context(), force)
 	if err != nil {
 		return nil, refusedReload(err)
 	}
-	return reload, nil
+	return answer, nil
 }
 
 // refusedReload makes an answer of a refused lab: the caller's fault, not the daemon's, unless the error says otherwise.
@@ -247,13 +249,13 @@ func (a *Admin) postRevoke(r *http.Request, _ params) (any, error) {
 // postRotate replaces the token, and ends all that the old one, and sessions that began with it, have opened. It is for the Unix socket only:
 // a leaked token must not lock the admin out.
 func (a *Admin) postRotate(why trust) change {
-	return func(*http.Request, params) (any, error) {
+	return func(r *http.Request, _ params) (any, error) {
 		if why != bySocket {
 			return nil, tokenBySocket("run bootlab token rotate on the daemon's machine")
 		}
 		a.rotation.Lock()
 		defer a.rotation.Unlock()
-		token, err := a.deps.NewToken()
+		token, err := a.deps.NewToken(r.Context())
 		if err != nil {
 			return nil, fmt.Errorf("the old token stays in use: %w", err)
 		}
@@ -333,7 +335,7 @@ func consequence(l api.Lease, now time.Time) string {
 	if left := l.Expires.Sub(now); !l.Expires.IsZero() && left > 0 {
 		text += ", in " + left.Round(time.Second).String() + " at the latest"
 	}
-	if l.Pool == "" && l.Host != "" {
+	if l.Reserved {
 		return text + "; the reservation for " + l.Host + " stays"
 	}
 	return text + "; reboot it, or renew its lease there, before another machine gets the address"

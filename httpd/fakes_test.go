@@ -236,6 +236,11 @@ func (h *fakeDaemon) Reload(_ context.Context, force api.Force) (api.Reload, err
 	return api.Reload{At: noon(), Generation: 8}, h.reloadErr
 }
 
+func (h *fakeDaemon) CheckReload(context.Context) (api.Reload, error) {
+	h.note("check reload")
+	return api.Reload{Generation: 8}, h.reloadErr
+}
+
 func (h *fakeDaemon) State(context.Context) api.State {
 	return api.State{Folder: "/var/lib/bootlab", Database: "ABC", Condition: api.StateKnown, Unknown: []string{}, Held: []string{}, Install: []string{}, Pools: []string{}, Markers: []api.StateMarker{}}
 }
@@ -263,7 +268,7 @@ func newFakeDaemon() *fakeDaemon {
 	h.status.Addresses = []api.Address{
 		{Addr: netip.MustParseAddr("192.168.131.10"), Interface: "br0", For: "cluster mycluster", State: "added", OK: true, Since: at(-time.Hour)},
 		{Addr: netip.MustParseAddr("192.168.131.9"), Interface: "br0", For: "balancer router", State: "in_use", MAC: macOf(2), Host: "master-0", Since: at(-time.Minute),
-			Problem: "the machine with MAC " + macOf(2).String() + " (master-0) uses it: remove it there, or change it here; bootlab adds it once it is free"},
+			Problem: "the machine with MAC " + macOf(2).String() + " (master-0) uses it, so it is not added for balancer router; remove it there, or change balancers.router.listen; bootlab adds it once it is free"},
 	}
 	states := []struct {
 		name, role, profile, install, vm string
@@ -287,7 +292,7 @@ func newFakeDaemon() *fakeDaemon {
 		if s.vm != "" {
 			h.hosts[i].Power = "libvirt"
 		}
-		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
+		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Reserved: true, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
 	}
 	h.hosts[1].NICs = []api.NIC{{MAC: macOf(77), IP: netip.MustParseAddr("172.22.0.31"), FQDN: "loadbalancer-provisioning.mycluster.example.com", Network: "provisioning"}}
 	h.leases = append(h.leases, api.Lease{IP: netip.MustParseAddr("192.168.131.203"), MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 1}, Name: "printer", Network: "cluster", Pool: "guests", Expires: at(40 * time.Minute),
@@ -359,7 +364,7 @@ func newAdmin(t testing.TB, h *fakeDaemon, logs *logBuffer, change func(*httpd.A
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Backend: h, Gatherer: reg, Registerer: reg, Now: noon, NewToken: func() (string, error) { return "", errors.New("not here") },
+		Backend: h, Gatherer: reg, Registerer: reg, Now: noon, NewToken: func(context.Context) (string, error) { return "", errors.New("not here") },
 		Own: func(host string, _ uint16) bool { return host == "lab.example.com" || host == "192.0.2.80" },
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

@@ -45,5 +45,6 @@ func (l Limits) withDefaults() Limits {
 
 // server returns the server with these limits.
 func (l Limits) server(m *metrics, log *slog.Logger) *webserver.Server {
-	return &webserver.Server{Conns: connlimit.New(connlimit.Config{Max: l.Connections, Patience: l.Patience, MinRate: max(minRate, minTotal/int64(l.Connections))}), Header: l.Header, Idle: l.Idle, Drain: l.Drain, Evicted: m.evicted.Inc, Log: log}
+	conns := connlimit.New(connlimit.Config{Max: l.Connections, Patience: l.Patience, MinRate: max(minRate, minTotal/int64(l.Connections))})
+	return &webserver.Server{Conns: conns, Header: l.Header, Idle: l.Idle, Drain: l.Drain, Evicted: m.evicted.Inc, Log: log}
 }

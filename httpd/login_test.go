@@ -168,7 +168,7 @@ func TestRotateToken(t *testing.T) {
 	const path = "/api/v1/sessions"
 	synctest.Test(t, func(t *testing.T) {
 		admin := newAdmin(t, h, &logBuffer{}, func(d *httpd.AdminDeps) {
-			d.NewToken = func() (string, error) { return "another-token-of-this-lab", stored }
+			d.NewToken = func(context.Context) (string, error) { return "another-token-of-this-lab", stored }
 		})
 		public, trusted := admin.Public(), admin.Trusted()
 		h.news, h.unfollowed = make(chan event.Event), make(chan string, 2)

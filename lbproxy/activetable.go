@@ -159,7 +159,8 @@ func (st *Staged) Commit() {
 
 // joinLocked returns t joined with what was learned; what is new starts empty.
 func (s *Server) joinLocked(t *Table) *activeTable {
-	active := &activeTable{table: t, frontends: make([]*frontend, len(t.Frontends)), listeners: make(map[netip.AddrPort]*activeListener, len(t.listeners)), udp: make(map[netip.AddrPort]*frontend, len(t.udp))}
+	active := &activeTable{table: t, frontends: make([]*frontend, len(t.Frontends)),
+		listeners: make(map[netip.AddrPort]*activeListener, len(t.listeners)), udp: make(map[netip.AddrPort]*frontend, len(t.udp))}
 	for i, f := range t.Frontends {
 		active.frontends[i] = s.frontendLocked(f)
 	}

@@ -147,12 +147,11 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 		flood = errFlood
 	}
 	if flood != nil {
-		h.goAway(flood)
+		h.refuse(flood)
 		return 0, flood
 	}
-	if n == 0 && h.c.deadline.expired() && h.mu.TryLock() { // else the client does not take a frame
-		h.goAwayLocked(h.last, 0)
-		h.mu.Unlock()
+	if n == 0 && h.c.deadline.expired() {
+		h.goAway(h.last, 0)
 	}
 	return n, err
 }
@@ -169,35 +168,39 @@ func (h *http2Conn) read(b []byte) (int, error) {
 	return reading{c}.Read(b)
 }
 
-// goAway sends GOAWAY to a client that floods. One that does not take the frame that is being written loses its connection at once, and with it
-// what the connection keeps from others.
-func (h *http2Conn) goAway(why error) {
+// refuse sends GOAWAY to a client that floods, and returns before its connection is to be closed.
+func (h *http2Conn) refuse(why error) {
 	h.c.proxy.s.reject("", rejectFlood, h.c.x.src, why)
-	taken := time.AfterFunc(awayTime, h.c.abort)
-	h.mu.Lock()
-	h.flooding = true
-	h.goAwayLocked(anyStream, enhanceYourCalm)
-	h.mu.Unlock()
-	if !taken.Stop() {
+	if !h.goAway(anyStream, enhanceYourCalm) {
 		return
 	}
 	select {
 	case <-h.away:
-	case <-time.After(lingerTime): // the rest of a frame
+		h.c.linger(floodLinger) // so that the client reads it before the reset that closing sends
+	case <-time.After(lingerTime): // the rest of a frame, and GOAWAY after it, by Write
+		h.c.abort()
 	}
-	h.c.linger(floodLinger) // so that the client reads it before the reset that closing sends
 }
 
-// awayTime is how long a client may take for GOAWAY, and one that floods for the frame before it.
+// awayTime is how long a client may take for what is being written, and GOAWAY after it.
 const awayTime = 250 * time.Millisecond
 
-// goAwayLocked sends GOAWAY with the last stream that may have been served, if no frame is being written. A client that does not take it loses
-// its connection.
+// goAway sends GOAWAY with the last stream that may have been served. A client that does not take it, or what is being written, loses its connection
+// at once, and with it what the connection keeps from others: goAway returns false then.
+func (h *http2Conn) goAway(last uint32, code byte) bool {
+	limit := time.AfterFunc(awayTime, h.c.abort)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.flooding = code == enhanceYourCalm
+	h.goAwayLocked(last, code)
+	return limit.Stop()
+}
+
+// goAwayLocked sends GOAWAY if no frame is being written.
 func (h *http2Conn) goAwayLocked(last uint32, code byte) {
 	if !h.out.between() {
 		return
 	}
-	defer time.AfterFunc(awayTime, h.c.abort).Stop()
 	frame := []byte{0, 0, 8, frameGoAway, 0, 0, 0, 0, 0}
 	_, _ = h.Conn.Write(append(binary.BigEndian.AppendUint32(frame, last), 0, 0, 0, code))
 	close(h.away)

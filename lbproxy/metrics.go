@@ -97,19 +97,23 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		limit:   prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricLimit, Help: "Maximum number of open connections of all balancers together."}),
 		delayed: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricDelayed, Help: "Connections delayed by the connection limit."}),
-		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections closed because their client had as many as were left for others, or at the limit of connections or HTTP/2 requests the most."}),
+		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections closed because their client had as many as were left " +
+			"for others, or at the limit of connections or HTTP/2 requests the most."}),
 
-		connections:     counter(MetricConnections, "Accepted connections.", "balancer"),
-		bytes:           counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),
-		datagrams:       counter(MetricDatagrams, "Datagrams of mode udp received from clients (in) and sent to clients (out).", "balancer", "direction"),
-		requests:        counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
-		retries:         counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
-		rejected:        counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
-		faults:          counter(MetricFaults, "Connects, checks and datagrams to backends that failed on this machine, which counts against no backend, by reason: descriptors, ports, memory, denied (firewall or security policy), size (of a datagram), ca_file (unreadable), panic.", "reason"),
-		withoutSNI:      counter(MetricWithoutSNI, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
+		connections: counter(MetricConnections, "Accepted connections.", "balancer"),
+		bytes:       counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),
+		datagrams:   counter(MetricDatagrams, "Datagrams of mode udp received from clients (in) and sent to clients (out).", "balancer", "direction"),
+		requests:    counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
+		retries:     counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
+		rejected:    counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
+		faults: counter(MetricFaults, "Connects, checks and datagrams to backends that failed on this machine, which counts against no backend, by "+
+			"reason: descriptors, ports, memory, denied (firewall or security policy), size (of a datagram), ca_file (unreadable), panic.", "reason"),
+		withoutSNI: counter(MetricWithoutSNI, "Connections to an address that balancers share by server name which have none, by reason: too_long, a "+
+			"ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
 		backendRequests: counter(MetricBackendRequests, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
-		backendErrors:   counter(MetricBackendErrors, "Requests in HTTP mode that ended early, and in mode tcp failed connects and connections that the backend reset, by backend and reason.", "balancer", "backend", "reason"),
-		backendConns:    counter(MetricBackendConns, "Connections to backends in mode tcp, by backend.", "balancer", "backend"),
+		backendErrors: counter(MetricBackendErrors, "Requests in HTTP mode that ended early, and in mode tcp failed connects and connections that the "+
+			"backend reset, by backend and reason.", "balancer", "backend", "reason"),
+		backendConns: counter(MetricBackendConns, "Connections to backends in mode tcp, by backend.", "balancer", "backend"),
 		backendConnect: histogram(MetricBackendConnect, "Time to connect to a backend in mode tcp, by backend.",
 			[]float64{.0005, .001, .005, .02, .1, .5, 2, 10}, "balancer", "backend"),
 		latency: histogram(MetricBackendResponse, "Time from the request to the head of the response in HTTP mode, by backend.",
@@ -119,7 +123,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		up:     gauge(MetricBackendUp, "1 while a backend may get new connections, 0 while it is down or drained.", "balancer", "backend"),
 		checks: histogram(MetricCheck, "Duration of health checks.", []float64{.001, .005, .02, .1, .5, 2, 10}, "kind"),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.faults, m.withoutSNI, m.active, m.queued, m.up, m.checks, m.backendRequests, m.backendErrors, m.backendConns, m.backendConnect, m.latency, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.faults, m.withoutSNI, m.active,
+		m.queued, m.up, m.checks, m.backendRequests, m.backendErrors, m.backendConns, m.backendConnect, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

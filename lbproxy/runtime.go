@@ -124,7 +124,8 @@ func (s *Server) withAddedLocked(f *Frontend) *Frontend {
 
 // addedBackend returns a backend that was added. Labels and hashes of the others stay as they are.
 func (f *Frontend) addedBackend(m RuntimeBackend) Backend {
-	b := Backend{Name: cmp.Or(m.Name, m.Addr.String()), Host: m.Host, Addr: m.Addr, Backup: m.Backup, Weight: max(m.Weight, 1), Added: true, ServerName: cmp.Or(m.FQDN, m.Addr.Addr().String()), seed: hash(m.Addr.Addr()), cookie: cookieOf(m.Addr)}
+	b := Backend{Name: cmp.Or(m.Name, m.Addr.String()), Host: m.Host, Addr: m.Addr, Backup: m.Backup, Weight: max(m.Weight, 1), Added: true,
+		ServerName: cmp.Or(m.FQDN, m.Addr.Addr().String()), seed: hash(m.Addr.Addr()), cookie: cookieOf(m.Addr)}
 	b.Label = labelOf(b.Name, m.Addr, func(label string) bool {
 		return slices.ContainsFunc(f.Backends, func(other Backend) bool { return other.Label == label })
 	})

@@ -97,7 +97,8 @@ func (b *backend) status() BackendStatus {
 	return BackendStatus{
 		LabWeight: labWeight, Added: b.Added,
 		Key: b.key(), Name: b.Name, Host: b.Host, Addr: b.Addr, Backup: b.Backup, Weight: b.weight(), Limit: b.Limit, Check: b.health.key.check.Kind, Health: health,
-		Drained: b.state.drained.is(), DrainedSince: b.state.drained.since(), TakesConnections: b.usable(), Unreachable: b.health.unreachable.Load(), Reason: reason, Since: since, Connections: b.state.active.Load(),
+		Drained: b.state.drained.is(), DrainedSince: b.state.drained.since(), TakesConnections: b.usable(), Unreachable: b.health.unreachable.Load(),
+		Reason: reason, Since: since, Connections: b.state.active.Load(),
 		Total: b.state.traffic.total.Load(), Errors: b.state.traffic.errors.Load(), P50: p50, P99: p99,
 	}
 }

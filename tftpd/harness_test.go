@@ -62,17 +62,16 @@ func (n recorder) none(t testing.TB) {
 // scripts is a boot service.
 type scripts struct{ received chan string } // names of scripts
 
-type statusError int
-
-func (e statusError) Error() string   { return fmt.Sprintf("status %d", int(e)) }
-func (e statusError) HTTPStatus() int { return int(e) }
+func refusedWith(status int) error {
+	return &boot.Refusal{Status: status, Text: fmt.Sprintf("status %d", status)}
+}
 
 func (s scripts) Script(_ context.Context, m lab.MAC, from netip.AddrPort, name string) (*boot.Script, error) {
 	switch m[5] {
 	case 0xee:
-		return nil, statusError(404)
+		return nil, refusedWith(404)
 	case 0xef:
-		return nil, statusError(403)
+		return nil, refusedWith(403)
 	case 0xfe:
 		panic("a bug of the boot service")
 	}
@@ -82,7 +81,7 @@ func (s scripts) Script(_ context.Context, m lab.MAC, from netip.AddrPort, name 
 	}
 	return boot.NewScript(body, func(context.Context) error {
 		if m[5] == 0xdb {
-			return statusError(403) // another machine's
+			return refusedWith(403) // another machine's
 		}
 		s.received <- name
 		return nil

@@ -41,7 +41,8 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	results := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricTransfers, Help: "Requests that were answered, by result."}, []string{"result"})
 	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricDropped,
-		Help: "Packets dropped on the well-known port, by reason: the limit of transfers, no valid TFTP, a request while a transfer of its address and port makes progress, one that another machine sent, a reply to no transfer."},
+		Help: "Packets dropped on the well-known port, by reason: the limit of transfers, no valid TFTP, a request while a transfer of its address and port " +
+			"makes progress, one that another machine sent, a reply to no transfer."},
 		[]string{"reason"})
 	m := &metrics{
 		results: map[string]prometheus.Counter{},

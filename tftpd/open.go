@@ -13,6 +13,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -112,21 +113,17 @@ func (s *Server) openScript(ctx context.Context, table *Table, t target, from ne
 
 // codeBy returns the code of the boot service's refusal; false if err is none.
 func codeBy(err error) (code ErrorCode, ok bool) {
-	var status interface{ HTTPStatus() int }
-	if !errors.As(err, &status) {
+	r, ok := errors.AsType[*boot.Refusal](err)
+	if !ok {
 		return code, false
 	}
-	return codeOf(status.HTTPStatus()), true
-}
-
-func codeOf(status int) ErrorCode {
-	switch status {
+	switch r.Status {
 	case http.StatusNotFound, http.StatusGone:
-		return CodeNotFound
+		return CodeNotFound, true
 	case http.StatusForbidden, http.StatusUnauthorized:
-		return CodeAccess
+		return CodeAccess, true
 	}
-	return CodeUndefined
+	return CodeUndefined, true
 }
 
 // openFirmware opens a network boot program, by its exact name first.

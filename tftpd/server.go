@@ -51,8 +51,8 @@ func (c Config) withDefaults() Config {
 // Scripts renders boot scripts.
 type Scripts interface {
 	// Script returns the script of that name for the machine mac, which asks from that address and port. It records the events of what
-	// it refused. An error may have a method HTTPStatus() int, which chooses the ERROR code. Received is called on the script
-	// once the client has acknowledged it; an error with the status 403 is that another machine may have asked for it.
+	// it refused. A *boot.Refusal has the status that chooses the ERROR code. Received is called on the script once the client has
+	// acknowledged it; a refusal with the status 403 is that another machine may have asked for it.
 	Script(ctx context.Context, mac lab.MAC, from netip.AddrPort, name string) (*boot.Script, error)
 }
 
@@ -108,7 +108,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Server{
-		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")), active: map[netip.AddrPort]*transfer{}, repeats: map[repeat]struct{}{},
+		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")),
+		active: map[netip.AddrPort]*transfer{}, repeats: map[repeat]struct{}{},
 		cache: fileCache{files: map[fileID]*cachedFile{}},
 		slots: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, Patience: 5 * cfg.Timeout, MinRate: minRate}),
 		full:  fullness{reports: make(chan event.Event, maxReports)},

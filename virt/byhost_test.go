@@ -1,6 +1,7 @@
 package virt_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -31,6 +32,10 @@ func TestByHost(t *testing.T) {
 			l = moved(l, "kvm2")
 			l.Hypervisors = slices.DeleteFunc(l.Hypervisors, func(hv *lab.Hypervisor) bool { return hv.Name == "kvm1" })
 			b.use(t, l)
+		}, "kvm1 unknown"},
+		{"on another hypervisor than in the lab file, which is down", func(t *testing.T, b *testServer, f fakes, l *lab.Lab) {
+			b.use(t, moved(l, "kvm2"))
+			f["fake://kvm1"].fail["list"] = errors.New("connection refused")
 		}, "kvm1 unknown"},
 		{"it was deleted", func(t *testing.T, b *testServer, _ fakes, l *lab.Lab) {
 			check(t, b.Delete(t.Context(), "a", virt.DeleteDisks))

@@ -123,7 +123,7 @@ func (s *Server) placedMachine(ctx context.Context, host string, as func(*Table,
 	if err != nil || m.isPlaced() {
 		return m, err
 	}
-	if err := s.unseen(m); err != nil {
+	if err := s.neverAnswered(m); err != nil {
 		return nil, err
 	}
 	return nil, ErrAbsent
@@ -151,12 +151,12 @@ func (s *Server) seek(ctx context.Context, host string, as func(*Table, *machine
 // asInLab is for placedMachine: the hypervisor of the lab file or of its choice.
 func asInLab(_ *Table, m *machine) *machine { return m }
 
-// unseen returns an error if a hypervisor that may have the machine has not answered since the start, and the state does not say that it
+// neverAnswered returns an error if a hypervisor that may have the machine has not answered since the start, and the state does not say that it
 // did before: then nothing says that the machine is not there.
-func (s *Server) unseen(m *machine) error {
+func (s *Server) neverAnswered(m *machine) error {
 	for _, c := range m.candidates {
 		hv := c.vm.Hypervisor
-		if _, at, _ := s.observe(hv).last(); at.IsZero() && s.seen.of(hv.Name).URI != hv.URI {
+		if _, at, _ := s.observationOf(hv).last(); at.IsZero() && s.answered.of(hv.Name).URI != hv.URI {
 			others := ""
 			if names := slices.DeleteFunc(m.names(), func(n string) bool { return n == hv.Name }); len(names) > 0 {
 				others = fmt.Sprintf(", or name the others in the lab file (hypervisor: [%s])", strings.Join(names, ", "))
@@ -183,7 +183,7 @@ func (s *Server) choose(ctx context.Context, host string) (*machine, error) {
 	if m, err = t.machine(host); err != nil || m.isPlaced() {
 		return m, err // it was found
 	}
-	if err := s.unseen(m); err != nil {
+	if err := s.neverAnswered(m); err != nil {
 		return nil, err
 	}
 	if err := s.alone(ctx, m); err != nil {
@@ -217,27 +217,27 @@ func (s *Server) ask(ctx context.Context, m *machine) {
 	var asked sync.WaitGroup
 	for _, c := range m.candidates {
 		hv := c.vm.Hypervisor
-		if _, _, down := s.observe(hv).last(); !down.IsZero() {
+		if _, _, down := s.observationOf(hv).last(); !down.IsZero() {
 			continue
 		}
 		asked.Go(func() {
 			err := s.contained(hv, func(h Hypervisor) error { return s.measure(ctx, hv, h) })
 			if err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errClosed) {
-				s.observe(hv).failed(err, s.deps.Now())
+				s.observationOf(hv).failed(err, s.deps.Now())
 			}
 		})
 	}
 	asked.Wait()
 }
 
-// measure is look that also reads what a hypervisor has.
+// measure is observe that also reads what a hypervisor has.
 func (s *Server) measure(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) error {
-	if err := s.look(ctx, hv, h); err != nil {
+	if err := s.observe(ctx, hv, h); err != nil {
 		return err
 	}
 	node, err := h.Node(ctx)
 	if err == nil {
-		o := s.observe(hv)
+		o := s.observationOf(hv)
 		o.mu.Lock()
 		o.node = node
 		o.mu.Unlock()
@@ -264,7 +264,7 @@ type loads map[string]*load
 func (s *Server) loads(t *Table) loads {
 	all := loads{}
 	for _, hv := range t.hypervisors {
-		o := s.observe(hv)
+		o := s.observationOf(hv)
 		_, _, _, err := o.state(hv)
 		domains, _, _ := o.last()
 		l := &load{hv: hv, node: o.measured(), down: err, roles: map[string]int{}}

@@ -150,9 +150,9 @@ func TestPlacementWithASilentHypervisor(t *testing.T) {
 		t.Errorf("list: %+v", st[0])
 	}
 	delete(f["fake://kvm1"].fail, "dial")
-	placements, seen := &memory[virt.Placement]{byHost: map[string]virt.Placement{}}, &memory[virt.Seen]{byHost: map[string]virt.Seen{}}
+	placements, answered := &memory[virt.Placement]{byHost: map[string]virt.Placement{}}, &memory[virt.Answered]{byHost: map[string]virt.Answered{}}
 	start := func() *testServer {
-		return newTestServerWith(t, l, virt.Config{}, virt.Deps{Driver: f, Placements: placements, Seen: seen})
+		return newTestServerWith(t, l, virt.Config{}, virt.Deps{Driver: f, Placements: placements, Answered: answered})
 	}
 	b = start()
 	check(t, b.Create(ctx, "a"))
@@ -176,9 +176,9 @@ func TestPlacementWithASilentHypervisor(t *testing.T) {
 		t.Errorf("after a restart b is %+v, want it on kvm2", got)
 	}
 	check(t, b.Delete(ctx, "b", virt.DeleteDisks))
-	clear(seen.byHost)
+	clear(answered.byHost)
 	wantErr(t, start().Create(ctx, "b"), "kvm1 has not answered since the daemon started")
-	seen.byHost["kvm1"] = virt.Seen{URI: "fake://another"}
+	answered.byHost["kvm1"] = virt.Answered{URI: "fake://another"}
 	wantErr(t, start().Create(ctx, "b"), "kvm1 has not answered since the daemon started")
 }
 

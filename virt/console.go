@@ -122,8 +122,8 @@ func (c *consoles) keep(hypervisors []*lab.Hypervisor) {
 	}
 }
 
-// see notes which domains run on a hypervisor.
-func (c *consoles) see(hv *lab.Hypervisor, domains []Domain) {
+// update notes which domains run on a hypervisor.
+func (c *consoles) update(hv *lab.Hypervisor, domains []Domain) {
 	h := c.of(hv)
 	if h == nil {
 		return

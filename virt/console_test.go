@@ -122,6 +122,17 @@ func (f *follower) wantOutput(t *testing.T, text string) {
 	f.waitFor(t, text, func() bool { return strings.Contains(f.output.String(), text) })
 }
 
+// wantEcho types a text until the machine echoes it: what a machine writes before its console is open is lost, and what is typed before it reads, too.
+func (r *consoleRig) wantEcho(t *testing.T, f *follower, text string) {
+	t.Helper()
+	netns.WaitFor(t, "the echo of "+text, func() bool {
+		check(t, r.Type(t.Context(), "master-0", []byte(text)))
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return strings.Contains(f.output.String(), text)
+	})
+}
+
 func (f *follower) wantState(t *testing.T, text string) {
 	t.Helper()
 	f.waitFor(t, "state "+text, func() bool {
@@ -268,7 +279,7 @@ func TestConsoleOutlivesItsProcess(t *testing.T) {
 	f := r.follow(t) // before the start: it gets what is written from now on
 	check(t, r.Start(t.Context(), "master-0"))
 	f.wantState(t, "connected")
-	f.wantOutput(t, "hello")
+	r.wantEcho(t, f, "first")
 	processes := append(childrenNamed(t, "consoles"), children(t)...)
 	if len(processes) != 2 {
 		t.Fatalf("%d processes of the hypervisor, want one for calls and one for consoles", len(processes))
@@ -278,7 +289,6 @@ func TestConsoleOutlivesItsProcess(t *testing.T) {
 	}
 	f.wantState(t, "does not answer")
 	f.wantState(t, "connected")
-	check(t, r.Type(t.Context(), "master-0", []byte("again")))
-	f.wantOutput(t, "again")
+	r.wantEcho(t, f, "again")
 	r.kept(t, 1, "again")
 }

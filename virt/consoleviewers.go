@@ -135,7 +135,7 @@ func (s *Server) consolesOf(host string) (*hypervisorConsoles, error) {
 
 // isAbsent reports whether the hypervisor of a machine answers, and has no domain of it.
 func (s *Server) isAbsent(m *machine) bool {
-	domains, at, down := s.observe(m.vm.Hypervisor).last()
+	domains, at, down := s.observationOf(m.vm.Hypervisor).last()
 	return !at.IsZero() && down.IsZero() && !slices.ContainsFunc(domains, func(d Domain) bool { return d.UUID == m.uuid })
 }
 

@@ -68,7 +68,7 @@ func (s *Server) ByHost(ctx context.Context) map[string]Status {
 // unplacedStatus is the status of a machine that has no hypervisor yet.
 func (s *Server) unplacedStatus(m *machine) Status {
 	st := Status{Host: m.host.Name, UUID: m.uuid, State: StateAbsent}
-	if err := s.unseen(m); err != nil {
+	if err := s.neverAnswered(m); err != nil {
 		st.State, st.Err = StateUnknown, err.Error()
 	}
 	return st
@@ -79,7 +79,7 @@ func (s *Server) unplacedStatus(m *machine) Status {
 func (s *Server) refreshSoon(ctx context.Context, t *Table, age time.Duration) {
 	var refreshes []<-chan struct{}
 	for _, hv := range t.hypervisors {
-		if _, at, _ := s.observe(hv).last(); !at.IsZero() && s.deps.Now().Sub(at) < age {
+		if _, at, _ := s.observationOf(hv).last(); !at.IsZero() && s.deps.Now().Sub(at) < age {
 			continue
 		}
 		if r := s.refresh(hv); r != nil {
@@ -103,10 +103,10 @@ func (s *Server) listOn(t *Table, hv *lab.Hypervisor) []Status {
 			mine = append(mine, m)
 		}
 	}
-	domains, at, since, err := s.observe(hv).state(hv)
+	domains, at, since, err := s.observationOf(hv).state(hv)
 	var all []Status
 	if err != nil {
-		all = unknown(mine, err)
+		all = append(unknown(mine, err), s.lostOn(t, hv, err)...)
 	} else {
 		all = statuses(t, hv, mine, domains)
 	}
@@ -121,6 +121,19 @@ func unknown(machines []*machine, err error) []Status {
 	for i, m := range machines {
 		all[i] = m.status(StateUnknown)
 		all[i].Err = err.Error()
+	}
+	return all
+}
+
+// lostOn returns the orphans of a hypervisor that does not answer, as it had them last: a machine that the lab file has elsewhere is not absent.
+func (s *Server) lostOn(t *Table, hv *lab.Hypervisor, err error) (all []Status) {
+	byHost, _ := s.placements.all()
+	for host, p := range byHost {
+		if m := t.byHost[host]; p.State == StateAbsent || p.URI != hv.URI || m != nil && m.vm.Hypervisor == hv {
+			continue
+		}
+		all = append(all, Status{Host: host, Hypervisor: hv.Name, UUID: domainUUID(t.lab, host), State: StateUnknown, Orphan: true,
+			Err: fmt.Sprintf("%v; the machine was %s there, and the lab file does not have it there any more", err, p.State)})
 	}
 	return all
 }

@@ -33,8 +33,8 @@ const (
 	backoffMost  = time.Minute
 )
 
-// observe returns the observation of a hypervisor.
-func (s *Server) observe(hv *lab.Hypervisor) *observation {
+// observationOf returns the observation of a hypervisor.
+func (s *Server) observationOf(hv *lab.Hypervisor) *observation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.observed[hv.URI]
@@ -48,7 +48,7 @@ func (s *Server) observe(hv *lab.Hypervisor) *observation {
 // refresh reads the domains of a hypervisor in the background, unless that is in progress or it is too early after a
 // failure. It returns a channel that is closed at the end, nil for a hypervisor that is not worth waiting for.
 func (s *Server) refresh(hv *lab.Hypervisor) <-chan struct{} {
-	o := s.observe(hv)
+	o := s.observationOf(hv)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.running == nil && !s.deps.Now().Before(o.next) {
@@ -58,7 +58,7 @@ func (s *Server) refresh(hv *lab.Hypervisor) <-chan struct{} {
 			defer close(running)
 			ctx, cancel := context.WithTimeout(context.Background(), min(refreshWait, s.cfg.Timeout))
 			defer cancel()
-			err := s.contained(hv, func(h Hypervisor) error { return s.look(ctx, hv, h) })
+			err := s.contained(hv, func(h Hypervisor) error { return s.observe(ctx, hv, h) })
 			if err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errClosed) { // busy: what it does says whether it answers
 				o.failed(err, s.deps.Now())
 			}
@@ -109,9 +109,9 @@ func (o *observation) measured() Node {
 	return o.node
 }
 
-// look reads the domains of a hypervisor, and notes which machines are there.
-func (s *Server) look(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) error {
-	o := s.observe(hv)
+// observe reads the domains of a hypervisor, and notes which machines are there.
+func (s *Server) observe(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) error {
+	o := s.observationOf(hv)
 	if err := o.read(ctx, h, s.deps.Now); err != nil {
 		return err
 	}
@@ -133,13 +133,13 @@ func (s *Server) changed(hv *lab.Hypervisor, uuids []string) {
 	defer cancel()
 	err := s.contained(hv, func(h Hypervisor) error {
 		if len(uuids) > maxChanged {
-			return s.look(ctx, hv, h)
+			return s.observe(ctx, hv, h)
 		}
 		for _, uuid := range uuids {
 			if s.worksOn(t, uuid) {
 				continue
 			}
-			if err := s.lookAt(ctx, hv, h, uuid, uuid); err != nil {
+			if err := s.observeDomain(ctx, hv, h, uuid, uuid); err != nil {
 				return err
 			}
 		}
@@ -165,11 +165,11 @@ func (s *Server) worksOn(t *Table, uuid string) bool {
 	return false
 }
 
-// lookAt is look for one domain: on a hypervisor with many, each operation would read all.
-func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, uuid, name string) error {
-	o := s.observe(hv)
+// observeDomain is observe for one domain: on a hypervisor with many, each operation would read all.
+func (s *Server) observeDomain(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, uuid, name string) error {
+	o := s.observationOf(hv)
 	if _, at, _ := o.last(); at.IsZero() {
-		return s.look(ctx, hv, h)
+		return s.observe(ctx, hv, h)
 	}
 	o.mu.Lock()
 	o.calls++
@@ -190,16 +190,16 @@ func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, u
 
 // place notes which machines are on a hypervisor.
 func (s *Server) place(ctx context.Context, hv *lab.Hypervisor) {
-	domains, _, _ := s.observe(hv).last()
-	s.consoles.see(hv, domains)
+	domains, _, _ := s.observationOf(hv).last()
+	s.consoles.update(hv, domains)
 	s.seeStarts(ctx, s.table(), domains)
-	if err := s.placements.see(ctx, s.deps.Table(), hv, domains, s.deps.Now()); err != nil {
+	if err := s.placements.update(ctx, s.deps.Table(), hv, domains, s.deps.Now()); err != nil {
 		s.deps.Log.Warn("hypervisors of virtual machines not stored", "err", err)
 		return
 	}
-	err := s.seen.change(ctx, hv.Name, func(seen *Seen) {
-		if seen.URI != hv.URI {
-			*seen = Seen{URI: hv.URI, At: s.deps.Now()}
+	err := s.answered.change(ctx, hv.Name, func(answered *Answered) {
+		if answered.URI != hv.URI {
+			*answered = Answered{URI: hv.URI, At: s.deps.Now()}
 		}
 	})
 	if err != nil {
@@ -249,7 +249,7 @@ func (o *observation) state(hv *lab.Hypervisor) (domains []Domain, at, since tim
 
 // noAnswer returns the error of a call that failed, in the words that lists have for a hypervisor that is down.
 func (s *Server) noAnswer(hv *lab.Hypervisor, err error) error {
-	o := s.observe(hv)
+	o := s.observationOf(hv)
 	if errors.As(err, new(unreachable)) && !errors.Is(err, context.Canceled) { // who asked has gone: that says nothing
 		o.failed(err, s.deps.Now())
 	}
@@ -282,7 +282,7 @@ func (s *Server) refreshAll(ctx context.Context) {
 func (s *Server) Answered(name string) (time.Time, error) {
 	for _, hv := range s.deps.Table().hypervisors {
 		if hv.Name == name {
-			_, at, since, err := s.observe(hv).state(hv)
+			_, at, since, err := s.observationOf(hv).state(hv)
 			if err != nil {
 				return since, err
 			}
@@ -296,7 +296,7 @@ func (s *Server) Answered(name string) (time.Time, error) {
 // does not wait.
 func (s *Server) Unreachable() (names []string) {
 	for _, hv := range s.deps.Table().hypervisors {
-		if _, _, _, err := s.observe(hv).state(hv); err != nil {
+		if _, _, _, err := s.observationOf(hv).state(hv); err != nil {
 			names = append(names, hv.Name)
 		}
 	}
@@ -306,7 +306,7 @@ func (s *Server) Unreachable() (names []string) {
 // hypervisorsIn returns how many hypervisors are up, down, or unknown.
 func (s *Server) hypervisorsIn(state string) (n float64) {
 	for _, hv := range s.deps.Table().hypervisors {
-		_, _, since, err := s.observe(hv).state(hv)
+		_, _, since, err := s.observationOf(hv).state(hv)
 		is := "up"
 		switch {
 		case !since.IsZero():

@@ -18,8 +18,8 @@ type Placement struct {
 	At         time.Time `json:"at"` // when the state was seen first
 }
 
-// Seen says that a hypervisor has answered, and that where its machines are was stored.
-type Seen struct {
+// Answered says that a hypervisor has answered, and that where its machines are was stored.
+type Answered struct {
 	URI string    `json:"uri"`
 	At  time.Time `json:"at"` // for the first time
 }
@@ -27,8 +27,8 @@ type Seen struct {
 // placements are the placements that are known.
 type placements struct{ persistent[Placement] }
 
-// see notes the domains of a hypervisor, as far as they are of the lab.
-func (ps *placements) see(ctx context.Context, t *Table, hv *lab.Hypervisor, domains []Domain, now time.Time) error {
+// update notes the domains of a hypervisor, as far as they are of the lab.
+func (ps *placements) update(ctx context.Context, t *Table, hv *lab.Hypervisor, domains []Domain, now time.Time) error {
 	ps.changing.Lock()
 	defer ps.changing.Unlock()
 	there := map[string]Placement{}
@@ -82,7 +82,7 @@ func (s *Server) Forget(ctx context.Context, host string) error {
 		return fmt.Errorf("forget VM %s: no hypervisor had it when it answered last", host)
 	}
 	for _, hv := range s.deps.Table().hypervisors {
-		if _, _, _, err := s.observe(hv).state(hv); hv.URI == p.URI && err == nil && p.State != StateAbsent {
+		if _, _, _, err := s.observationOf(hv).state(hv); hv.URI == p.URI && err == nil && p.State != StateAbsent {
 			return fmt.Errorf("forget VM %s: hypervisor %s answers and has it: delete it (bootlab vm delete %s)", host, hv.Name, host)
 		}
 	}
@@ -105,7 +105,7 @@ const aloneAge = 5 * time.Second
 func (s *Server) alone(ctx context.Context, m *machine) error {
 	s.refreshSoon(ctx, m.table, aloneAge)
 	for _, hv := range m.table.hypervisors {
-		domains, at, down := s.observe(hv).last()
+		domains, at, down := s.observationOf(hv).last()
 		for _, d := range domains {
 			if text := conflict(m, hv, d); text != "" {
 				if !down.IsZero() {
@@ -120,7 +120,7 @@ func (s *Server) alone(ctx context.Context, m *machine) error {
 		return nil
 	}
 	for _, hv := range m.table.hypervisors {
-		if _, at, _ := s.observe(hv).last(); hv.URI == p.URI && !at.IsZero() {
+		if _, at, _ := s.observationOf(hv).last(); hv.URI == p.URI && !at.IsZero() {
 			return nil // it was asked since, and does not have it
 		}
 	}

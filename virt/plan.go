@@ -87,7 +87,7 @@ func (s *Server) unplaced(t *Table, hosts []string) (all []Comparison) {
 			continue
 		}
 		c := Comparison{Host: m.host.Name, State: StateAbsent, Condition: ConditionMissing}
-		err := s.unseen(m)
+		err := s.neverAnswered(m)
 		if err != nil {
 			c.State, c.Condition = StateUnknown, ConditionUnknown
 		} else if there, none := loads.pick(m); none == nil {
@@ -132,7 +132,7 @@ func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.H
 		return nil, err
 	}
 	all := planNetworks(networks, t, hv, hosts)
-	domains, _, _ := s.observe(hv).last()
+	domains, _, _ := s.observationOf(hv).last()
 	byUUID := make(map[string]Domain, len(domains))
 	for _, d := range domains {
 		byUUID[d.UUID] = d
@@ -146,7 +146,7 @@ func (s *Server) planWith(ctx context.Context, h Hypervisor, t *Table, hv *lab.H
 		}
 		c := compareMachine(t, st, xml, volumes[st.Host])
 		if !st.Orphan {
-			if err := t.byHost[st.Host].fitsIn(s.observe(hv).measured().Memory); err != nil {
+			if err := t.byHost[st.Host].fitsIn(s.observationOf(hv).measured().Memory); err != nil {
 				c.Details = append(c.Details, err.Error())
 			}
 		}
@@ -282,7 +282,7 @@ func (s *Server) markDuplicates(t *Table, all []Comparison) {
 	}
 	found := map[string][]string{}
 	for _, hv := range t.hypervisors {
-		domains, _, _ := s.observe(hv).last()
+		domains, _, _ := s.observationOf(hv).last()
 		for _, d := range domains {
 			seen := map[*machine]bool{}
 			for _, key := range append([]string{d.UUID}, d.MACs...) {

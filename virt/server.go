@@ -38,7 +38,7 @@ type Deps struct {
 	Driver     Driver              // nil: one that has no program for its processes, so that every operation fails
 	Unpacker   Unpacker            // nil: images are not compressed
 	Placements Store[Placement]    // nil: kept in memory only
-	Seen       Store[Seen]         // by hypervisor; nil: kept in memory only. It must not outlive Placements
+	Answered   Store[Answered]     // by hypervisor; nil: kept in memory only. It must not outlive Placements
 	NextBoots  Store[NextBoot]     // nil: kept in memory only
 	Starts     Store[PendingStart] // nil: kept in memory only
 	Consoles   ConsoleLog          // nil: serial consoles are not opened
@@ -59,7 +59,7 @@ type Server struct {
 	seconds     *prometheus.HistogramVec
 
 	placements placements
-	seen       persistent[Seen] // by hypervisor
+	answered   persistent[Answered] // by hypervisor
 	nextBoots  persistent[NextBoot]
 	starts     persistent[PendingStart]
 	consoles   *consoles
@@ -77,7 +77,7 @@ type Server struct {
 
 // New returns a Server. It connects to a hypervisor at the first operation.
 func New(cfg Config, deps Deps) (*Server, error) {
-	required.Fields(deps, "Panics", "Driver", "Unpacker", "Placements", "Seen", "NextBoots", "Starts", "Consoles")
+	required.Fields(deps, "Panics", "Driver", "Unpacker", "Placements", "Answered", "NextBoots", "Starts", "Consoles")
 	if deps.Driver == nil {
 		deps.Driver = &Processes{Log: deps.Log}
 	}
@@ -101,7 +101,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := s.placements.load(context.Background(), deps.Placements); err != nil {
 		return nil, fmt.Errorf("load where virtual machines are: %w", err)
 	}
-	if err := s.seen.load(context.Background(), deps.Seen); err != nil {
+	if err := s.answered.load(context.Background(), deps.Answered); err != nil {
 		return nil, fmt.Errorf("load which hypervisors have answered: %w", err)
 	}
 	if err := s.nextBoots.load(context.Background(), deps.NextBoots); err != nil {
@@ -214,10 +214,10 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	err := s.connections.use(hv, func(h Hypervisor) error {
 		err := s.deps.Panics.Run(func() (err error) { changed, err = op.do(ctx, h, m); return err })
 		if changed && ctx.Err() == nil { // List shows the change at once
-			_ = s.lookAt(ctx, hv, h, m.uuid, m.host.Name)
+			_ = s.observeDomain(ctx, hv, h, m.uuid, m.host.Name)
 		}
 		if errors.As(err, new(unreachable)) { // no request waits for it from now on
-			s.observe(hv).failed(err, s.deps.Now())
+			s.observationOf(hv).failed(err, s.deps.Now())
 		}
 		return err
 	})

@@ -225,22 +225,22 @@ func installedDisks(hosts []api.Host, names []string) (lines []string) {
 			all = append(all, sentence{h.Name, "overwrites " + h.Disk})
 		}
 	}
-	for _, s := range once(all) {
+	for _, s := range byText(all) {
 		lines = append(lines, strings.Join(s.hosts, ", ")+": "+s.text)
 	}
 	return lines
 }
 
 func armedText(cmd *cobra.Command, armed []api.Arming) error {
-	said := make([]sentence, 0, len(armed))
+	sentences := make([]sentence, 0, len(armed))
 	for _, a := range armed {
 		text := a.Host + " is " + a.State
 		if a.Message != "" {
 			text += ": " + a.Message
 		}
-		said = append(said, sentence{a.Host, text})
+		sentences = append(sentences, sentence{a.Host, text})
 	}
-	for _, s := range once(said) {
+	for _, s := range byText(sentences) {
 		line := s.text
 		if len(s.hosts) > 1 {
 			_, line, _ = strings.Cut(s.text, " is ")

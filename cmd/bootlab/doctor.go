@@ -3,12 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -26,7 +29,16 @@ func doctorCommand(o *options) *cobra.Command {
 		Long: `Check what would keep the lab from working: before the first start, or beside the daemon, which it asks then. It changes nothing.
 Some checks need root, and say so.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return examine(cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Getenv(examiner) != "" {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(examine(cmd.Context(), o))
+			}
+			r, err := examineApart(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return r.print(cmd, o)
+		},
 	}
 }
 
@@ -37,11 +49,52 @@ type doctorResult struct {
 	Findings []doctor.Finding `json:"findings"`
 }
 
-func examine(cmd *cobra.Command, o *options) error {
+// examiner is set in the environment of the process that doctor examines this machine with.
+const examiner = "BOOTLAB_DOCTOR_PROCESS"
+
+// examineLimit is how long that process may take. Its checks have limits of their own.
+const examineLimit = time.Minute
+
+// examineApart is examine in another process. One that waits for a frozen disk does not end before the disk answers, not even by SIGKILL: it is
+// left behind then. It has no open file of the caller of doctor, who may wait for the end of these.
+func examineApart(ctx context.Context, o *options) (r doctorResult, err error) {
+	results, output, err := os.Pipe()
+	if err != nil {
+		return r, fmt.Errorf("examine this machine: %w", err)
+	}
+	defer results.Close()
+	other := exec.Command("/proc/self/exe", "doctor", "--lab", o.lab, "--server", o.server)
+	other.Env = append(os.Environ(), examiner+"=1", "BOOTLAB_TOKEN="+o.token)
+	other.Stdout, other.Stderr = output, output
+	err = other.Start()
+	_ = output.Close()
+	if err != nil {
+		return r, fmt.Errorf("examine this machine: %w", err)
+	}
+	go func() { _ = other.Wait() }() // perhaps for hours
+	_ = results.SetReadDeadline(time.Now().Add(examineLimit))
+	defer context.AfterFunc(ctx, func() { _ = results.SetReadDeadline(time.Now()) })()
+	decoder := json.NewDecoder(results)
+	if err = decoder.Decode(&r); err == nil {
+		return r, nil
+	}
+	_ = other.Process.Kill()
+	switch {
+	case ctx.Err() != nil:
+		return r, api.ErrInterrupted
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return r, fmt.Errorf("examine this machine: no result within %v: is a disk or file server frozen?", examineLimit)
+	}
+	text, _ := io.ReadAll(decoder.Buffered()) // of a panic, say
+	return r, fmt.Errorf("examine this machine: %w\n%s", err, text)
+}
+
+// examine returns all findings.
+func examine(ctx context.Context, o *options) doctorResult {
 	l, found, err := daemon.Check(o.lab, daemon.Lenient)
 	r := doctorResult{Findings: labFindings(o, l, found, err)}
 	valid := err == nil
-	status, unseen := askedDaemon(cmd.Context(), o)
+	status, unseen := askedDaemon(ctx, o)
 	if !valid { // the daemon may serve what the file was before
 		l = &lab.Lab{Name: status.Lab}
 		if _, err := os.Stat(o.lab); err != nil {
@@ -65,11 +118,11 @@ func examine(cmd *cobra.Command, o *options) error {
 			m.Unseen = unseen
 		}
 		m.Elsewhere = status.Namespace != "" && status.Namespace != daemon.Namespace()
-		own = doctor.Run(cmd.Context(), m)
+		own = doctor.Run(ctx, m)
 	}
 	r.Findings = append(r.Findings, doctor.Join(measured, own)...)
 	r.Level = doctor.Worst(r.Findings)
-	return r.print(cmd, o)
+	return r
 }
 
 // labFindings returns what is wrong with the lab file, whose check found that and err; or that nothing is.

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -212,4 +216,42 @@ func TestDoctorRefusedReload(t *testing.T) {
 		step{args: "reload"},
 		step{args: "doctor", out: []string{"ok ports all the daemon has them"}, not: []string{"was refused"}},
 	)
+}
+
+// TestDoctorOfAFrozenDisk: doctor says that the disk of the state does not answer, and ends before it does: also for who reads its output to the end.
+func TestDoctorOfAFrozenDisk(t *testing.T) {
+	netns.Need(t, "root", "mkfs.ext4", "mount", "fsfreeze")
+	dir := t.TempDir()
+	image, state, lab := filepath.Join(dir, "disk"), filepath.Join(dir, "state"), filepath.Join(dir, "lab.yaml")
+	if err := errors.Join(os.Mkdir(state, 0o750), os.WriteFile(image, nil, 0o600), os.Truncate(image, 160<<20),
+		os.WriteFile(lab, []byte("version: 1\ndomain: lab.test\nappliance: {state: "+state+", user: root, admin_socket: "+dir+"/admin.sock}\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	netns.Run(t, "mkfs.ext4", "-q", "-F", image)
+	if out, err := exec.Command("mount", "-o", "loop", image, state).CombinedOutput(); err != nil {
+		netns.Absent(t, "loop devices", string(out))
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "--lazy", state).Run() })
+	netns.Run(t, "fsfreeze", "--freeze", state)
+	thaw := sync.OnceFunc(func() { _ = exec.Command("fsfreeze", "--unfreeze", state).Run() })
+	t.Cleanup(thaw)
+
+	var out bytes.Buffer
+	cmd := bootlab(t.Context(), "doctor", "--lab", lab)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(2 * examineLimit):
+		t.Error("doctor did not end while the disk was frozen")
+		thaw()
+		<-ended
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(out.String(), state) || !strings.Contains(out.String(), "does not answer") || !strings.Contains(out.String(), "found") {
+		t.Errorf("exit status %d\n%s", code, out.String())
+	}
 }

@@ -235,7 +235,7 @@ func (s *show) draw(now time.Time) {
 	for _, i := range s.items {
 		t := s.p.Of(i.Path)
 		have, total := t.Have.Load(), t.Total.Load()
-		if err := t.Trouble(); err != nil && !t.Done.Load() {
+		if err := t.Err(); err != nil && !t.Done.Load() {
 			fmt.Fprintf(&text, "%s: retrying: %s\n", i.Path, lab.Printable(err.Error()))
 			continue
 		}

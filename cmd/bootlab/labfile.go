@@ -284,7 +284,7 @@ func refusedBy(cmd *cobra.Command, c *api.Client, file string) string {
 		return ""
 	}
 	var refused *api.Error
-	if _, err = c.Reload(cmd.Context(), api.CheckOnly); errors.As(err, &refused) && refused.Status == http.StatusUnprocessableEntity {
+	if errors.As(c.CheckReload(cmd.Context()), &refused) && refused.Status == http.StatusUnprocessableEntity {
 		return refused.Reason
 	}
 	return ""

@@ -46,6 +46,7 @@ func leasedBook() []api.Lease {
 		lease(13, 5, "", "", "guests", api.LeaseActive), lease(14, 6, "", "twin", "guests", api.LeaseActive), lease(15, 7, "", "twin", "guests", api.LeaseActive),
 		lease(16, 8, "", "shop", "guests", api.LeaseReleased), lease(17, 9, "", "", "guests", api.LeaseConflict), lease(18, 10, "", "9bad_name!", "guests", api.LeaseActive),
 	}
+	leases[0].Reserved = true
 	leases[2].VendorClass, leases[2].RelayPort = "udhcp 1.36", "sw-7 eth0/7"
 	leases[4].VendorClass = "\x1b[2J\nroot"
 	return leases

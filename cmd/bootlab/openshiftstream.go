@@ -44,7 +44,8 @@ func (p *prepare) stream(v *prepared, l *lab.Lab, c *lab.Cluster, name string) {
 		return
 	}
 	if len(pulled) == 0 && !p.noImages { // placed by hand
-		v.warn("the images of %s are not pulled: no image of the lab is for cluster %s; want images: {images/rhcos: {stream: %[1]s}}, and kernel: images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs in the profile", filepath.Base(name), c.Name)
+		v.warn("the images of %s are not pulled: no image of the lab is for cluster %s; want images: {images/rhcos: {stream: %[1]s}}, and kernel: "+
+			"images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs in the profile", filepath.Base(name), c.Name)
 	}
 	for _, i := range pulled {
 		v.streamOf(l, i, filepath.Base(name), text)

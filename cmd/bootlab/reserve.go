@@ -110,7 +110,7 @@ func (t *trial) add(l api.Lease) error {
 	switch {
 	case l.MAC.IsZero() || l.Status() == api.LeaseDeclined || l.Status() == api.LeaseConflict:
 		return fmt.Errorf("%s has no known client (%s), so it cannot be reserved", l.IP, l.Status())
-	case l.Host != "" && l.Pool == "":
+	case l.Reserved:
 		return fmt.Errorf("%s is reserved already, for %s", l.IP, l.Host)
 	case l.Network == "":
 		return fmt.Errorf("%s is in no network of the lab", l.IP)

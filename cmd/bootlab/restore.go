@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -38,7 +39,8 @@ func restoreCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&r.check, "check", false, "only check FILE and show what a restore would change; the daemon may be running")
 	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&r.arm, "arm", false, "arm the hosts that a restore would hold, also those that the backup does not have: their next boot installs them, even if they were installed after the backup")
+	cmd.Flags().BoolVar(&r.arm, "arm", false, "arm the hosts that a restore would hold, also those that the backup does not have: their next boot "+
+		"installs them, even if they were installed after the backup")
 	return cmd
 }
 
@@ -161,7 +163,7 @@ func planText(cmd *cobra.Command, r *statefile.Restore) error {
 		fmt.Fprintln(w, "\ninstall states that change, or differ from the backup:")
 		var rows [][]string
 		for _, h := range r.Hosts {
-			rows = append(rows, []string{h.Host, cmp.Or(h.Now, "unknown"), h.Saved, cmp.Or(h.After, "unknown"), nextBoot(h.After)})
+			rows = append(rows, []string{h.Host, cmp.Or(h.Now, "unknown"), h.Saved, cmp.Or(h.After, "unknown"), nextBoot(h)})
 		}
 		if err := table(cmd, "HOST NOW BACKUP AFTER NEXT-BOOT", rows); err != nil {
 			return err
@@ -173,14 +175,14 @@ func planText(cmd *cobra.Command, r *statefile.Restore) error {
 	return nil
 }
 
-// nextBoot says what the next network boot of a host in an install state does.
-func nextBoot(state string) string {
-	switch state {
-	case "armed":
+// nextBoot says what the next network boot of a host after the restore does.
+func nextBoot(h install.Merged) string {
+	switch {
+	case h.Boot == install.BootInstall:
 		return "INSTALLS, overwrites its disk"
-	case "held":
+	case h.Boot == install.BootDisk && h.Held():
 		return "its own disk; bootlab install arms it"
-	case "installed":
+	case h.Boot == install.BootDisk:
 		return "its own disk"
 	}
 	return ""

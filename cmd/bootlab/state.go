@@ -101,7 +101,8 @@ func stateText(cmd *cobra.Command, s api.State) error {
 			len(s.Held), strings.Join(s.Held, ", "))
 	}
 	if len(s.LoopHeld) > 0 {
-		fmt.Fprintf(w, "held after too many attempts to install, %d: %s; they start from their own disks until an admin says so: fix the profile, then bootlab install HOST, or bootlab install HOST --done for one that is installed\n",
+		fmt.Fprintf(w, "held after too many attempts to install, %d: %s; they start from their own disks until an admin says so: fix the profile, then "+
+			"bootlab install HOST, or bootlab install HOST --done for one that is installed\n",
 			len(s.LoopHeld), strings.Join(s.LoopHeld, ", "))
 	}
 	if s.Problem != "" {

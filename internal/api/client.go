@@ -289,13 +289,15 @@ func (c *Client) ClusterDown(ctx context.Context, name string) (cl Cluster, err 
 // a lab that drops more than half of the contents.
 func (c *Client) Reload(ctx context.Context, force Force) (r Reload, err error) {
 	q := url.Values{}
-	switch force {
-	case Forced:
+	if force == Forced {
 		q.Set("force", "1")
-	case CheckOnly:
-		q.Set("check", "1")
 	}
 	return r, c.post(ctx, "reload", q, &r)
+}
+
+// CheckReload returns the error that a careful Reload would be refused with now; nil: it would be applied.
+func (c *Client) CheckReload(ctx context.Context) error {
+	return c.post(ctx, "reload", url.Values{"check": {"1"}}, &Reload{})
 }
 
 // Sessions returns the logins of the dashboard, the one used last first.
@@ -383,7 +385,6 @@ type Force int
 const (
 	Careful Force = iota
 	Forced
-	CheckOnly // only say whether Careful would refuse the lab
 )
 
 func (c *Client) get(ctx context.Context, path string, into any) error {

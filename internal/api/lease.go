@@ -20,9 +20,10 @@ type Lease struct {
 	Name         string     `json:"hostname,omitempty"`      // what the machine calls itself
 	NameConflict bool       `json:"name_conflict,omitempty"` // Name is no DNS name: another machine with a lease had it first
 	Network      string     `json:"network,omitempty"`
-	Pool         string     `json:"pool,omitempty"`  // that holds the address; empty: a reservation
-	State        LeaseState `json:"state,omitempty"` // empty: active
-	Since        time.Time  `json:"since,omitzero"`  // leased, or last renewed durably
+	Pool         string     `json:"pool,omitempty"`     // that may give the address; empty: none, as it is reserved or the appliance's, a router's or a server's
+	Reserved     bool       `json:"reserved,omitempty"` // the lab file gives Host the address
+	State        LeaseState `json:"state,omitempty"`    // empty: active
+	Since        time.Time  `json:"since,omitzero"`     // leased, or last renewed durably
 	Expires      time.Time  `json:"expires,omitzero"`
 	Never        bool       `json:"never,omitempty"`        // an active lease that does not end: it has no Expires
 	VendorClass  string     `json:"vendor_class,omitempty"` // option 60

@@ -160,7 +160,8 @@ const AddressProbing = "probing"
 
 // Short says the state in a few words.
 func (a Address) Short() string {
-	words := map[string]string{"present": "present, not added by bootlab", "in_use": "used by another machine", "conflict": "used by another machine, too", "leased": "leased to another machine", "missing": "on no interface", AddressProbing: "not added yet"}
+	words := map[string]string{"present": "present, not added by bootlab", "in_use": "used by another machine",
+		"conflict": "used by another machine, too", "leased": "leased to another machine", "missing": "on no interface", AddressProbing: "not added yet"}
 	return cmp.Or(words[a.State], a.State)
 }
 

@@ -408,6 +408,44 @@ hosts:
 	}
 }
 
+// TestReportFromOwnAddress: a machine reports from each address that it gets its script from: that of another NIC, or an IPv6 address.
+func TestReportFromOwnAddress(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "lab.yaml"), `version: 1
+domain: lab.example
+networks:
+  n: {subnet: 10.0.0.0/24, subnet6: 'fd00:16::/64', interface: br0, address: 10.0.0.1}
+  m: {subnet: 10.1.0.0/24, interface: br1, address: 10.1.0.1}
+profiles: {p: {kernel: k}}
+hosts:
+  w: {profile: p, nics: [{mac: '52:54:00:00:00:01', ip: 10.0.0.11, ip6: 'fd00:16::11', network: n, boot: true}, {mac: '52:54:00:00:00:02', ip: 10.1.0.11, network: m}]}
+`)
+	l, err := load.Lab(filepath.Join(dir, "lab.yaml"), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := boot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rigOf(t, l, table)
+	boots := lab.MAC{0x52, 0x54, 0, 0, 0, 1}
+	for from, refused := range map[string]string{
+		"10.0.0.11": "", "10.1.0.11": "", "fd00:16::11": "",
+		"10.0.0.12": "w holds 10.0.0.11", "fd00:16::12": "w holds 10.0.0.11", "10.9.0.1": "no network of the lab",
+	} {
+		_, script := r.Script(t.Context(), boots, netip.MustParseAddr(from), lab.ScriptName)
+		report := r.Report(t.Context(), boots, "manufacturer=x", netip.MustParseAddr(from))
+		if (script == nil) != (refused == "") {
+			t.Errorf("script from %s: %v", from, script)
+		}
+		if (report == nil) != (refused == "") || report != nil && !strings.Contains(report.Error(), refused) {
+			t.Errorf("report from %s: %v, want %q", from, report, refused)
+		}
+	}
+}
+
 // TestReservationWhileLeased: a machine that leased an address before the lab file reserved another for it reports from either, until it
 // renews.
 func TestReservationWhileLeased(t *testing.T) {

@@ -29,7 +29,7 @@ type client struct {
 
 // owner returns the machine with that MAC if the request is the machine's own.
 func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (client, error) {
-	h := s.machine(t, mac, from)
+	h := s.asking(t, mac, from)
 	if h == nil || h.Profile == nil {
 		return client{}, forbidden(event.UnknownMachine, "no machine of the lab has this MAC", nil)
 	}
@@ -160,7 +160,10 @@ func (s *Service) verifyReportAddress(t *Table, mac lab.MAC, h *lab.Host, from n
 	if n == nil {
 		return forbidden(event.Outside, "asked from "+from.String()+", which is in no network of the lab", nil)
 	}
-	if n.DHCP != lab.DHCPServer || h != nil && !h.KnownAddrs() {
+	if h != nil {
+		return s.verifyAddress(t, h, mac, from)
+	}
+	if n.DHCP != lab.DHCPServer {
 		return nil
 	}
 	if reserved, leased := s.addrsOf(t, mac); from != reserved && from != leased {
@@ -179,7 +182,7 @@ func (s *Service) MarkClaimed(t *Table, e *event.Event) {
 		return
 	}
 	name, own := e.MAC.String(), []lab.MAC{e.MAC}
-	if h := s.machine(t, e.MAC, e.Addr); h != nil {
+	if h := s.asking(t, e.MAC, e.Addr); h != nil {
 		name, own = h.Name, h.AllMACs()
 	}
 	if found, err := s.neighbours.entry(s.deps.Neighbours, t, neighbourKey{e.MAC, e.Addr}, own); err == nil && found.User == neighbour.Foreign {
@@ -241,7 +244,7 @@ func (c *neighbourCache) entry(n Neighbours, t *Table, of neighbourKey, own []la
 
 // claimed reports whether a request in the name of the machine mac comes from an address that is not known to be that machine's.
 func (s *Service) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
-	if h := s.machine(t, mac, from); h != nil {
+	if h := s.asking(t, mac, from); h != nil {
 		return s.verifyAddress(t, h, mac, from) != nil
 	}
 	return s.verifyReportAddress(t, mac, nil, from) != nil

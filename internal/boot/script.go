@@ -102,7 +102,7 @@ type reply struct {
 }
 
 func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (reply, error) {
-	h := s.machine(t, mac, from)
+	h := s.asking(t, mac, from)
 	if h == nil || h.Profile == nil {
 		return reply{body: l.nothing(mac), what: "nothing in the lab for this machine"}, nil
 	}

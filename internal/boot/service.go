@@ -67,8 +67,9 @@ func (s *Service) addrsOf(t *Table, mac lab.MAC) (reserved, leased netip.Addr) {
 	return reserved, leased
 }
 
-// machine returns the host with that MAC, or the machine of the pool that its address is from, or nil.
-func (s *Service) machine(t *Table, mac lab.MAC, from netip.Addr) *lab.Host {
+// asking returns the machine with that MAC that asks from an address, or nil: a host, or one of the pool that holds its lease or, where another server
+// leases, that address.
+func (s *Service) asking(t *Table, mac lab.MAC, from netip.Addr) *lab.Host {
 	if addr, ok := s.deps.Leases.AddrOf(mac); ok { // a reservation is a host's, whatever its address
 		from = addr
 	}

@@ -39,62 +39,62 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 		*adminBackend
 		*clusters
 		*vmadmin.Machines
-	}{&adminBackend{Daemon: d, servers: s}, d.clusters, s.vms}
+	}{&adminBackend{d}, d.clusters, s.vms}
 	own := func(host string, port uint16) bool {
 		l := d.current.Load().Lab
 		return hostheader.Own(l, l.Appliance.Admin, host, port)
 	}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
 		Backend: backend, Gatherer: d.registry, Registerer: d.registry, Log: d.serverLog, Now: time.Now, Own: own, Panics: d.panics.Server(health.Admin),
-		NewToken: func() (string, error) { return httpd.NewToken(d.inState(statefile.Token)) },
+		NewToken: func(ctx context.Context) (string, error) {
+			return storingResult(ctx, d, func(context.Context) (string, error) { return httpd.NewToken(d.inState(statefile.Token)) })
+		},
 	})
 }
 
 // An adminBackend answers what the admin API and the dashboard ask. A request loads the snapshot once, at its begin, and passes it down.
-type adminBackend struct {
-	*Daemon
-	servers *servers
-}
+type adminBackend struct{ *Daemon }
 
 // Status implements httpd.Backend.
-func (c *adminBackend) Status(context.Context) api.Status {
-	s := c.current.Load()
-	last := c.reloads.state()
-	warnings, faults := c.currentWarnings(s)
-	for _, text := range append(c.stateWarnings(s.Lab), c.panicWarnings()...) {
+func (b *adminBackend) Status(context.Context) api.Status {
+	s := b.current.Load()
+	last := b.reloads.result()
+	warnings, faults := b.currentWarnings(s)
+	for _, text := range append(b.stateWarnings(s.Lab), b.panicWarnings()...) {
 		warnings = append(warnings, &lab.Problem{Message: text})
 	}
-	if err := c.ports.Failed(); err != "" {
+	if err := b.ports.Failed(); err != "" {
 		warnings = append(warnings, &lab.Problem{Message: err})
 	}
 	return api.Status{
-		Lab: s.Lab.Name, LabFile: c.labFile, Version: c.cfg.Version, Generation: s.Gen, Started: c.started, Stopping: c.handover.Stops(), Namespace: c.namespace,
-		Servers: c.serverStates(s), Conditions: c.conditions(s), Addresses: c.addresses.Status(), Balancers: c.served.balancers(), Store: c.storeWatch.Status(), Reload: last, Faults: faults, Warnings: warnings, StateLost: c.lossText(s.Lab),
-		Files: c.confined.Files, Calls: c.confined.Calls,
+		Lab: s.Lab.Name, LabFile: b.labFile, Version: b.cfg.Version, Generation: s.Gen, Started: b.started, Stopping: b.handover.Stops(), Namespace: b.namespace,
+		Servers: b.serverStates(s), Conditions: b.conditions(s), Addresses: b.addresses.Status(), Balancers: b.healthyOnce.balancers(),
+		Store: b.storeWatch.Status(), Reload: last, Faults: faults, Warnings: warnings, StateLost: b.lossText(s.Lab),
+		Files: b.confined.Files, Calls: b.confined.Calls,
 	}
 }
 
 // Generation implements httpd.Backend.
-func (c *adminBackend) Generation() uint64 { return c.current.Load().Gen }
+func (b *adminBackend) Generation() uint64 { return b.current.Load().Gen }
 
 // Hosts implements httpd.Backend.
-func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
-	seen := c.clusters.look(ctx, c.current.Load())
-	states := c.clusters.states(seen)
-	out := make([]api.Host, 0, len(seen.Lab.Hosts))
-	for _, h := range seen.Lab.Hosts {
-		a := c.host(h, seen)
+func (b *adminBackend) Hosts(ctx context.Context) []api.Host {
+	observed := b.clusters.observe(ctx, b.current.Load())
+	states := b.clusters.states(observed)
+	out := make([]api.Host, 0, len(observed.Lab.Hosts))
+	for _, h := range observed.Lab.Hosts {
+		a := b.host(h, observed)
 		a.MachineStage, a.MachineWhy = string(states[h.Name].Stage), states[h.Name].Why
 		out = append(out, a)
 	}
 	return out
 }
 
-func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
+func (b *adminBackend) host(h *lab.Host, observed observed) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP6: h.IP6, Role: h.Role}
 	a.Power, _ = vmadmin.SwitchOf(h)
-	a.IP, _ = c.nicAddrs(seen.Lab).OfHost(h)
-	status := c.installs.Status(h)
+	a.IP, _ = b.nicAddrs(observed.Lab).OfHost(h)
+	status := b.installs.Status(h)
 	a.Install, a.Assumed, a.Note = status.Text(), status.Assumed, status.Note(h.Name)
 	if status.State == install.Unknown {
 		a.Unknown = status.Since
@@ -104,7 +104,7 @@ func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
 	}
 	for _, as := range h.Interfaces()[1:] {
 		n := api.NIC{MAC: as.MACs[0], IP6: as.IP6, FQDN: as.FQDN}
-		n.IP, _ = c.nicAddrs(seen.Lab).OfHost(as)
+		n.IP, _ = b.nicAddrs(observed.Lab).OfHost(as)
 		if as.Network != nil {
 			n.Network = as.Network.Name
 		}
@@ -117,10 +117,10 @@ func (c *adminBackend) host(h *lab.Host, seen seen) api.Host {
 		a.Profile, a.Disk = h.Profile.Name, overwrites(h)
 	}
 	if h.VM != nil {
-		vm := seen.vms[h.Name]
+		vm := observed.vms[h.Name]
 		a.VM, a.Hypervisor = string(cmp.Or(vm.State, virt.StateUnknown)), vm.Hypervisor
 	}
-	c.lastSeen(&a)
+	b.lastSeen(&a)
 	return a
 }
 
@@ -133,17 +133,17 @@ func overwrites(h *lab.Host) string {
 }
 
 // Plan implements httpd.Backend.
-func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
-	p, err := plan.Of(c.current.Load(), host)
+func (b *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
+	p, err := plan.Of(b.current.Load(), host)
 	if err != nil {
 		return "", &api.Error{Status: http.StatusNotFound, Message: err.Error()}
 	}
 	if secrets != api.Shown {
 		p.Hide()
 	}
-	var b strings.Builder
-	err = p.WriteText(&b)
-	return b.String(), err
+	var text strings.Builder
+	err = p.WriteText(&text)
+	return text.String(), err
 }
 
 // LabKeys implements httpd.Backend.
@@ -156,34 +156,36 @@ func (c *adminBackend) LabKeys(_ context.Context, host string) (map[string]strin
 }
 
 // Balancers implements httpd.Backend.
-func (c *adminBackend) Balancers(context.Context) []api.Balancer {
-	return c.balancers(c.current.Load().Lab)
+func (b *adminBackend) Balancers(context.Context) []api.Balancer {
+	return b.balancers(b.current.Load().Lab)
 }
 
-func (c *adminBackend) balancers(l *lab.Lab) []api.Balancer {
+func (b *adminBackend) balancers(l *lab.Lab) []api.Balancer {
 	out := []api.Balancer{}
-	for _, s := range c.servers.lb.Status() {
-		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued, Backends: []api.Backend{}}
+	for _, s := range b.servers.lb.Status() {
+		one := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued, Backends: []api.Backend{}}
 		for _, m := range s.Backends {
-			b.Backends = append(b.Backends, c.explain(c.served.backend(b.Name, m), l.Host(m.Host)))
+			one.Backends = append(one.Backends, b.explain(b.healthyOnce.backend(s.Name, m), l.Host(m.Host)))
 		}
-		out = append(out, b)
+		out = append(out, one)
 	}
 	return out
 }
 
 // explain says of a bootstrap machine that is no longer needed why it gets no connections: no admin has drained it. h may be nil.
-func (c *adminBackend) explain(b api.Backend, h *lab.Host) api.Backend {
-	if b.State.Drained() && h != nil && h.Role == lab.RoleBootstrap && h.Cluster != nil && !c.clusters.record(h.Cluster.Name).Removed.IsZero() {
-		b.Reason = "the cluster serves, and does not need its bootstrap any more"
+func (b *adminBackend) explain(one api.Backend, h *lab.Host) api.Backend {
+	if one.State.Drained() && h != nil && h.Role == lab.RoleBootstrap && h.Cluster != nil && !b.clusters.record(h.Cluster.Name).Removed.IsZero() {
+		one.Reason = "the cluster serves, and does not need its bootstrap any more"
 	}
-	return b
+	return one
 }
 
 // Backend implements httpd.Backend.
-func (c *adminBackend) Backend(ctx context.Context, balancer, name string, change api.BackendChange) ([]api.Backend, error) {
-	l := c.current.Load().Lab
-	changed, err := c.changeBackend(ctx, l, balancer, name, change)
+func (b *adminBackend) Backend(ctx context.Context, balancer, name string, change api.BackendChange) ([]api.Backend, error) {
+	l := b.current.Load().Lab
+	changed, err := storingResult(ctx, b.Daemon, func(ctx context.Context) ([]lbproxy.BackendStatus, error) {
+		return b.changeBackend(ctx, l, balancer, name, change)
+	})
 	switch {
 	case errors.Is(err, lbproxy.ErrUnknown):
 		return nil, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
@@ -200,14 +202,14 @@ func (c *adminBackend) Backend(ctx context.Context, balancer, name string, chang
 			out = append(out, api.Backend{Name: m.Name, Addr: lab.BackendText(m.Addr)}) // it has no state any more
 			continue
 		}
-		out = append(out, c.explain(c.served.backend(balancer, m), l.Host(m.Host)))
+		out = append(out, b.explain(b.healthyOnce.backend(balancer, m), l.Host(m.Host)))
 	}
 	return out, nil
 }
 
 // changeBackend does what is to be done to the backends that name is of, and returns what became of them.
-func (c *adminBackend) changeBackend(ctx context.Context, l *lab.Lab, balancer, name string, change api.BackendChange) ([]lbproxy.BackendStatus, error) {
-	lb := c.servers.lb
+func (b *adminBackend) changeBackend(ctx context.Context, l *lab.Lab, balancer, name string, change api.BackendChange) ([]lbproxy.BackendStatus, error) {
+	lb := b.servers.lb
 	switch change.Action {
 	case api.BackendDrain:
 		return lb.Drain(ctx, balancer, name)
@@ -281,19 +283,24 @@ func reason(err error) string {
 }
 
 // Reload implements httpd.Backend.
-func (c *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, error) {
-	var err error
-	last := api.Reload{Generation: c.current.Load().Gen}
-	if force == api.CheckOnly {
-		_, err = c.loadNext(c.current.Load(), api.Careful)
-	} else {
-		err = c.Daemon.Reload(force)
-		last = c.reloads.state()
+func (b *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, error) {
+	err := b.Daemon.Reload(force)
+	return b.reloads.result(), refusedLab(err)
+}
+
+// CheckReload implements httpd.Backend.
+func (b *adminBackend) CheckReload(context.Context) (api.Reload, error) {
+	inForce := b.current.Load()
+	_, err := b.loadNext(inForce, api.Careful)
+	return api.Reload{Generation: inForce.Gen}, refusedLab(err)
+}
+
+// refusedLab makes an answer of why a lab was refused; nil: it was not.
+func refusedLab(err error) error {
+	if err == nil {
+		return nil
 	}
-	if err != nil {
-		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in force", Reason: reason(err)}
-	}
-	return last, nil
+	return &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in force", Reason: reason(err)}
 }
 
 // unknown returns where machines that are not in the lab are known from.
@@ -305,21 +312,21 @@ func (d *Daemon) unknown() adoption.Machines {
 }
 
 // Unknown implements httpd.Backend.
-func (c *adminBackend) Unknown(context.Context) []api.UnknownMachine {
-	return c.unknown().Unknown()
+func (b *adminBackend) Unknown(context.Context) []api.UnknownMachine {
+	return b.unknown().Unknown()
 }
 
 // Adoption implements httpd.Backend.
-func (c *adminBackend) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, error) {
-	return c.unknown().Adoption(mac)
+func (b *adminBackend) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, error) {
+	return b.unknown().Adoption(mac)
 }
 
 // Backup implements httpd.Backend.
-func (c *adminBackend) Backup(ctx context.Context, w io.Writer) error {
+func (b *adminBackend) Backup(ctx context.Context, w io.Writer) error {
 	start := time.Now()
-	s, err := backup.Write(ctx, w, c.store, backup.Header{Lab: c.current.Load().Lab.Name, Version: c.cfg.Version, Created: start.UTC()})
+	s, err := backup.Write(ctx, w, b.store, backup.Header{Lab: b.current.Load().Lab.Name, Version: b.cfg.Version, Created: start.UTC()})
 	if err == nil {
-		c.log.Info("state was backed up", "entries", s.Entries, "dur", time.Since(start))
+		b.log.Info("state was backed up", "entries", s.Entries, "dur", time.Since(start))
 	}
 	return err
 }

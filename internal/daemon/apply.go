@@ -228,8 +228,8 @@ func (r *reloads) refused(at time.Time, gen uint64, err error) {
 	r.last = api.Reload{At: at, Generation: gen, Err: brief(err)}
 }
 
-// state returns how the last reload went.
-func (r *reloads) state() api.Reload {
+// result returns how the last reload went.
+func (r *reloads) result() api.Reload {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
@@ -363,7 +363,8 @@ func (n *noARP) log(l *lab.Lab, log *slog.Logger) {
 		return
 	}
 	n.logged.Do(func() {
-		log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone, and who sent a request by TFTP is not known; start as root, or with CAP_NET_RAW", "err", n.err)
+		log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone, and who sent a request by TFTP is not "+
+			"known; start as root, or with CAP_NET_RAW", "err", n.err)
 	})
 }
 

@@ -43,21 +43,21 @@ func (d *Daemon) noteArmed(before, l *lab.Lab, hosts, pools []string) {
 	}
 	nowHosts, nowPools := d.mayInstall(l)
 	nowHosts, nowPools = without(nowHosts, hosts), without(nowPools, pools)
-	d.state.mu.Lock()
-	defer d.state.mu.Unlock()
-	if d.state.armed == nil {
-		d.state.armed = map[string]time.Time{}
+	d.stateFolder.mu.Lock()
+	defer d.stateFolder.mu.Unlock()
+	if d.stateFolder.armed == nil {
+		d.stateFolder.armed = map[string]time.Time{}
 	}
 	known := d.installs.All()
 	nowHosts = slices.DeleteFunc(nowHosts, func(name string) bool {
 		old, ok := was[name]
-		if _, armed := d.state.armed[old]; ok && armed {
-			d.state.armed[name] = known[name].Since
+		if _, armed := d.stateFolder.armed[old]; ok && armed {
+			d.stateFolder.armed[name] = known[name].Since
 		}
 		return ok
 	})
 	for _, name := range slices.Concat(nowHosts, nowPools) {
-		d.state.armed[name] = known[name].Since
+		d.stateFolder.armed[name] = known[name].Since
 	}
 	if len(nowHosts)+len(nowPools) > 0 {
 		d.warnArmed(byReload, withMode(l, nowHosts), nowPools)
@@ -92,9 +92,9 @@ func (d *Daemon) mayInstall(l *lab.Lab) (hosts, pools []string) {
 // armedByReload returns the hosts and pools that reloads have armed, without the hosts that an admin has said something about, or that have
 // booted since.
 func (d *Daemon) armedByReload(l *lab.Lab) (hosts, pools []string) {
-	d.state.mu.Lock()
-	armed := maps.Clone(d.state.armed)
-	d.state.mu.Unlock()
+	d.stateFolder.mu.Lock()
+	armed := maps.Clone(d.stateFolder.armed)
+	d.stateFolder.mu.Unlock()
 	if len(armed) == 0 {
 		return nil, nil
 	}
@@ -122,7 +122,7 @@ func (d *Daemon) wouldInstall(l *lab.Lab) (hosts, pools []string) {
 // unaccepted returns the hosts and pools that wouldInstall does at the first start of the lab, without the hosts that an admin has said
 // something about, or that have booted since. There are none at a later start, and once an admin accepts them.
 func (d *Daemon) unaccepted(l *lab.Lab) (hosts, pools []string) {
-	if !d.state.first.Load() {
+	if !d.stateFolder.first.Load() {
 		return nil, nil
 	}
 	hosts, pools = d.wouldInstall(l)

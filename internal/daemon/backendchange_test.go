@@ -3,6 +3,7 @@ package daemon
 import (
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -10,9 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
@@ -25,7 +29,7 @@ func TestChangedBackend(t *testing.T) {
 		Backends: []lab.Backend{{Name: "w0", Host: w0, Addr: netip.MustParseAddrPort("10.0.0.7:80"), Weight: 5}},
 	}}}
 	lb := newBalancers(t, l)
-	c := &adminBackend{Daemon: &Daemon{served: &served{}}, servers: &servers{lb: lb}}
+	c := &adminBackend{Daemon: withStore(t, &Daemon{healthyOnce: &healthyOnce{}, servers: &servers{lb: lb}})}
 	c.current.Store(&snapshot.Snapshot{Lab: l})
 	for _, name := range []string{"w0", "10.0.0.7", "10.0.0.7:80", "w0:80"} {
 		for _, step := range []struct {
@@ -60,7 +64,7 @@ func TestChangedBackendsOfHost(t *testing.T) {
 			{Name: "nas", Host: nas, Addr: netip.MustParseAddrPort("10.0.0.9:8001")}, {Name: "nas", Host: nas, Addr: netip.MustParseAddrPort("10.0.0.9:8002")},
 		},
 	}}}
-	c := &adminBackend{Daemon: &Daemon{served: &served{}}, servers: &servers{lb: newBalancers(t, l)}}
+	c := &adminBackend{Daemon: withStore(t, &Daemon{healthyOnce: &healthyOnce{}, servers: &servers{lb: newBalancers(t, l)}})}
 	c.current.Store(&snapshot.Snapshot{Lab: l})
 	check := func(change api.BackendChange, want ...string) {
 		t.Helper()
@@ -91,6 +95,24 @@ func TestChangedBackendsOfHost(t *testing.T) {
 	}
 }
 
+// withStore gives a daemon a state store.
+func withStore(t *testing.T, d *Daemon) *Daemon {
+	t.Helper()
+	dir, log, registry := t.TempDir(), slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	var err error
+	if d.file, _, err = logfile.Open(filepath.Join(dir, logfile.Name)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.file.Close() })
+	if d.storeWatch, err = diskhealth.New(d.file, dir, log, registry); err != nil {
+		t.Fatal(err)
+	}
+	if d.panics, err = panics.New(registry, log); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // newBalancers returns the balancers of a lab. They do not serve.
 func newBalancers(t *testing.T, l *lab.Lab) *lbproxy.Server {
 	t.Helper()
@@ -112,7 +134,7 @@ func newBalancers(t *testing.T, l *lab.Lab) *lbproxy.Server {
 func TestDrained(t *testing.T) {
 	t.Parallel()
 	for connections, want := range map[int64]api.BackendState{3: api.BackendDraining, 0: api.BackendDrained} {
-		if got := stateOf(lbproxy.BackendStatus{Drained: true, Health: lbproxy.Up, Connections: connections}, true); got != want {
+		if got := backendStateOf(lbproxy.BackendStatus{Drained: true, Health: lbproxy.Up, Connections: connections}, true); got != want {
 			t.Errorf("%d connections: %q, want %q", connections, got, want)
 		}
 	}

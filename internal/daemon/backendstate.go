@@ -21,9 +21,9 @@ import (
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
-// A served notes which backends were healthy once: one that never was belongs to a machine that is not installed yet, and is no reason for
+// A healthyOnce holds which backends were healthy once: one that never was belongs to a machine that is not installed yet, and is no reason for
 // an alert. It is kept in the store, below "served/".
-type served struct {
+type healthyOnce struct {
 	saver  *records.Saver
 	states func() []lbproxy.BalancerStatus
 
@@ -31,13 +31,13 @@ type served struct {
 	ever map[string]bool // by key; false: the store does not have it yet
 }
 
-const servedPrefix = "served/"
+const healthyOncePrefix = "served/"
 
-func servedKey(balancer, key string) string { return servedPrefix + balancer + "/" + key }
+func healthyOnceKey(balancer, key string) string { return healthyOncePrefix + balancer + "/" + key }
 
-func (d *Daemon) openServed(ctx context.Context) (*served, error) {
-	s := &served{saver: d.saver, states: func() []lbproxy.BalancerStatus { return d.lb.Status() }, ever: map[string]bool{}}
-	if err := d.store.Scan(ctx, servedPrefix, func(key string, _ []byte) error {
+func (d *Daemon) openHealthyOnce(ctx context.Context) (*healthyOnce, error) {
+	s := &healthyOnce{saver: d.saver, states: func() []lbproxy.BalancerStatus { return d.lb.Status() }, ever: map[string]bool{}}
+	if err := d.store.Scan(ctx, healthyOncePrefix, func(key string, _ []byte) error {
 		s.ever[key] = true
 		return nil
 	}); err != nil {
@@ -46,14 +46,14 @@ func (d *Daemon) openServed(ctx context.Context) (*served, error) {
 	return s, d.registry.Register(newBalancerCollector(s))
 }
 
-// look notes backends that became healthy, and forgets those that the lab does not have any more. What the store does not take is tried again
+// update notes backends that became healthy, and forgets those that the lab does not have any more. What the store does not take is tried again
 // the next time.
-func (s *served) look(log *slog.Logger) {
+func (s *healthyOnce) update(log *slog.Logger) {
 	states := s.states()
 	now := map[string]bool{}
 	for _, b := range states {
 		for _, m := range b.Backends {
-			now[servedKey(b.Name, m.Key)] = true
+			now[healthyOnceKey(b.Name, m.Key)] = true
 		}
 	}
 	s.mu.Lock()
@@ -88,27 +88,27 @@ func (s *served) look(log *slog.Logger) {
 	}
 }
 
-// was reports whether a backend was healthy once.
-func (s *served) was(balancer, key string) bool {
+// has reports whether a backend was healthy once.
+func (s *healthyOnce) has(balancer, key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ever := s.ever[servedKey(balancer, key)]
+	_, ever := s.ever[healthyOnceKey(balancer, key)]
 	return ever
 }
 
 // noteLocked notes the backends that are healthy.
-func (s *served) noteLocked(states []lbproxy.BalancerStatus) {
+func (s *healthyOnce) noteLocked(states []lbproxy.BalancerStatus) {
 	for _, b := range states {
 		for _, m := range b.Backends {
-			if _, known := s.ever[servedKey(b.Name, m.Key)]; !known && m.Health == lbproxy.Up {
-				s.ever[servedKey(b.Name, m.Key)] = false
+			if _, known := s.ever[healthyOnceKey(b.Name, m.Key)]; !known && m.Health == lbproxy.Up {
+				s.ever[healthyOnceKey(b.Name, m.Key)] = false
 			}
 		}
 	}
 }
 
 // balancers returns how many backends of each balancer are in which state, in the balancers' order.
-func (s *served) balancers() (all []api.BalancerHealth) {
+func (s *healthyOnce) balancers() (all []api.BalancerHealth) {
 	states := s.states()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +116,8 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 	for _, b := range states {
 		h := api.BalancerHealth{Name: b.Name, Listen: b.Listen.String()}
 		for _, m := range b.Backends {
-			_, ever := s.ever[servedKey(b.Name, m.Key)]
-			switch state := stateOf(m, ever); {
+			_, ever := s.ever[healthyOnceKey(b.Name, m.Key)]
+			switch state := backendStateOf(m, ever); {
 			case state.Drained():
 				h.Drained++
 			case state.TakesConnections():
@@ -137,8 +137,8 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 	return all
 }
 
-// stateOf returns the state of a backend, for lists and numbers: one that lbproxy gives connections is up, unchecked or unknown. The ever says whether it was healthy once.
-func stateOf(m lbproxy.BackendStatus, ever bool) api.BackendState {
+// backendStateOf returns the state of a backend, for lists and numbers: one that lbproxy gives connections is up, unchecked or unknown. The ever says whether it was healthy once.
+func backendStateOf(m lbproxy.BackendStatus, ever bool) api.BackendState {
 	switch {
 	case m.Drained && m.Connections > 0:
 		return api.BackendDraining
@@ -157,8 +157,8 @@ func stateOf(m lbproxy.BackendStatus, ever bool) api.BackendState {
 }
 
 // backend returns a backend of a balancer as people see it.
-func (s *served) backend(balancer string, m lbproxy.BackendStatus) api.Backend {
-	b := api.Backend{Name: m.Name, Addr: lab.BackendText(m.Addr), State: stateOf(m, s.was(balancer, m.Key)), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight,
+func (s *healthyOnce) backend(balancer string, m lbproxy.BackendStatus) api.Backend {
+	b := api.Backend{Name: m.Name, Addr: lab.BackendText(m.Addr), State: backendStateOf(m, s.has(balancer, m.Key)), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight,
 		Added: m.Added, Limit: m.Limit, Reason: strings.ReplaceAll(m.Reason, "\n", "; "), Since: m.Since, Connections: m.Connections, Total: m.Total, Errors: m.Errors,
 		P50: m.P50.Seconds() * 1000, P99: m.P99.Seconds() * 1000}
 	if m.Drained {
@@ -171,7 +171,7 @@ func (s *served) backend(balancer string, m lbproxy.BackendStatus) api.Backend {
 const MetricBalancerBackends = "bootlab_balancer_backends"
 
 // newBalancerCollector counts backends.
-func newBalancerCollector(s *served) *metrics.Gauges {
+func newBalancerCollector(s *healthyOnce) *metrics.Gauges {
 	desc := prometheus.NewDesc(MetricBalancerBackends, "Backends of a balancer: up, down (healthy once, and not now), new (never healthy), drained.", []string{"balancer", "state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		for _, b := range s.balancers() {

@@ -25,7 +25,7 @@ func TestBackendState(t *testing.T) {
 	}
 	now := lbproxy.BackendStatus{Key: "a:80", Name: "a", Host: "a", Check: lab.CheckTCP}
 	mem := storetest.Memory()
-	s := &served{saver: records.NewSaver(mem), ever: map[string]bool{}, states: func() []lbproxy.BalancerStatus {
+	s := &healthyOnce{saver: records.NewSaver(mem), ever: map[string]bool{}, states: func() []lbproxy.BalancerStatus {
 		return []lbproxy.BalancerStatus{{Name: "web", Backends: []lbproxy.BackendStatus{now}}}
 	}}
 	for _, tt := range []struct {
@@ -46,7 +46,7 @@ func TestBackendState(t *testing.T) {
 		if tt.addr != "" {
 			now.Addr = netip.MustParseAddrPort(tt.addr)
 		}
-		s.look(slog.New(slog.DiscardHandler))
+		s.update(slog.New(slog.DiscardHandler))
 		tt.want.Name = "web"
 		if diff := cmp.Diff([]api.BalancerHealth{tt.want}, s.balancers()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)

@@ -50,7 +50,7 @@ func TestClockNote(t *testing.T) {
 	}
 	never := leases.Lease{State: leases.Active, Start: c.Now(), Expiry: leases.Forever}
 	c.OnWall(&never)
-	if shown := leaseadmin.Lease(&lab.Lab{}, &never, wall); !shown.Expires.IsZero() || shown.State != api.LeaseActive {
+	if shown := leaseadmin.Lease(&lab.Lab{}, nil, &never, wall); !shown.Expires.IsZero() || shown.State != api.LeaseActive {
 		t.Errorf("a lease that never ends is %s and ends %v", shown.State, shown.Expires)
 	}
 	wall, passed = wall.Add(12*time.Hour), passed+12*time.Hour

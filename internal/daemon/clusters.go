@@ -53,7 +53,8 @@ type action struct {
 
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
-	c := &clusters{Daemon: d, completions: completion.New(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}, on: map[string]time.Time{}}
+	c := &clusters{Daemon: d, completions: completion.New(d.serverLog), records: map[string]cluster.Record{}, stages: newAges(d.started),
+		phases: newAges(d.started), actions: map[string]*action{}, on: map[string]time.Time{}}
 	err := records.Read(ctx, d.store, clusterKey, func(name string, r cluster.Record) error {
 		c.records[name], c.phases.stored[name] = r, r.Phase
 		maps.Copy(c.stages.stored, r.Stages)
@@ -81,16 +82,16 @@ func (c *clusters) run(ctx context.Context) error {
 // step assesses the clusters, and begins what is to be done.
 func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 	now := c.current.Load()
-	var seen seen
+	var observed observed
 	for _, cl := range now.Lab.Clusters {
 		up := !c.record(cl.Name).Up.IsZero()
 		if cl.Kind == lab.Plain {
 			continue
 		}
-		if seen.vms == nil {
-			seen = c.look(ctx, now)
+		if observed.vms == nil {
+			observed = c.observe(ctx, now)
 		}
-		s := c.assess(cl, seen)
+		s := c.assess(cl, observed)
 		c.askBootstrap(ctx, doing, cl, s)
 		c.noteAges(cl.Name, s, time.Now())
 		c.askPower(ctx, doing, cl)
@@ -202,10 +203,10 @@ func (c *clusters) keep(name string, r cluster.Record) {
 }
 
 // assess returns the state of a cluster, and notes since when its machines are in their stages.
-func (c *clusters) assess(cl *lab.Cluster, seen seen) cluster.State {
+func (c *clusters) assess(cl *lab.Cluster, observed observed) cluster.State {
 	now := time.Now()
-	observed := c.observe(cl, seen)
-	s := cluster.Assess(cl, observed, c.record(cl.Name), now)
+	machines := c.observedIn(cl, observed)
+	s := cluster.Assess(cl, machines, c.record(cl.Name), now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range s.Machines {
@@ -215,11 +216,11 @@ func (c *clusters) assess(cl *lab.Cluster, seen seen) cluster.State {
 	return s
 }
 
-// observe returns what is known of the machines of a cluster, by name.
-func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observed {
+// observedIn returns what is known of the machines of a cluster, by name.
+func (c *clusters) observedIn(cl *lab.Cluster, observed observed) map[string]cluster.Observed {
 	all := make(map[string]cluster.Observed, len(cl.Hosts))
 	for _, h := range cl.Hosts {
-		o := cluster.Observed{Observation: c.observation(h, seen), Control: h.VM != nil || h.BMC != nil, Ingress: seen.worst(h.Name, byBalancerOf(cl, lab.ServiceIngress))}
+		o := cluster.Observed{Observation: c.observation(h, observed), Control: h.VM != nil || h.BMC != nil, Ingress: observed.worst(h.Name, byBalancerOf(cl, lab.ServiceIngress))}
 		if h.Role == lab.RoleBootstrap {
 			o.Reported, o.ReportError = c.completions.Of(cl, time.Now())
 		}

@@ -25,11 +25,11 @@ import (
 
 // Clusters implements httpd.Backend.
 func (c *clusters) Clusters(ctx context.Context) []api.Cluster {
-	seen := c.look(ctx, c.current.Load())
+	observed := c.observe(ctx, c.current.Load())
 	out := []api.Cluster{}
-	for _, cl := range seen.Lab.Clusters {
+	for _, cl := range observed.Lab.Clusters {
 		if cl.Kind != lab.Plain {
-			out = append(out, c.explained(ctx, cl, seen))
+			out = append(out, c.explained(ctx, cl, observed))
 		}
 	}
 	return out
@@ -90,7 +90,8 @@ func (c *clusters) mayComeUp(s *snapshot.Snapshot, cl *lab.Cluster) error {
 		return nil
 	}
 	if cl.LacksBootstrap() {
-		conflict.Hint = "add a host with cluster: " + cl.Name + " and role: bootstrap to the lab file; a single node that boots in place needs none, once its document is there and bootlab reload has read it"
+		conflict.Hint = "add a host with cluster: " + cl.Name + " and role: bootstrap to the lab file; a single node that boots in place needs none, once " +
+			"its document is there and bootlab reload has read it"
 		return conflict
 	}
 	if !r.Removed.IsZero() && !c.installsAll(cl, lab.RoleBootstrap) {
@@ -145,7 +146,7 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 		return answer, err
 	}
 	cl := s.Lab.Cluster(name)
-	workers, controlPlane, errs := running(cl, c.look(ctx, s).vms)
+	workers, controlPlane, errs := running(cl, c.observe(ctx, s).vms)
 	for _, hosts := range [][]*lab.Host{workers, controlPlane} {
 		var stopping sync.WaitGroup
 		var mu sync.Mutex
@@ -163,7 +164,7 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	if err := errors.Join(errs...); err != nil {
 		return answer, &api.Error{Status: http.StatusConflict, Message: "not all machines of " + name + " were shut down", Reason: err.Error()}
 	}
-	answer = c.describe(cl, c.assess(cl, c.look(ctx, s)))
+	answer = c.describe(cl, c.assess(cl, c.observe(ctx, s)))
 	if metal := metalOf(cl); len(metal) > 0 {
 		answer.Note = "no virtual machines, and left as they are: " + strings.Join(metal, ", ") + " (bootlab power off switches off those that have a bmc)"
 	}
@@ -222,5 +223,5 @@ func (c *clusters) ask(ctx context.Context, s *snapshot.Snapshot, name string, u
 		}
 	}
 	c.mu.Unlock()
-	return c.explained(ctx, cl, c.look(ctx, s)), nil
+	return c.explained(ctx, cl, c.observe(ctx, s)), nil
 }

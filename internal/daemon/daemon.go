@@ -99,12 +99,12 @@ type Daemon struct {
 	noARP         noARP
 	addresses     *vips.VIPs
 	file          *logfile.Store // of persistentState
-	served        *served
+	healthyOnce   *healthyOnce
 	installWatch  *install.Watch
 	installed     installed
 	clusters      *clusters
 	loops         *bootloop.Detector
-	state         *state
+	stateFolder   *stateFolder
 	confined      *confine.Confinement
 	memory        *memory.Follower
 	pacer         *memory.Pacer
@@ -151,7 +151,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 // newDaemon returns a daemon with what needs neither a lab nor a file.
 func newDaemon(cfg Config) (*Daemon, error) {
 	d := &Daemon{
-		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(), installWatch: install.NewWatch(), installed: make(installed, 1), health: health.New(),
+		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), namespace: Namespace(),
+		installWatch: install.NewWatch(), installed: make(installed, 1), health: health.New(),
 		handover: handover.New(cfg.Log),
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")), pacer: memory.NewPacer(), garbage: memory.NewReleaser(),
 	}
@@ -241,7 +242,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 		return err
 	}
 	defer d.saver.Flush()
-	if d.state, err = d.openState(ctx, appliance.State); err != nil {
+	if d.stateFolder, err = d.openStateFolder(ctx, appliance.State); err != nil {
 		return err
 	}
 	if done, err := d.followMachines(ctx, d.current.Load().Lab); err != nil { // the next start tries it again
@@ -268,7 +269,7 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if d.servers, err = d.build(); err != nil {
 		return err
 	}
-	if d.served, err = d.openServed(ctx); err != nil {
+	if d.healthyOnce, err = d.openHealthyOnce(ctx); err != nil {
 		return err
 	}
 	if err := d.registry.Register(health.NewCollector(func() []api.Server { return d.serverStates(d.current.Load()) }, d.shares)); err != nil {
@@ -287,7 +288,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.W
 	if err != nil {
 		return nil, err
 	}
-	d.state.keep(ctx, user, d.log)
+	d.stateFolder.keep(ctx, user, d.log)
 	if err := privileges.Drop(user, snap.Lab); err != nil {
 		return nil, err
 	}
@@ -372,7 +373,7 @@ func (d *Daemon) stopping() {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	d.bus.Flush()
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})
-	d.served.look(d.serverLog)
+	d.healthyOnce.update(d.serverLog)
 }
 
 // table returns a function that gives one server's part of the current snapshot.

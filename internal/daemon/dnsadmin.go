@@ -14,13 +14,13 @@ import (
 )
 
 // Resolve implements httpd.Backend.
-func (c *adminBackend) Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSAnswer, error) {
-	l := c.current.Load().Lab
-	from, err := c.clientAddr(l, q.As)
+func (b *adminBackend) Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSAnswer, error) {
+	l := b.current.Load().Lab
+	from, err := b.clientAddr(l, q.As)
 	if err != nil {
 		return api.DNSAnswer{}, err
 	}
-	e, err := c.servers.dns.Explain(ctx, dnsd.Question{Name: q.Name, Type: q.Type, From: from, DO: q.DO})
+	e, err := b.servers.dns.Explain(ctx, dnsd.Question{Name: q.Name, Type: q.Type, From: from, DO: q.DO})
 	if err != nil {
 		return api.DNSAnswer{}, questionError(err)
 	}
@@ -42,7 +42,7 @@ func questionError(err error) error {
 }
 
 // clientAddr returns the address of a client: itself, or that of a host; "" is the appliance.
-func (c *adminBackend) clientAddr(l *lab.Lab, client string) (netip.Addr, error) {
+func (b *adminBackend) clientAddr(l *lab.Lab, client string) (netip.Addr, error) {
 	if client == "" {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	}
@@ -53,33 +53,33 @@ func (c *adminBackend) clientAddr(l *lab.Lab, client string) (netip.Addr, error)
 	if h == nil {
 		return netip.Addr{}, api.NoHost(l, client)
 	}
-	if addr, ok := c.nicAddrs(l).OfHost(h); ok {
+	if addr, ok := b.nicAddrs(l).OfHost(h); ok {
 		return addr, nil
 	}
 	return netip.Addr{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("host %s has no address now", h.Name), Hint: "give an address instead"}
 }
 
 // FlushDNS implements httpd.Backend.
-func (c *adminBackend) FlushDNS(_ context.Context, name string) (api.DNSFlush, error) {
-	removed, err := c.servers.dns.Flush(name)
+func (b *adminBackend) FlushDNS(_ context.Context, name string) (api.DNSFlush, error) {
+	removed, err := b.servers.dns.Flush(name)
 	return api.DNSFlush{Removed: removed}, questionError(err)
 }
 
 // FollowDNS implements httpd.Backend. A host is followed through its addresses, as they change.
-func (c *adminBackend) FollowDNS(ctx context.Context, client string) (<-chan api.DNSQuery, error) {
+func (b *adminBackend) FollowDNS(ctx context.Context, client string) (<-chan api.DNSQuery, error) {
 	var wants func(from netip.Addr) bool
 	if addr, err := netip.ParseAddr(client); err == nil {
 		wants = func(from netip.Addr) bool { return from.WithZone("") == addr.Unmap().WithZone("") }
 	} else {
-		l := c.current.Load().Lab
+		l := b.current.Load().Lab
 		h := l.Find(client)
 		if h == nil {
 			return nil, api.NoHost(l, client)
 		}
-		wants = func(from netip.Addr) bool { return c.isOf(from, h) }
+		wants = func(from netip.Addr) bool { return b.isOf(from, h) }
 	}
 	out := make(chan api.DNSQuery)
-	queries := c.servers.dns.FollowQueries(ctx, wants)
+	queries := b.servers.dns.FollowQueries(ctx, wants)
 	go func() {
 		defer close(out)
 		for q := range queries {
@@ -95,7 +95,7 @@ func (c *adminBackend) FollowDNS(ctx context.Context, client string) (<-chan api
 }
 
 // isOf reports whether an address is a host's now, whatever it was when h was looked up.
-func (c *adminBackend) isOf(from netip.Addr, h *lab.Host) bool {
-	owner := c.nicAddrs(c.current.Load().Lab).HostOf(from)
+func (b *adminBackend) isOf(from netip.Addr, h *lab.Host) bool {
+	owner := b.nicAddrs(b.current.Load().Lab).HostOf(from)
 	return owner != nil && owner.Name == h.Name
 }

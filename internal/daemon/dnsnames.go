@@ -82,14 +82,14 @@ func (d *Daemon) followNames(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-health.C:
-			d.lookAtBackends()
+			d.followBackends()
 		case <-leases.C:
-			d.lookAtLeases()
+			d.followLeases()
 		}
 	}
 }
 
-func (d *Daemon) lookAtBackends() {
+func (d *Daemon) followBackends() {
 	if !d.current.Load().DNS.Follows() {
 		return
 	}
@@ -104,7 +104,7 @@ func (d *Daemon) lookAtBackends() {
 	d.current.Store(&snap)
 }
 
-func (d *Daemon) lookAtLeases() {
+func (d *Daemon) followLeases() {
 	if !d.current.Load().DNS.TransfersLeases() {
 		return
 	}

@@ -39,10 +39,10 @@ func (d *Daemon) useUpdates(changed []dnsd.RRSet) error {
 }
 
 // DNSUpdates implements httpd.Backend.
-func (c *adminBackend) DNSUpdates(context.Context) []api.DNSUpdate {
-	all := c.updates.List()
+func (b *adminBackend) DNSUpdates(context.Context) []api.DNSUpdate {
+	all := b.updates.List()
 	out := []api.DNSUpdate{}
-	table := c.current.Load().DNS
+	table := b.current.Load().DNS
 	for _, set := range all {
 		out = append(out, api.DNSUpdate{Zone: set.Zone, Name: set.Name, Type: set.Type, TTL: set.TTL, Records: set.Records(),
 			Key: strings.TrimSuffix(set.Key, "."), At: set.At, Served: table.Serves(set)})
@@ -51,8 +51,8 @@ func (c *adminBackend) DNSUpdates(context.Context) []api.DNSUpdate {
 }
 
 // DeleteDNSUpdate implements httpd.Backend. The type may be empty: then all types of the name.
-func (c *adminBackend) DeleteDNSUpdate(ctx context.Context, name, rtype string) (api.DNSUpdatesDeleted, error) {
-	n, err := c.updates.Delete(ctx, name, rtype, c.useUpdates)
+func (b *adminBackend) DeleteDNSUpdate(ctx context.Context, name, rtype string) (api.DNSUpdatesDeleted, error) {
+	n, err := storingResult(ctx, b.Daemon, func(ctx context.Context) (int, error) { return b.updates.Delete(ctx, name, rtype, b.useUpdates) })
 	return api.DNSUpdatesDeleted{Deleted: n}, err
 }
 

@@ -179,7 +179,7 @@ func TestDoctorAsksForAddresses(t *testing.T) {
 	}
 	r.write(base)
 	want := []string{
-		"fail 10.56.0.10 the machine with MAC 52:54:00:00:00:02 (b) uses it, so it is not added for balancer web: remove it there, or change balancers.web.listen",
+		"fail 10.56.0.10 the machine with MAC 52:54:00:00:00:02 (b) uses it, so it is not added for balancer web: remove it there, or change balancers.web.listen; bootlab adds it once it is free",
 		"ok 10.56.0.20 no other machine uses it (balancer web): ",
 	}
 	if got := about(); !slices.Equal(got, want) {

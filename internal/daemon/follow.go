@@ -34,12 +34,12 @@ func (d *Daemon) watch(ctx context.Context, w *watch.Watcher) error {
 		d.log.Warn("no notifications of interfaces: their state is polled", "err", err)
 	}
 	defer changes.Close()
-	return w.Run(ctx, d.reloadBecause, d.look, changes.Changed())
+	return w.Run(ctx, d.reloadBecause, d.poll, changes.Changed())
 }
 
-// look is called once a second, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces,
-// gives back memory, looks whether the state and its markers are in their place, logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
-func (d *Daemon) look() bool {
+// poll is called once a second, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces,
+// gives back memory, checks whether the state and its markers are in their place, logs new warnings, and reports whether the lab has to be reloaded for an address that exists now.
+func (d *Daemon) poll() bool {
 	d.watchState()
 	d.watchMarkers()
 	d.health.Look() // since when something is gone
@@ -48,10 +48,10 @@ func (d *Daemon) look() bool {
 	d.garbage.Look(time.Now())
 	d.followAddresses()
 	d.addresses.Follow()
-	d.lookAtDisks()
+	d.measureDisks()
 	s := d.current.Load()
 	d.files.Look(s.Lab, s.IfMissing)
-	d.served.look(d.serverLog)
+	d.healthyOnce.update(d.serverLog)
 	d.warnNew(s)
 	return interfaces.AddressFound(s.Lab)
 }
@@ -139,9 +139,9 @@ func (d *Daemon) followAddresses() {
 	}
 }
 
-// lookAtDisks measures the free space of the folders that images, mirrors and the state are in.
-func (d *Daemon) lookAtDisks() {
+// measureDisks measures the free space of the folders that images, mirrors and the state are in.
+func (d *Daemon) measureDisks() {
 	a := d.current.Load().Lab.Appliance
-	d.disks.Require(d.state.folder)
+	d.disks.Require(d.stateFolder.path)
 	d.disks.Look(a.State, a.Files)
 }

@@ -211,6 +211,58 @@ func TestLostAddressIsLogged(t *testing.T) {
 	}
 }
 
+// TestInterfaceDown: a server does not serve while the interface of its addresses is down, in part if it has others; in the status, in /readyz and
+// as a metric. Where nobody is connected, it is degraded.
+func TestInterfaceDown(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.64.2.1")
+	client := r.seg.NewClient(t)
+	r.write(strings.Replace(r.read(), `dns: "10.64.2.1:53"`, `dns: ["10.64.2.1:53", "10.64.3.1:53"]`, 1) +
+		"balancers: {web: {listen: [\"10.64.2.1:80\", \"10.64.2.1:81\"], backends: [a:80], check: {kind: none}}}\n")
+	r.write(strings.Replace(r.read(), "hosts:", "  far: {subnet: 10.64.3.0/24, interface: far0, address: 10.64.3.1, dhcp: off}\nhosts:", 1))
+	netns.Run(t, "ip", "link", "add", "far0", "up", "type", "bridge")
+	defer netns.Run(t, "ip", "link", "del", "far0")
+	netns.Run(t, "ip", "addr", "add", "10.64.3.1/24", "dev", "far0")
+	r.start()
+	check := func(when, dns, others, problem, cause string) {
+		t.Helper()
+		for name, state := range map[string]string{"dnsd": dns, "tftpd": others, "httpd": others, "lbproxy": others, "admin": dns} {
+			said := func() (s api.Status, srv api.Server) {
+				s = r.status()
+				return s, s.Servers[slices.IndexFunc(s.Servers, func(srv api.Server) bool { return srv.Name == name })]
+			}
+			r.until(when+": "+name+" is "+state, func() bool { s, srv := said(); return string(s.StateOf(srv)) == state })
+			s, srv := said()
+			if got := strings.Join(s.Problems(srv), "; "); got != problem || srv.Serving == strings.HasSuffix(state, " serving") {
+				t.Errorf("%s: %s: %q, serving %v, want %q", when, name, got, srv.Serving, problem)
+			}
+			want := name + ": " + state + ": " + cause + "\n"
+			if problem == "" {
+				want = name + ": ok\n"
+			}
+			if body := r.getBySocket("/readyz"); !strings.Contains(body, want) {
+				t.Errorf("%s: /readyz, want %q:\n%s", when, want, body)
+			}
+			up := "1"
+			if !srv.Serving {
+				up = "0"
+			}
+			if m := r.getBySocket("/metrics"); !strings.Contains(m, "\nbootlab_server_up{server=\""+name+"\"} "+up+"\n") {
+				t.Errorf("%s: bootlab_server_up of %s is not %s", when, name, up)
+			}
+		}
+	}
+	check("at first", "serving", "serving", "", "")
+	netns.Run(t, "ip", "link", "set", r.seg.Bridge, "down")
+	check("down", "partly serving", "not serving", r.seg.Bridge+" is down", "interface is down")
+	netns.Run(t, "ip", "link", "set", r.seg.Bridge, "up")
+	check("up again", "serving", "serving", "", "")
+	netns.Run(t, "ip", "-n", client.Name, "link", "set", "eth0", "down")
+	check("not connected", "degraded", "degraded", r.seg.Bridge+": interface has no carrier: nobody is reached on it", "interface has no carrier")
+	netns.Run(t, "ip", "-n", client.Name, "link", "set", "eth0", "up")
+	check("connected again", "serving", "serving", "", "")
+}
+
 // TestNoCarrier: a pulled cable is a condition that is not good, in words of doctor; the daemon stays ready. A bridge without a port is none in a
 // lab with virtual machines.
 func TestNoCarrier(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -27,7 +26,7 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 	if err != nil {
 		return nil
 	}
-	return d.nicAddrs(l).Machine(mac)
+	return d.nicAddrs(l).ByLease(mac)
 }
 
 // followLimit is how long a disk has to take the install states of renamed hosts.
@@ -46,8 +45,8 @@ func (d *Daemon) followMachines(ctx context.Context, l *lab.Lab) (done func(), e
 }
 
 // Install implements httpd.Backend.
-func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
-	l := c.current.Load().Lab
+func (b *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
+	l := b.current.Load().Lab
 	h := l.Host(name)
 	if h == nil {
 		return api.Arming{}, api.NoHost(l, name)
@@ -55,43 +54,38 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	if by, _ := vmadmin.SwitchOf(h); by == "" && cycle == api.CycleNow {
 		return api.Arming{}, vmadmin.NoSwitch(name, "power-cycle it", ", or arm it without --now and power-cycle it yourself")
 	}
-	if err := c.installs.Arm(ctx, h); err != nil {
-		return api.Arming{}, c.notChanged(err)
+	if err := b.storing(ctx, func(ctx context.Context) error { return b.installs.Arm(ctx, h) }); err != nil {
+		return api.Arming{}, notArmed(err)
 	}
-	c.loops.Release(h.MACs...)
+	b.loops.Release(h.MACs...)
 	a := api.Arming{Host: name, State: string(install.Armed), Message: "overwrites " + cmp.Or(overwrites(h), "its disk") + " at its next network boot"}
 	if cycle != api.CycleNow {
 		return a, nil
 	}
-	if _, err := c.servers.vms.Switch(ctx, h, power.NetBoot, virt.StopForce); err != nil {
+	if _, err := b.servers.vms.Switch(ctx, h, power.NetBoot, virt.StopForce); err != nil {
 		return a, &api.Error{Status: http.StatusBadGateway, Message: name + " is armed, but was not power-cycled: " + err.Error(), Hint: a.Message}
 	}
 	a.Cycled, a.Message = true, "it was power-cycled, and "+a.Message
 	return a, nil
 }
 
-// notChanged is the answer where an install state could not be changed: its disk takes no writes, or the host's state forbids it.
-func (c *adminBackend) notChanged(err error) error {
-	health := c.file.DiskStatus()
-	if health.Err == nil || !errors.Is(err, health.Err) {
-		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
+// notArmed is the answer where an install state could not be changed: its disk takes no writes, or the host's state forbids it.
+func notArmed(err error) error {
+	if _, ok := errors.AsType[*api.Error](err); ok {
+		return err
 	}
-	status := http.StatusServiceUnavailable
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		status = http.StatusInsufficientStorage
-	}
-	return &api.Error{Status: status, Message: "nothing was changed: " + err.Error(), Hint: c.storeWatch.Advice(err)}
+	return &api.Error{Status: http.StatusConflict, Message: err.Error()}
 }
 
 // MarkInstalled implements httpd.Backend.
-func (c *adminBackend) MarkInstalled(ctx context.Context, name string) (api.Arming, error) {
-	l := c.current.Load().Lab
+func (b *adminBackend) MarkInstalled(ctx context.Context, name string) (api.Arming, error) {
+	l := b.current.Load().Lab
 	h := l.Host(name)
 	if h == nil {
 		return api.Arming{}, api.NoHost(l, name)
 	}
-	if err := c.installs.MarkInstalled(ctx, h); err != nil {
-		return api.Arming{}, c.notChanged(err)
+	if err := b.storing(ctx, func(ctx context.Context) error { return b.installs.MarkInstalled(ctx, h) }); err != nil {
+		return api.Arming{}, notArmed(err)
 	}
 	return api.Arming{Host: name, State: string(install.Installed), Message: fmt.Sprintf("it starts from its own disk; bootlab install %s arms it again", name)}, nil
 }

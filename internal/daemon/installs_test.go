@@ -48,9 +48,9 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{persistentState: &persistentState{installs: installs}, servers: &servers{vms: vmadmin.New(vmadmin.Deps{Events: bus})}, bus: bus, loops: bootloop.New(time.Now)}
+	d := withStore(t, &Daemon{persistentState: &persistentState{installs: installs}, servers: &servers{vms: vmadmin.New(vmadmin.Deps{Events: bus})}, bus: bus, loops: bootloop.New(time.Now)})
 	d.current.Store(&snapshot.Snapshot{Lab: l})
-	c := &adminBackend{Daemon: d, servers: d.servers}
+	c := &adminBackend{d}
 	for _, tt := range []struct {
 		host   string
 		broken bool

@@ -19,8 +19,8 @@ type nicAddrs struct {
 
 func (d *Daemon) nicAddrs(l *lab.Lab) nicAddrs { return nicAddrs{d.book, l} }
 
-// Machine returns the machine with a MAC: a host, or one of the pool that holds its lease; nil: none.
-func (w nicAddrs) Machine(mac lab.MAC) *lab.Host {
+// ByLease returns the machine with a MAC: a host, or one of the pool that holds its lease; nil: none.
+func (w nicAddrs) ByLease(mac lab.MAC) *lab.Host {
 	l, _ := w.book.ByMAC(mac)
 	return w.lab.MachineOf(mac, l.Addr)
 }
@@ -46,7 +46,7 @@ func (w nicAddrs) leased(macs []lab.MAC) (netip.Addr, bool) {
 // HostOf returns the machine of the lab that has an address, as MACOf says; nil: none.
 func (w nicAddrs) HostOf(addr netip.Addr) *lab.Host {
 	if mac, ok := w.MACOf(addr); ok {
-		return w.Machine(mac)
+		return w.ByLease(mac)
 	}
 	return w.lab.HostByIP(addr.Unmap())
 }
@@ -126,7 +126,7 @@ func (d *Daemon) addHost(l *lab.Lab, e *event.Event) {
 	}
 	h := l.MachineOf(e.MAC, e.Addr)
 	if !e.Addr.IsValid() || e.Kind.Refusal() { // anybody can name an address of a pool: a machine of the pool holds one
-		h = d.nicAddrs(l).Machine(e.MAC)
+		h = d.nicAddrs(l).ByLease(e.MAC)
 	}
 	if h != nil {
 		e.Host = h.Name

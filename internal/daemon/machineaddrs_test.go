@@ -47,7 +47,7 @@ hosts:
 	}
 	d := &Daemon{persistentState: &persistentState{book: book}}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
-	c := &adminBackend{Daemon: d}
+	c := &adminBackend{d}
 	for _, tt := range []struct {
 		addr, host string
 		want       bool

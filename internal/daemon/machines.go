@@ -15,9 +15,9 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// seen is what one request sees, to its end: a snapshot, and what machines are judged by beside their own states, gathered once for all of
+// observed is what one request goes by, to its end: a snapshot, and what machines are judged by beside their own states, gathered once for all of
 // them. It waits for no hypervisor.
-type seen struct {
+type observed struct {
 	*snapshot.Snapshot
 	vms       map[string]virt.Status            // by host, as last known
 	checks    map[string][]backendCheck         // by host: one for each of its backends, sorted by balancer
@@ -31,8 +31,8 @@ type backendCheck struct {
 	drained bool
 }
 
-func (c *clusters) look(ctx context.Context, of *snapshot.Snapshot) seen {
-	return seen{
+func (c *clusters) observe(ctx context.Context, of *snapshot.Snapshot) observed {
+	return observed{
 		Snapshot: of, vms: c.servers.virt.ByHost(ctx), checks: checksOf(c.servers.lb.Status()), conflicts: conflictsOf(c.servers.dhcp.AddressConflicts()),
 	}
 }
@@ -46,7 +46,7 @@ func conflictsOf(all []dhcpd.AddressConflict) map[lab.MAC]dhcpd.AddressConflict 
 }
 
 // conflict returns the MAC of another machine that uses an address of the machine with these MACs, and says which address; empty: none does.
-func (s seen) conflict(macs ...lab.MAC) (mac, text string) {
+func (s observed) conflict(macs ...lab.MAC) (mac, text string) {
 	for _, m := range macs {
 		if x, ok := s.conflicts[m]; ok {
 			return x.MAC.String(), fmt.Sprintf("%s uses %s", x.MAC, x.Addr)
@@ -69,7 +69,7 @@ func checksOf(balancers []lbproxy.BalancerStatus) map[string][]backendCheck {
 }
 
 // worst returns the worst check of a host by those of its backends that count.
-func (s seen) worst(host string, counts func(backendCheck) bool) (worst machine.Check) {
+func (s observed) worst(host string, counts func(backendCheck) bool) (worst machine.Check) {
 	for _, check := range s.checks[host] {
 		if h := check.Health; h != machine.NotChecked && (worst.Health == machine.NotChecked || h < worst.Health) && counts(check) {
 			worst = check.Check
@@ -91,14 +91,14 @@ func healthOf(m lbproxy.BackendStatus) machine.Health {
 	return machine.CheckPending
 }
 
-// assessed reports whether the state of h is decided with those of its cluster.
-func assessed(h *lab.Host) bool { return h.Cluster != nil && h.Cluster.Kind != lab.Plain }
+// decidedByCluster reports whether the state of h is decided with those of its cluster.
+func decidedByCluster(h *lab.Host) bool { return h.Cluster != nil && h.Cluster.Kind != lab.Plain }
 
 // counts returns a function that reports whether a check says whether h is well. Of its cluster's balancers that is the one of the API alone: the
 // others have backends that are not needed, as all workers but those on which the router runs. The check of the API counts
 // while its backend is drained, too: whether a bootstrap machine still serves says whether it is needed.
 func counts(h *lab.Host) func(backendCheck) bool {
-	if assessed(h) {
+	if decidedByCluster(h) {
 		return byBalancerOf(h.Cluster, lab.ServiceAPI)
 	}
 	return func(c backendCheck) bool { return !c.drained }
@@ -111,53 +111,53 @@ func byBalancerOf(cl *lab.Cluster, service string) func(backendCheck) bool {
 }
 
 // observation returns what was measured of h.
-func (c *clusters) observation(h *lab.Host, seen seen) machine.Observation {
+func (c *clusters) observation(h *lab.Host, observed observed) machine.Observation {
 	o := machine.Observation{Host: h.Name, Role: h.Role, Install: c.installs.Status(h)}
-	o.Conflict, _ = seen.conflict(h.AllMACs()...)
+	o.Conflict, _ = observed.conflict(h.AllMACs()...)
 	if p := h.Profile; p != nil && p.NetBoots() {
 		o.OwnScript, o.Document = p.IPXE != "", p.Config != ""
 	} else {
-		o.Elsewhere = h.VM == nil && !assessed(h)
+		o.Elsewhere = h.VM == nil && !decidedByCluster(h)
 	}
 	switch {
 	case h.VM != nil:
-		o.Power, o.Problem = vmadmin.PowerOf(seen.vms[h.Name]), seen.vms[h.Name].Err
-	case h == seen.off:
+		o.Power, o.Problem = vmadmin.PowerOf(observed.vms[h.Name]), observed.vms[h.Name].Err
+	case h == observed.off:
 		o.Power = machine.PowerOff
 	}
 	o.Boot, _ = c.timeline.Last(h.Name)
-	o.Check = seen.worst(h.Name, counts(h))
+	o.Check = observed.worst(h.Name, counts(h))
 	return o
 }
 
 // states returns what each machine of the lab is, by host, but for the appliance.
-func (c *clusters) states(seen seen) map[string]machine.State {
-	states := make(map[string]machine.State, len(seen.Lab.Hosts))
-	for _, cl := range seen.Lab.Clusters {
+func (c *clusters) states(observed observed) map[string]machine.State {
+	states := make(map[string]machine.State, len(observed.Lab.Hosts))
+	for _, cl := range observed.Lab.Clusters {
 		if cl.Kind == lab.Plain {
 			continue
 		}
-		for _, m := range c.assess(cl, seen).Machines {
+		for _, m := range c.assess(cl, observed).Machines {
 			states[m.Host.Name] = m.State
 		}
 	}
-	for _, h := range seen.Lab.Hosts {
+	for _, h := range observed.Lab.Hosts {
 		if _, ok := states[h.Name]; !ok && h.Role != lab.RoleAppliance {
-			states[h.Name] = machine.Of(c.observation(h, seen), time.Now())
+			states[h.Name] = machine.Of(c.observation(h, observed), time.Now())
 		}
 	}
 	return states
 }
 
-// state returns what h is, and what its cluster waits for; empty: nothing, or it has none that can be brought up.
-func (c *clusters) state(h *lab.Host, seen seen) (s machine.State, waits string) {
+// machineState returns what h is, and what its cluster waits for; empty: nothing, or it has none that can be brought up.
+func (c *clusters) machineState(h *lab.Host, observed observed) (s machine.State, waits string) {
 	if h.Role == lab.RoleAppliance {
 		return machine.State{}, ""
 	}
-	if !assessed(h) {
-		return machine.Of(c.observation(h, seen), time.Now()), ""
+	if !decidedByCluster(h) {
+		return machine.Of(c.observation(h, observed), time.Now()), ""
 	}
-	all := cluster.Assess(h.Cluster, c.observe(h.Cluster, seen), c.record(h.Cluster.Name), time.Now())
+	all := cluster.Assess(h.Cluster, c.observedIn(h.Cluster, observed), c.record(h.Cluster.Name), time.Now())
 	for _, m := range all.Machines {
 		if m.Host == h {
 			s = m.State

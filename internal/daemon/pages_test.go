@@ -60,7 +60,7 @@ func backendOf(t *testing.T, n int) *adminBackend {
 	}
 	d := &Daemon{persistentState: &persistentState{clock: clock, book: book, discovered: found}, timeline: times}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
-	return &adminBackend{Daemon: d}
+	return &adminBackend{d}
 }
 
 // TestPageMemory: a page of leases and the list of unknown machines cost the same memory however many leases there are.

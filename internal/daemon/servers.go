@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -88,6 +89,7 @@ func (d *Daemon) build() (*servers, error) {
 func (d *Daemon) serverStates(s *snapshot.Snapshot) []api.Server {
 	states := d.health.States(health.Moment{
 		Lab: s.Lab, Interfaces: s.DHCP.Interfaces(), Unreachable: d.virt.Unreachable(), Draining: !d.handover.Stops().IsZero(), Clock: clockNote(d.clock),
+		Unconnected: func(iface string) bool { return interfaces.Unconnected(s.Lab, iface) },
 	})
 	counts := d.panics.Counts()
 	for i := range states {
@@ -153,7 +155,7 @@ func (d *Daemon) newBalancers() (*lbproxy.Server, error) {
 		AccessLog: d.log, // who turns it on wants each line
 		Events:    d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now,
 		Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer,
-		Addresses: backendAddresses{d}, WasUp: func(balancer, key string) bool { return d.served.was(balancer, key) }, Drains: drains{d.store}, RuntimeBackends: runtimeBackends{d.store},
+		Addresses: backendAddresses{d}, WasUp: func(balancer, key string) bool { return d.healthyOnce.has(balancer, key) }, Drains: drains{d.store}, RuntimeBackends: runtimeBackends{d.store},
 	})
 }
 
@@ -165,7 +167,7 @@ func (d *Daemon) newVirt(consoles *consolelog.Log) (*virt.Server, error) {
 		Unpacker:   unpack.New(d.inState(statefile.Unpacked)),
 		Starts:     serverstate.Starts(d.store, d.saver),
 		Placements: serverstate.Placements(d.store, d.saver), NextBoots: serverstate.NextBoots(d.store, d.saver),
-		Seen:     serverstate.Seen(d.store, d.saver),
+		Answered: serverstate.Answered(d.store, d.saver),
 		Consoles: consoles,
 		Driver:   &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})
@@ -196,11 +198,22 @@ func (d *Daemon) divide() descriptors.Shares {
 	if len(s.Lab.Redfish.Listen) > 0 {
 		sockets += redfishConnections
 	}
-	limit := descriptors.Limit(memory.Limit(os.DirFS("/")))
-	if enough := descriptors.Enough(sockets); limit < enough {
-		d.log.Warn("the limit of open files, or of memory, is low: a few clients can keep others out; set LimitNOFILE or MemoryMax in the unit", "limit", limit, "enough", enough)
-	}
+	most := memory.Limit(os.DirFS("/"))
+	limit := descriptors.Limit(most)
+	logLimits(d.log, limit, descriptors.Enough(sockets), most)
 	return descriptors.Divide(limit, sockets)
+}
+
+// logLimits logs what the limits of connections and requests follow from, where that is not what an operator may expect. Bytes of memory are
+// math.MaxInt64 where no limit is known.
+func logLimits(log *slog.Logger, limit, enough int, bytes int64) {
+	if limit < enough {
+		log.Warn("the limit of open files, or of memory, is low: a few clients can keep others out; set LimitNOFILE or MemoryMax in the unit", "limit", limit, "enough", enough)
+	}
+	if bytes == math.MaxInt64 {
+		log.Info("no memory limit of a control group is known: connections and requests are limited by open files only, as if there were memory for all; "+
+			"set MemoryMax in the unit, or --memory of the container", "limit", limit)
+	}
 }
 
 // shutdownWait is how long a virtual machine has to shut down.

@@ -25,26 +25,26 @@ import (
 	"github.com/bootlab/bootlab/internal/store/records"
 )
 
-// state is the condition of the state folder.
-type state struct {
-	folder string
-	opened os.FileInfo // of folder, when its store was opened
+// A stateFolder is the folder of the state, with what was found there.
+type stateFolder struct {
+	path   string
+	opened os.FileInfo // of the folder, when its store was opened
 	store  store.Store
 	id     *identity.Identity
 	first  atomic.Bool     // this is the first start of the lab, and no admin has accepted what it installs
 	warned string          // of watchState: what was logged
 	marked map[string]bool // of watchMarkers: the paths of the markers that were logged
 
-	looking sync.Mutex // held by look, which a disk that hangs may never leave
-	mu      sync.Mutex
-	looked  *diskhealth.Misplaced // what the last look found
-	armed   map[string]time.Time  // hosts and, with their network, pools that reloads have armed and no admin has accepted; since when a host was as it was then
+	checking sync.Mutex // held by problem, which a disk that hangs may never leave
+	mu       sync.Mutex
+	found    *diskhealth.Misplaced // what the last check found
+	armed    map[string]time.Time  // hosts and, with their network, pools that reloads have armed and no admin has accepted; since when a host was as it was then
 }
 
-// openState compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
+// openStateFolder compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
 // before an admin says so.
-func (d *Daemon) openState(ctx context.Context, folder string) (*state, error) {
-	s := &state{folder: folder, store: d.store}
+func (d *Daemon) openStateFolder(ctx context.Context, folder string) (*stateFolder, error) {
+	s := &stateFolder{path: folder, store: d.store}
 	var err error
 	if s.opened, err = os.Stat(folder); err != nil {
 		return nil, fmt.Errorf("appliance.state: %w", err)
@@ -84,7 +84,7 @@ func hostMACs(l *lab.Lab) (macs []string) {
 
 // reloaded notes the hosts of a lab that is in use now. A disk that takes no writes is no reason to refuse it.
 func (d *Daemon) reloaded(l *lab.Lab) {
-	op, changed := d.state.id.Reloaded(hostMACs(l))
+	op, changed := d.stateFolder.id.Reloaded(hostMACs(l))
 	if !changed {
 		return
 	}
@@ -98,7 +98,7 @@ const MetricStateLost = "bootlab_state_lost"
 
 // keep notes that the store is in use. The daemon's user may not write beside the lab file, so this is done before it becomes that user.
 // A disk that takes no writes is no reason not to start: the markers stay as they are.
-func (s *state) keep(ctx context.Context, user *privilege.User, log *slog.Logger) {
+func (s *stateFolder) keep(ctx context.Context, user *privilege.User, log *slog.Logger) {
 	var owner *identity.Owner
 	if user != nil {
 		owner = &identity.Owner{UID: user.UID, GID: user.GID}
@@ -109,12 +109,12 @@ func (s *state) keep(ctx context.Context, user *privilege.User, log *slog.Logger
 }
 
 // check returns an error that says what to do if what the store keeps would not outlive the process.
-func (s *state) check() *diskhealth.Misplaced {
-	now, err := os.Stat(s.folder)
+func (s *stateFolder) check() *diskhealth.Misplaced {
+	now, err := os.Stat(s.path)
 	gone := errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.opened)
 	if file, ok := s.store.(interface{ Unlinked() bool }); gone && ok && file.Unlinked() {
 		return misplaced("state folder was removed", "state folder %s was removed while in use: run bootlab backup FILE now, while bootlab runs, then stop it, "+
-			"run bootlab restore FILE, and start it; a stop without that loses what the folder held", s.folder)
+			"run bootlab restore FILE, and start it; a stop without that loses what the folder held", s.path)
 	}
 	if gone {
 		return s.replaced()
@@ -139,17 +139,17 @@ func fileCause(err error) string {
 }
 
 // replaced says what to do about another folder in the place of the state folder, or none.
-func (s *state) replaced() *diskhealth.Misplaced {
+func (s *stateFolder) replaced() *diskhealth.Misplaced {
 	const mounted = "lost state is mounted again"
-	back, err := s.id.Back(filepath.Join(s.folder, identity.InFolder))
+	back, err := s.id.Back(filepath.Join(s.path, identity.InFolder))
 	switch {
 	case back:
-		return misplaced(mounted, "the state that was lost is in %s again: restart bootlab, which then uses it; what was stored since the last start is not in it", s.folder)
+		return misplaced(mounted, "the state that was lost is in %s again: restart bootlab, which then uses it; what was stored since the last start is not in it", s.path)
 	case s.id.Lost() != "" && err != nil: // the confined daemon may not read what is mounted later
-		return misplaced(mounted, "state folder %s was mounted or replaced while in use: if it has the state that was lost, restart bootlab, which then uses it", s.folder)
+		return misplaced(mounted, "state folder %s was mounted or replaced while in use: if it has the state that was lost, restart bootlab, which then uses it", s.path)
 	}
 	return misplaced("state folder was unmounted or replaced", "state folder %s was unmounted or replaced while in use: put it back before bootlab is restarted: "+
-		"the folder that is there now does not have the state", s.folder)
+		"the folder that is there now does not have the state", s.path)
 }
 
 func misplaced(cause, format string, args ...any) *diskhealth.Misplaced {
@@ -157,19 +157,19 @@ func misplaced(cause, format string, args ...any) *diskhealth.Misplaced {
 }
 
 // problem returns what check found just now, or earlier where the disk does not answer.
-func (s *state) problem() *diskhealth.Misplaced {
+func (s *stateFolder) problem() *diskhealth.Misplaced {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if !s.looking.TryLock() {
-			return // another look has not ended
+		if !s.checking.TryLock() {
+			return // another check has not ended
 		}
-		defer s.looking.Unlock()
+		defer s.checking.Unlock()
 		found := s.check()
 		s.id.Look()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.looked = found
+		s.found = found
 	}()
 	timer := time.NewTimer(records.SaveWait)
 	defer timer.Stop()
@@ -177,20 +177,20 @@ func (s *state) problem() *diskhealth.Misplaced {
 	case <-done:
 	case <-timer.C:
 	}
-	return s.lastLook()
+	return s.lastProblem()
 }
 
-// lastLook returns what problem found last.
-func (s *state) lastLook() *diskhealth.Misplaced {
+// lastProblem returns what problem found last.
+func (s *stateFolder) lastProblem() *diskhealth.Misplaced {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.looked
+	return s.found
 }
 
-// lookAtState notes whether the folder and the file are in their place: the watch of the store logs and reports that. It returns what else is
+// checkState notes whether the folder and the file are in their place: the watch of the store logs and reports that. It returns what else is
 // wrong with the file; empty: nothing.
-func (d *Daemon) lookAtState() (file string) {
-	place := d.state.problem()
+func (d *Daemon) checkState() (file string) {
+	place := d.stateFolder.problem()
 	if place != nil && place.Cause == "" {
 		place, file = nil, place.Text
 	}
@@ -200,15 +200,15 @@ func (d *Daemon) lookAtState() (file string) {
 
 // watchState logs once that the state file needs attention, and that it does not any more. One goroutine calls it.
 func (d *Daemon) watchState() {
-	now := d.lookAtState()
+	now := d.checkState()
 	switch {
-	case now == d.state.warned:
+	case now == d.stateFolder.warned:
 	case now != "":
 		d.log.Error("state file needs attention", "err", now)
 	default:
-		d.log.Info("state file: a problem has ended", "was", d.state.warned)
+		d.log.Info("state file: a problem has ended", "was", d.stateFolder.warned)
 	}
-	d.state.warned = now
+	d.stateFolder.warned = now
 }
 
 // installed is a recorder of installs that have ended.
@@ -251,7 +251,7 @@ func (d *Daemon) countInstalls(ctx context.Context) error {
 func (d *Daemon) countInstalled(ctx context.Context) {
 	select {
 	case <-d.installed:
-		if d.state.id.Advance(ctx) != nil {
+		if d.stateFolder.id.Advance(ctx) != nil {
 			d.installed.Record(event.Event{Kind: event.InstallDone})
 		}
 	default:

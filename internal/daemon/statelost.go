@@ -31,7 +31,7 @@ func (d *Daemon) reportState(ctx context.Context) {
 		d.warnArmed(firstStart, hosts, pools)
 		return // a restart says so again, until it is accepted
 	}
-	if err := d.state.id.Served(ctx); err != nil {
+	if err := d.stateFolder.id.Served(ctx); err != nil {
 		d.log.Error("first start not stored", "err", err)
 	}
 }
@@ -48,16 +48,18 @@ const (
 	adviceFirst = "for those that have a system: bootlab install HOST --done; then bootlab state accept-new ends this warning"
 )
 
-// markersMatter reports whether markers are to show a later loss: there is none, and the last look found the folder in its place. Otherwise that
+// markersMatter reports whether markers are to show a later loss: there is none, and the last check found the folder in its place. Otherwise that
 // says more.
-func (d *Daemon) markersMatter() bool { return d.installs.Lost() == nil && d.state.lastLook() == nil }
+func (d *Daemon) markersMatter() bool {
+	return d.installs.Lost() == nil && d.stateFolder.lastProblem() == nil
+}
 
-// badMarkers returns the markers that would not show a loss, as the last look found them; none while they do not matter.
+// badMarkers returns the markers that would not show a loss, as the last check found them; none while they do not matter.
 func (d *Daemon) badMarkers() (bad []identity.Marker) {
 	if !d.markersMatter() {
 		return nil
 	}
-	return slices.DeleteFunc(d.state.id.Markers(), func(m identity.Marker) bool { return m.Err == nil })
+	return slices.DeleteFunc(d.stateFolder.id.Markers(), func(m identity.Marker) bool { return m.Err == nil })
 }
 
 // unnoticed is what a bad marker means.
@@ -79,7 +81,7 @@ func (d *Daemon) watchMarkers() {
 	bad := map[string]bool{}
 	for _, m := range d.badMarkers() {
 		bad[m.Path] = true
-		if d.state.marked[m.Path] {
+		if d.stateFolder.marked[m.Path] {
 			continue
 		}
 		what := "state marker not written: "
@@ -88,12 +90,12 @@ func (d *Daemon) watchMarkers() {
 		}
 		d.log.Warn(what+unnoticed, "file", m.Path, "err", m.Err, "advice", markerAdvice(m))
 	}
-	for path := range d.state.marked {
+	for path := range d.stateFolder.marked {
 		if !bad[path] {
 			d.log.Info("state marker is written again", "file", path)
 		}
 	}
-	d.state.marked = bad
+	d.stateFolder.marked = bad
 }
 
 // markerAdvice says what to do about a marker that would not show a loss.
@@ -110,7 +112,7 @@ func markerAdvice(m identity.Marker) string {
 // lossAdvice says what to do after a loss, the safe steps first.
 func (d *Daemon) lossAdvice(l *lab.Lab) string {
 	steps := []string{"if there is a backup, stop bootlab and run bootlab restore FILE"}
-	if d.state.id.Lost() != "" {
+	if d.stateFolder.id.Lost() != "" {
 		steps = []string{"if the state still exists, stop bootlab, mount its disk or put its folder back, and start bootlab", steps[0]}
 	}
 	last := "else bootlab state accept-new, which arms none: the install state of no host is unknown"
@@ -153,7 +155,7 @@ func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
 // stateWarnings returns what bootlab status says of the state.
 func (d *Daemon) stateWarnings(l *lab.Lab) (ws []string) {
 	ws = d.updates.Warnings()
-	if text := d.lookAtState(); text != "" {
+	if text := d.checkState(); text != "" {
 		ws = append(ws, text)
 	}
 	if text := d.lossText(l); text != "" {
@@ -167,7 +169,7 @@ func (d *Daemon) stateWarnings(l *lab.Lab) (ws []string) {
 	}
 	hosts, pools := d.unaccepted(l)
 	by := firstStart
-	if !d.state.first.Load() {
+	if !d.stateFolder.first.Load() {
 		by = byReload
 		hosts, pools = d.armedByReload(l)
 	}
@@ -195,68 +197,79 @@ func (d *Daemon) lossText(l *lab.Lab) string {
 const fewNames = 20
 
 // State implements httpd.Backend.
-func (c *adminBackend) State(context.Context) api.State { return c.stateOf(c.current.Load().Lab) }
+func (b *adminBackend) State(context.Context) api.State { return b.describeState(b.current.Load().Lab) }
 
-// stateOf returns what is known of the state, with the hosts of a lab.
-func (c *adminBackend) stateOf(l *lab.Lab) api.State {
-	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Held: c.restoredHosts(l), LoopHeld: c.loopHosts(l), Markers: []api.StateMarker{}}
-	s.Install, s.Pools = c.wouldInstall(l)
-	if place := c.state.problem(); place != nil {
+// describeState returns what is known of the state, with the hosts of a lab.
+func (b *adminBackend) describeState(l *lab.Lab) api.State {
+	s := api.State{Folder: b.stateFolder.path, Database: b.stateFolder.id.ID(), Condition: api.StateKnown, Unknown: b.unknownHosts(l),
+		Held: b.restoredHosts(l), LoopHeld: b.loopHosts(l), Markers: []api.StateMarker{}}
+	s.Install, s.Pools = b.wouldInstall(l)
+	if place := b.stateFolder.problem(); place != nil {
 		s.Problem = place.Text
 	}
-	for _, m := range c.state.id.Markers() {
+	for _, m := range b.stateFolder.id.Markers() {
 		marker := api.StateMarker{Path: m.Path}
 		if m.Err != nil {
 			marker.Err = m.Err.Error()
-			if c.markersMatter() {
+			if b.markersMatter() {
 				marker.Err += ": " + markerAdvice(m)
 			}
 		}
 		s.Markers = append(s.Markers, marker)
 	}
-	if c.state.first.Load() {
+	if b.stateFolder.first.Load() {
 		s.Condition = api.StateFirst
 	}
-	if lost := c.installs.Lost(); lost != nil {
-		s.Condition, s.Since, s.Reason, s.Advice = api.StateLost, lost.Since, lost.Why, c.lossAdvice(l)
+	if lost := b.installs.Lost(); lost != nil {
+		s.Condition, s.Since, s.Reason, s.Advice = api.StateLost, lost.Since, lost.Why, b.lossAdvice(l)
 	}
 	return s
 }
 
 // AcceptState implements httpd.Backend.
-func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.State, error) {
-	if have := c.state.id.ID(); cmp.Or(database, have) != have {
+func (b *adminBackend) AcceptState(ctx context.Context, database string) (api.State, error) {
+	if have := b.stateFolder.id.ID(); cmp.Or(database, have) != have {
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
 	}
-	l := c.current.Load().Lab
-	hosts, pools := c.armedByReload(l)
-	c.state.mu.Lock()
-	c.state.armed = nil
-	c.state.mu.Unlock()
-	if c.installs.Lost() == nil && len(c.file.Losses()) == 0 {
-		if len(hosts)+len(pools) > 0 && !c.state.first.Load() {
-			return c.stateOf(l), nil
+	l := b.current.Load().Lab
+	hosts, pools := b.armedByReload(l)
+	if b.installs.Lost() == nil && len(b.file.Losses()) == 0 {
+		if len(hosts)+len(pools) > 0 && !b.stateFolder.first.Load() {
+			b.acceptArmed()
+			return b.describeState(l), nil
 		}
-		if c.state.first.Load() {
-			if err := c.state.id.Served(ctx); err != nil {
+		if b.stateFolder.first.Load() {
+			if err := b.storing(ctx, b.stateFolder.id.Served); err != nil {
 				return api.State{}, err
 			}
-			c.state.first.Store(false)
-			return c.stateOf(l), nil
+			b.stateFolder.first.Store(false)
+			b.acceptArmed()
+			return b.describeState(l), nil
 		}
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "nothing was lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
 	}
-	armed := c.unknownHosts(l)
-	if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
+	armed := b.unknownHosts(l)
+	err := b.storing(ctx, func(ctx context.Context) error {
+		if err := b.installs.Accept(ctx, b.stateFolder.id.Accept); err != nil {
+			return err
+		}
+		return b.file.AcceptLosses(ctx)
+	})
+	if err != nil {
 		return api.State{}, err
 	}
-	if err := c.file.AcceptLosses(ctx); err != nil {
-		return api.State{}, err
-	}
+	b.acceptArmed()
 	detail := "no host armed"
 	if len(armed) > 0 {
 		detail = fmt.Sprintf("%s armed: %s", lab.Plural(len(armed), "host"), lab.Named(armed, fewNames))
 	}
-	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: detail})
-	return c.stateOf(l), nil
+	b.bus.Record(event.Event{Kind: event.StateAccepted, Detail: detail})
+	return b.describeState(l), nil
+}
+
+// acceptArmed forgets which hosts reloads have armed: an admin knows of them.
+func (b *adminBackend) acceptArmed() {
+	b.stateFolder.mu.Lock()
+	defer b.stateFolder.mu.Unlock()
+	b.stateFolder.armed = nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/faultfs"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -158,7 +160,7 @@ func TestFailingDisk(t *testing.T) {
 		if s := r.status(); len(s.Store.Problems) == 0 || !s.Ready() {
 			t.Errorf("%s: status %+v", tt.want, s)
 		}
-		if err := <-outcome; (err == nil) != (strings.Contains(tt.want, "disk")) {
+		if err := <-outcome; (err == nil) != (strings.Contains(tt.want, "slow")) {
 			t.Errorf("%s: a commit: %v", tt.want, err)
 		}
 		disk.Fail(nil)
@@ -273,6 +275,109 @@ func TestHungDisk(t *testing.T) {
 		t.Errorf("the update that waited for the disk: %v", err)
 	}
 	r.untilStore(addr, "ok\n")
+}
+
+// TestHungDiskChanges: while the disk of the state hangs, an admin's changes are refused before it responds again, at once if that is known.
+// What was refused is not made later; that may be of a change only that the disk has not taken when it hung, and the answer says so.
+func TestHungDiskChanges(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	const addr = "10.126.5.1"
+	r := newRig(t, addr)
+	disk := faultfs.Mount(t, r.withState())
+	r.write(r.read() + "balancers:\n  web: {listen: \"" + addr + ":80\", backends: [\"" + addr + ":81\"]}\n")
+	r.start()
+	leased := netip.MustParseAddr(addr + "1")
+	lease := api.Lease{IP: leased, MAC: lab.MAC{0x52, 0x54, 0, 0, 0, 1}, Since: time.Now(), Never: true}
+	if done, err := r.client.ImportLeases(t.Context(), []api.Lease{lease}, api.KeepLeases, api.DoImport); err != nil || done.Imported != 1 {
+		t.Fatalf("import: %+v, %v", done, err)
+	}
+	token, err := r.client.Token(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := func(ctx context.Context, c api.BackendChange) error {
+		_, err := r.client.Backend(ctx, "web", addr+":81", c)
+		return err
+	}
+	drain := func(ctx context.Context) error { return backend(ctx, api.BackendChange{Action: api.BackendDrain}) }
+	changes := map[string]func(context.Context) error{
+		"drain": drain,
+		"weight": func(ctx context.Context) error {
+			return backend(ctx, api.BackendChange{Action: api.BackendWeight, Weight: 7})
+		},
+		"arm":  func(ctx context.Context) error { _, err := r.client.Install(ctx, "a", api.CycleLater); return err },
+		"done": func(ctx context.Context) error { _, err := r.client.MarkInstalled(ctx, "a"); return err },
+		"release": func(ctx context.Context) error {
+			_, err := r.client.ReleaseLease(ctx, leased)
+			return err
+		},
+		"import": func(ctx context.Context) error {
+			_, err := r.client.ImportLeases(ctx, nil, api.KeepLeases, api.DoImport)
+			return err
+		},
+		"delete": func(ctx context.Context) error { _, err := r.client.DeleteDNSUpdate(ctx, "x.example", ""); return err },
+		"accept": func(ctx context.Context) error { _, err := r.client.AcceptState(ctx, ""); return err },
+		"rotate": func(ctx context.Context) error { _, err := r.client.RotateToken(ctx); return err },
+	}
+	refused := func(name, want string, change func(context.Context) error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var e *api.Error
+		if err := change(ctx); !errors.As(err, &e) || e.Status != http.StatusServiceUnavailable || !strings.Contains(e.Message, want) || !strings.Contains(e.Hint, "check the disk") {
+			t.Errorf("%s on a disk that hangs: %v, want %q", name, err, want)
+		}
+	}
+	hang := func(from int64) (release func()) {
+		hung := make(chan struct{})
+		release = sync.OnceFunc(func() { disk.Fail(nil); close(hung) })
+		t.Cleanup(release) // before the daemon is stopped
+		disk.Fail(func(op faultfs.Op, at int64, _ int) syscall.Errno {
+			if op == faultfs.Write && at >= from {
+				<-hung
+			}
+			return 0
+		})
+		return release
+	}
+	drained := func() bool {
+		bs, err := r.client.Balancers(t.Context())
+		return err == nil && bs[0].Backends[0].State.Drained()
+	}
+
+	release := hang(0)
+	var all sync.WaitGroup
+	for name, change := range changes {
+		all.Go(func() { refused(name, "nothing was changed", change) })
+	}
+	all.Wait()
+	r.untilStore(addr, "degraded: disk does not respond")
+	for name, change := range changes {
+		refused(name+", known", "nothing was changed", change)
+	}
+	release()
+	r.until("the disk responds", func() bool { return !slices.Contains(r.status().Store.Causes, "disk does not respond") })
+	if err := r.stop(); err != nil { // which waits for all that was to be stored
+		t.Fatal(err)
+	}
+	r.start()
+	bs, err := r.client.Balancers(t.Context())
+	if err != nil || bs[0].Backends[0].State.Drained() || bs[0].Backends[0].Weight != 1 {
+		t.Errorf("backends afterwards: %+v, %v", bs, err)
+	}
+	if hosts, err := r.client.Hosts(t.Context()); err != nil || hosts[0].Install != "armed" {
+		t.Errorf("hosts afterwards: %+v, %v", hosts, err)
+	}
+	if ls, err := r.client.Leases(t.Context()); err != nil || len(ls) != 1 {
+		t.Errorf("leases afterwards: %+v, %v", ls, err)
+	}
+	if now, err := r.client.Token(t.Context()); err != nil || now != token {
+		t.Errorf("another token afterwards: %v", err)
+	}
+
+	release = hang(8192) // records, not marks: the disk answers, and hangs then
+	refused("drain, under way", "may still be made", drain)
+	release()
+	r.until("the change is made", drained)
 }
 
 // TestHungDiskClusters: while the disk of the state hangs, clusters are watched: one that is being brought up becomes ready. Another one

@@ -15,29 +15,29 @@ import (
 )
 
 // Why implements httpd.Backend.
-func (c *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, error) {
-	seen := c.clusters.look(ctx, c.current.Load())
-	l := seen.Lab
-	key, err := c.key(l, name)
+func (b *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, error) {
+	observed := b.clusters.observe(ctx, b.current.Load())
+	l := observed.Lab
+	key, err := b.key(l, name)
 	if err != nil {
 		return api.Diagnosis{}, err
 	}
 	h := l.Host(key)
 	mac, err := lab.ParseMAC(key)
 	if h == nil && err == nil { // of a pool, or unknown
-		h = c.nicAddrs(l).Machine(mac)
+		h = b.nicAddrs(l).ByLease(mac)
 	}
 	if h == nil {
-		return c.diagnose(ctx, c.clusters.unknown(key, mac, seen), seen)
+		return b.diagnose(ctx, b.clusters.unknown(key, mac, observed), observed)
 	}
 	bmc, problem := powerOfMetal(ctx, h)
 	if bmc == string(power.StateOff) {
-		seen.off = h
+		observed.off = h
 	}
-	s, waits := c.clusters.state(h, seen)
-	m := c.clusters.machine(h, s, seen)
+	s, waits := b.clusters.machineState(h, observed)
+	m := b.clusters.machine(h, s, observed)
 	m.Host, m.BMC, m.BMCProblem, m.Cluster = key, bmc, problem, waits
-	return c.diagnose(ctx, m, seen)
+	return b.diagnose(ctx, m, observed)
 }
 
 // powerWait is how long a controller may take to say whether its machine is on: somebody waits for the answer.
@@ -58,12 +58,12 @@ func powerOfMetal(ctx context.Context, h *lab.Host) (state, problem string) {
 }
 
 // diagnose adds to m the health of the servers, and judges the boots of the machine by it.
-func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (api.Diagnosis, error) {
+func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, observed observed) (api.Diagnosis, error) {
 	boots, err := d.timeline.Boots(ctx, m.Host)
 	if err != nil {
 		return api.Diagnosis{}, err
 	}
-	for _, s := range d.serverStates(seen.Snapshot) {
+	for _, s := range d.serverStates(observed.Snapshot) {
 		if state := (api.Status{}).StateOf(s); !s.Serving {
 			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, State: string(state), Err: s.Err, Down: state == api.StateDown})
 		}
@@ -75,26 +75,26 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine, seen seen) (
 }
 
 // unknown returns what is known of a machine that has neither a line in the lab file nor a profile of its pool.
-func (c *clusters) unknown(key string, mac lab.MAC, seen seen) diagnosis.Machine {
+func (c *clusters) unknown(key string, mac lab.MAC, observed observed) diagnosis.Machine {
 	m := diagnosis.Machine{Observation: machine.Observation{Host: key, Install: install.Status{State: install.Live}}}
 	m.Boot, _ = c.timeline.Last(key)
-	m.Observation.Conflict, m.ConflictText = seen.conflict(mac)
+	m.Observation.Conflict, m.ConflictText = observed.conflict(mac)
 	m.State = machine.Of(m.Observation, time.Now())
 	return m
 }
 
 // machine returns what is known of h, whose state is s, beside its boots and the servers.
-func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Machine {
+func (c *clusters) machine(h *lab.Host, s machine.State, observed observed) diagnosis.Machine {
 	m := diagnosis.Machine{
-		Observation: c.observation(h, seen), State: s, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, VM: h.VM != nil, Image: fromImage(h),
+		Observation: c.observation(h, observed), State: s, Known: true, Reserved: h.IP.IsValid(), NoMAC: len(h.AllMACs()) == 0, VM: h.VM != nil, Image: fromImage(h),
 	}
-	_, m.ConflictText = seen.conflict(h.AllMACs()...)
+	_, m.ConflictText = observed.conflict(h.AllMACs()...)
 	if p := h.Profile; p != nil {
 		if p.NetBoots() {
 			m.Profile = p.Name
 		}
-		m.Discover = p.OS == lab.OSDiscover && seen.Lab.Host(h.Name) == nil
-		for _, r := range seen.Boot.Refused() {
+		m.Discover = p.OS == lab.OSDiscover && observed.Lab.Host(h.Name) == nil
+		for _, r := range observed.Boot.Refused() {
 			if slices.ContainsFunc(r.Hosts, func(o *lab.Host) bool { return o.Name == h.Name }) {
 				m.Problems = append(m.Problems, "what it boots has an error, for which it is refused: "+r.Error())
 			}
@@ -102,33 +102,33 @@ func (c *clusters) machine(h *lab.Host, s machine.State, seen seen) diagnosis.Ma
 	}
 	if n := h.Network; n != nil {
 		m.Network = n.Name
-		for _, p := range c.pools(seen.DHCP) {
+		for _, p := range c.pools(observed.DHCP) {
 			if p.Network == n.Name && p.Full() {
 				m.FullPools = append(m.FullPools, p.Network+"/"+p.Name)
 			}
 		}
-		if i := interfaceCondition(seen.Lab, n); n.Served() && !i.OK {
+		if i := interfaceCondition(observed.Lab, n); n.Served() && !i.OK {
 			m.Problems = append(m.Problems, "interface "+i.Name+": "+i.Problem)
 		}
 	}
-	m.Checks = failingChecks(h, s, seen)
+	m.Checks = failingChecks(h, s, observed)
 	return m
 }
 
 // failingChecks are those that count for h and fail: in a cluster the one by which its state was decided.
-func failingChecks(h *lab.Host, s machine.State, seen seen) (all []diagnosis.Check) {
+func failingChecks(h *lab.Host, s machine.State, observed observed) (all []diagnosis.Check) {
 	failing := func(c machine.Check) {
 		d := diagnosis.Check{Balancer: c.Balancer, Reason: c.Reason}
 		if c.Health == machine.CheckFailing && !slices.Contains(all, d) { // a host may be several backends of a balancer
 			all = append(all, d)
 		}
 	}
-	if assessed(h) {
+	if decidedByCluster(h) {
 		failing(s.Check)
 		return all
 	}
 	counts := counts(h)
-	for _, check := range seen.checks[h.Name] {
+	for _, check := range observed.checks[h.Name] {
 		if counts(check) {
 			failing(check.Check)
 		}
@@ -142,14 +142,14 @@ func fromImage(h *lab.Host) bool {
 }
 
 // explained is a cluster with why the boots stopped of its machines that stopped, or wait for an admin.
-func (c *clusters) explained(ctx context.Context, cl *lab.Cluster, seen seen) api.Cluster {
-	s := c.assess(cl, seen)
+func (c *clusters) explained(ctx context.Context, cl *lab.Cluster, observed observed) api.Cluster {
+	s := c.assess(cl, observed)
 	out := c.describe(cl, s)
 	for i, m := range s.Machines {
 		if !m.Stuck && !m.Stage.Bad() {
 			continue
 		}
-		if d, err := c.diagnose(ctx, c.machine(m.Host, m.State, seen), seen); err == nil && d.State == diagnosis.Stopped {
+		if d, err := c.diagnose(ctx, c.machine(m.Host, m.State, observed), observed); err == nil && d.State == diagnosis.Stopped {
 			out.Machines[i].Cause = d.Cause
 		}
 	}

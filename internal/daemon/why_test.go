@@ -59,8 +59,8 @@ func TestWhichChecksCount(t *testing.T) {
 		h := &lab.Host{Name: "a", Role: tt.role, Cluster: tt.cluster}
 		prod.Hosts = []*lab.Host{h}
 		check := backendCheck{machine.Check{Health: machine.CheckFailing, Reason: "refused", Balancer: tt.balancer, Unreachable: tt.silent}, tt.drained}
-		now := seen{checks: map[string][]backendCheck{"a": {check}}}
-		s, _ := c.state(h, now)
+		now := observed{checks: map[string][]backendCheck{"a": {check}}}
+		s, _ := c.machineState(h, now)
 		state := s.Check.Health == machine.CheckFailing
 		diagnosis := len(c.machine(h, s, now).Checks) == 1
 		if state != tt.want || diagnosis != tt.want {
@@ -90,8 +90,8 @@ func TestSeveralBackendsOfAHost(t *testing.T) {
 	} {
 		for range 2 {
 			h := &lab.Host{Name: "a"}
-			now := seen{checks: checksOf([]lbproxy.BalancerStatus{{Name: "web", Backends: tt.backends}})}
-			s, _ := c.state(h, now)
+			now := observed{checks: checksOf([]lbproxy.BalancerStatus{{Name: "web", Backends: tt.backends}})}
+			s, _ := c.machineState(h, now)
 			if s.Check.Health != tt.want {
 				t.Errorf("%s: %+v: health %d, want %d", tt.name, tt.backends, s.Check.Health, tt.want)
 			}
@@ -119,10 +119,10 @@ func TestConflictOfAPoolMachine(t *testing.T) {
 		{"a host", &lab.Host{Name: "a", MACs: []lab.MAC{owner}}, dhcpd.Owner{Host: "a", MAC: owner, Reserved: true}},
 		{"a host, by a further NIC", &lab.Host{Name: "a", MACs: []lab.MAC{owner}, NICs: []lab.NIC{{MAC: further}}}, dhcpd.Owner{Host: "a", MAC: further, Reserved: true}},
 	} {
-		now := seen{conflicts: conflictsOf([]dhcpd.AddressConflict{{Addr: addr, Owner: tt.of, MAC: other}})}
+		now := observed{conflicts: conflictsOf([]dhcpd.AddressConflict{{Addr: addr, Owner: tt.of, MAC: other}})}
 		m := c.unknown(owner.String(), owner, now)
 		if tt.host != nil {
-			s, _ := c.state(tt.host, now)
+			s, _ := c.machineState(tt.host, now)
 			m = c.machine(tt.host, s, now)
 		}
 		if m.Conflict != other.String() || m.ConflictText != other.String()+" uses 10.0.0.150" {

@@ -92,9 +92,6 @@ func (l *Lab) vip(b *Balancer, a netip.Addr, own []netip.Addr) (s VIP, ok bool) 
 		return s, false
 	}
 	s = VIP{Pos: b.Pos, Key: b.ListenKey(a), Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
-	if i := slices.IndexFunc(l.Networks, func(n *Network) bool { return n.Subnet6.Contains(a) }); i >= 0 {
-		s.Network = l.Networks[i]
-	}
 	if c := b.Cluster; c != nil {
 		s.Pos, s.For = c.Pos, "cluster "+c.Name
 	}

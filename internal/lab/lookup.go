@@ -93,10 +93,18 @@ func (l *Lab) GivesAddressesOn(iface string) bool {
 	return slices.ContainsFunc(l.Networks, func(n *Network) bool { return n.Served() && n.Interface == iface && n.DHCP == DHCPServer })
 }
 
-// NetworkOf returns the network whose subnet holds a, or nil. Subnets never overlap.
-func (l *Lab) NetworkOf(a netip.Addr) *Network { return FindSubnet(l.index.bySubnet, a) }
+// NetworkOf returns the network whose subnet or IPv6 subnet holds a, or nil. Subnets never overlap.
+func (l *Lab) NetworkOf(a netip.Addr) *Network {
+	if a.Is4() {
+		return FindSubnet(l.index.bySubnet, a)
+	}
+	if i := slices.IndexFunc(l.Networks, func(n *Network) bool { return n.Subnet6.Contains(a) }); i >= 0 {
+		return l.Networks[i]
+	}
+	return nil
+}
 
-// FindSubnet returns the network of a sorted list (see SortBySubnet) whose subnet holds a, or nil.
+// FindSubnet returns the network of a sorted list (see SortBySubnet) whose IPv4 subnet holds a, or nil.
 func FindSubnet(bySubnet []*Network, a netip.Addr) *Network {
 	i, found := slices.BinarySearchFunc(bySubnet, a, func(n *Network, a netip.Addr) int { return n.Subnet.Addr().Compare(a) })
 	if !found {
@@ -122,6 +130,9 @@ func (l *Lab) Cluster(name string) *Cluster {
 // made for this MAC. What pool a machine was put in may depend on what it said of itself, and its firmware and its
 // system say different things: it stays a host of the pool that holds its address, unless that pool is not for its MAC. It
 // returns nil for a machine that the lab has nothing for.
+//
+// The address is the caller's question: the machine's lease asks who holds it, the source of a request who asks, and the address of an offer
+// whose it would be.
 func (l *Lab) MachineOf(m MAC, a netip.Addr) *Host {
 	if h := l.HostByMAC(m); h != nil {
 		return h

@@ -67,48 +67,67 @@ func touched(moves []Move) map[string]bool {
 	return names
 }
 
+// A source is the name under which a host of a lab has its state.
+type source struct {
+	host *lab.Host
+	name string
+	mac  lab.MAC // by which the machine is known; zero: by its name alone
+}
+
+// sourcesOf returns the sources of all hosts: the state that has one of the host's MACs, or else the one of its name, unless that is another
+// host's now.
+func sourcesOf(hosts []*lab.Host, byMAC map[lab.MAC]string) (sources []source) {
+	taken := make(map[string]bool)
+	var unknown []*lab.Host // no state has one of their MACs
+	for _, h := range hosts {
+		from := source{host: h}
+		for _, mac := range h.AllMACs() {
+			if name, ok := byMAC[mac]; ok && (from.name == "" || name == h.Name) {
+				from.name, from.mac = name, mac
+			}
+		}
+		switch {
+		case from.name == "":
+			unknown = append(unknown, h)
+		case from.name == h.Name || !taken[from.name]:
+			sources = append(sources, from)
+			taken[from.name] = taken[from.name] || from.name != h.Name
+		}
+	}
+	for _, h := range unknown {
+		if !taken[h.Name] {
+			sources = append(sources, source{host: h, name: h.Name})
+		}
+	}
+	return sources
+}
+
 // followers returns which states move, and the states that differ under the hosts of a lab, by their names.
 func (m *Machine) followers(hosts []*lab.Host) (moves []Move, next map[string]Status) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	next = make(map[string]Status)
-	taken := make(map[string]bool)
-	var unknown []*lab.Host // no state has one of their MACs
-	for _, h := range hosts {
-		macs := h.AllMACs()
-		from, mac := "", lab.MAC{}
-		for _, x := range macs {
-			if name, ok := m.byMAC[x]; ok && (from == "" || name == h.Name) {
-				from, mac = name, x
-			}
+	for _, from := range sourcesOf(hosts, m.byMAC) {
+		name := from.host.Name
+		if from.name == name {
+			m.keepMACs(next, from.host)
+			continue
 		}
-		switch {
-		case len(macs) == 0:
-		case from == "":
-			unknown = append(unknown, h)
-		case from == h.Name:
-			m.keepMACs(next, h, macs)
-		case !taken[from]:
-			s := m.states[from]
-			if s.MACs = macs; s.State != Installed && m.doubtful(from) {
-				s.Held, s.Why = true, m.damage.Why
-			}
-			next[h.Name], taken[from] = s, true
-			moves = append(moves, Move{From: from, To: h.Name, MAC: mac, State: s.State})
+		s := m.states[from.name]
+		if s.MACs = from.host.AllMACs(); s.State != Installed && m.doubtful(from.name) {
+			s.Held, s.Why = true, m.damage.Why
 		}
-	}
-	for _, h := range unknown {
-		if !taken[h.Name] {
-			m.keepMACs(next, h, h.AllMACs())
-		}
+		next[name] = s
+		moves = append(moves, Move{From: from.name, To: name, MAC: from.mac, State: s.State})
 	}
 	return moves, next
 }
 
 // keepMACs adds the state of h to next if it has other MACs.
-func (m *Machine) keepMACs(next map[string]Status, h *lab.Host, macs []lab.MAC) {
+func (m *Machine) keepMACs(next map[string]Status, h *lab.Host) {
+	macs := h.AllMACs()
 	s, known := m.states[h.Name]
-	if !known || slices.Equal(s.MACs, macs) || m.doubtful(h.Name) {
+	if len(macs) == 0 || !known || slices.Equal(s.MACs, macs) || m.doubtful(h.Name) {
 		return
 	}
 	s.MACs = macs

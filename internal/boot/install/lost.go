@@ -109,13 +109,13 @@ func (s Status) unknownText(host string) string {
 	if s.State != Unknown {
 		return ""
 	}
-	return fmt.Sprintf("install state unknown since %s: %s", s.Since.Format(time.DateTime), sayWhatItIs(host))
+	return fmt.Sprintf("install state unknown since %s: %s", s.Since.Format(time.DateTime), doneOrInstall(host))
 }
 
-// sayWhatItIs is what an admin does about a host that may have a system. What overwrites a disk comes last, and says so.
-func sayWhatItIs(host string) string { return sayOrInstall(host, "else ") }
+// doneOrInstall returns the two commands for a host that may have a system. The one that overwrites a disk comes last, and says so.
+func doneOrInstall(host string) string { return doneOrElse(host, "else ") }
 
-func sayOrInstall(host, otherwise string) string {
+func doneOrElse(host, otherwise string) string {
 	return fmt.Sprintf("bootlab install %s --done if it has a system, %sbootlab install %[1]s, which overwrites its disk", host, otherwise)
 }
 
@@ -124,11 +124,11 @@ func sayOrInstall(host, otherwise string) string {
 func (s Status) Advice(host string) []string {
 	switch {
 	case s.State == Unknown && s.Other == "":
-		return []string{"put the state back first, if it or a backup exists (bootlab restore FILE; bootlab state says more)", sayWhatItIs(host)}
+		return []string{"put the state back first, if it or a backup exists (bootlab restore FILE; bootlab state says more)", doneOrInstall(host)}
 	case s.State == Unknown, s.HeldByRestore():
-		return []string{sayWhatItIs(host)}
+		return []string{doneOrInstall(host)}
 	case s.Held:
-		return []string{sayOrInstall(host, "else fix its profile, then ")}
+		return []string{doneOrElse(host, "else fix its profile, then ")}
 	}
 	return nil
 }

@@ -77,7 +77,8 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	if deps.Wall == nil {
 		deps.Wall = func(t time.Time) time.Time { return t }
 	}
-	m := &Machine{cfg: Config{Attempts: cmp.Or(cfg.Attempts, 5)}, deps: deps, damage: deps.Damage, states: map[string]Status{}, byMAC: map[lab.MAC]string{}, plain: map[string]tokens{}, reading: map[sum]int{}}
+	m := &Machine{cfg: Config{Attempts: cmp.Or(cfg.Attempts, 5)}, deps: deps, damage: deps.Damage, states: map[string]Status{},
+		byMAC: map[lab.MAC]string{}, plain: map[string]tokens{}, reading: map[sum]int{}}
 	var bad store.Undecodable
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,39 @@ const (
 	ArmHosts               // their next boot installs them, as when the backup was made
 )
 
+// ByHost returns install records, which are stored under RecordKey, by the name that the machine of each has in a lab: the rule of
+// Machine.Follow. A record of a machine that is in the lab under another name only is not among those of its own name. Those that the lab
+// does not know have the name that they were stored under. Other keys are ignored; a record that cannot be read counts as one without MACs.
+func ByHost(entries map[string][]byte, hosts []*lab.Host) map[string][]byte {
+	records := map[string][]byte{}
+	for key, value := range entries {
+		if name, ok := HostOfKey(key); ok {
+			records[name] = value
+		}
+	}
+	byMAC := map[lab.MAC]string{}
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		s, _, _ := statusOf(name, records[name])
+		for _, mac := range s.MACs {
+			byMAC[mac] = name
+		}
+	}
+	named := maps.Clone(records)
+	sources := sourcesOf(hosts, byMAC)
+	for _, from := range sources {
+		delete(named, from.name)
+	}
+	for _, h := range hosts {
+		delete(named, h.Name)
+	}
+	for _, from := range sources {
+		if record, ok := records[from.name]; ok {
+			named[from.host.Name] = record
+		}
+	}
+	return named
+}
+
 // A Merged is what a restore makes of the install state of one host.
 type Merged struct {
 	Host   string `json:"host"`
@@ -26,6 +61,7 @@ type Merged struct {
 	Saved  string `json:"backup,omitempty"`    // state in the backup; empty: not in it
 	After  string `json:"after,omitempty"`     // state after the restore; empty: not known, as with Now
 	Boot   string `json:"next_boot,omitempty"` // what the next network boot after the restore starts: install, which overwrites the disk, or disk
+	Once   bool   `json:"-"`                   // it is installed once
 	Record []byte `json:"-"`                   // to store under RecordKey(Host); nil: none
 }
 
@@ -36,12 +72,12 @@ func RecordKey(host string) string { return keyPrefix + host }
 func HostOfKey(key string) (host string, ok bool) { return strings.CutPrefix(key, keyPrefix) }
 
 // Merge decides what becomes of a host in a restore. saved is its record in a backup made at that time, now the one before the
-// restore; nil: none. h is the host in the lab, nil if it is not there: then it counts as one that is installed once.
+// restore, both of ByHost; nil: none. h is the host in the lab, nil if it is not there: then it counts as one that is installed once.
 //
 // An installed host stays installed, whichever of the two records says so. Missing data never arms a host: with HoldHosts every
 // other host that is installed once is held. No token outlives a restore.
 func Merge(name string, h *lab.Host, saved, now []byte, made time.Time, r Rearm) (Merged, error) {
-	m := Merged{Host: name}
+	m := Merged{Host: name, Once: h == nil || h.Profile != nil && h.Profile.Install == lab.InstallOnce}
 	before, known, err := statusOf(name, now)
 	if err != nil {
 		known = false // the store that is replaced may be damaged
@@ -56,25 +92,27 @@ func Merge(name string, h *lab.Host, saved, now []byte, made time.Time, r Rearm)
 	if inBackup {
 		m.Saved = s.label()
 	}
-	once := h == nil || h.Profile != nil && h.Profile.Install == lab.InstallOnce
 	switch {
-	case !once && !inBackup, h == nil && !inBackup && before.State != Installed:
+	case !m.Once && !inBackup, h == nil && !inBackup && before.State != Installed:
 		return m, nil // as one that never booted
-	case !once, s.State == Installed, h == nil && s.State == Live:
+	case !m.Once, s.State == Installed, h == nil && s.State == Live:
 	case before.State == Installed:
 		s = before
 	case r == ArmHosts:
 		s = Status{State: Armed, Since: s.Since, Held: s.Held, Why: s.Why}
 	default:
 		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored: %s",
-			made.Local().Format(time.DateTime), sayWhatItIs(name))}
+			made.Local().Format(time.DateTime), doneOrInstall(name))}
 	}
 	s.Tokens, s.Requested = nil, nil
 	if s.State == Booting || s.State == Installing {
 		s = Status{State: Armed, Since: s.Since}
 	}
+	if h != nil && len(h.AllMACs()) > 0 {
+		s.MACs = h.AllMACs()
+	}
 	m.After = s.label()
-	if once {
+	if m.Once {
 		m.Boot = m.nextBoot()
 	}
 	m.Record, err = json.Marshal(s)
@@ -107,6 +145,9 @@ func (m Merged) MarshalJSON() ([]byte, error) {
 
 // Arms reports whether the next boot of the host installs it.
 func (m Merged) Arms() bool { return m.After == string(Armed) }
+
+// Held reports whether the host starts from its own disk until an admin arms it.
+func (m Merged) Held() bool { return m.After == labelHeld }
 
 // statusOf decodes a record, if there is one.
 func statusOf(host string, record []byte) (s Status, ok bool, err error) {

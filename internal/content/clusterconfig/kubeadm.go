@@ -315,7 +315,8 @@ func (s *Kubeadm) join(d kubeadmDocument, r *Report) {
 	case unsafe.Text() == "true":
 		r.Warnings.Addf(unsafe.Pos(), "", "machines would join any server that answers at the endpoint: want caCertHashes, as kubeadm token create --print-join-command prints them")
 	case len(b.At("caCertHashes").List()) == 0:
-		r.Errors.Addf(b.Pos(), "", "bootstrapToken has neither caCertHashes nor unsafeSkipCAVerification: kubeadm join refuses it; kubeadm token create --print-join-command prints the hash after kubeadm init")
+		r.Errors.Addf(b.Pos(), "", "bootstrapToken has neither caCertHashes nor unsafeSkipCAVerification: kubeadm join refuses it; kubeadm token create "+
+			"--print-join-command prints the hash after kubeadm init")
 	}
 	key := d.At("controlPlane", "certificateKey")
 	s.certificateKey(key, r)
@@ -323,7 +324,8 @@ func (s *Kubeadm) join(d kubeadmDocument, r *Report) {
 		switch uploaded := first.At("certificateKey"); {
 		case !key.Exists():
 		case !uploaded.Exists():
-			r.secret(&r.Errors, key, "certificateKey is one that %s (%s) lacks: kubeadm init --upload-certs would make a random one, and the machine could not read the cluster's certificates; want the same in both", first.kind, first.Pos())
+			r.secret(&r.Errors, key, "certificateKey is one that %s (%s) lacks: kubeadm init --upload-certs would make a random one, and the machine could not "+
+				"read the cluster's certificates; want the same in both", first.kind, first.Pos())
 		case key.Text() != uploaded.Text():
 			r.secret(&r.Errors, key, "certificateKey is not that of %s (%s): the machine could not read the cluster's certificates", first.kind, uploaded.Pos())
 		}

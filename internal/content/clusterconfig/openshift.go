@@ -238,7 +238,8 @@ func (s *OpenShift) installConfig(c *lab.Cluster, r *Report) {
 	}
 	for _, platform := range s.install.At("platform").Keys() {
 		if platform != "none" && platform != "external" && !c.Names {
-			r.Errors.Addf(place(s.install.At("platform")), "", "platform %s brings its own load balancer and addresses (keepalived), and the lab balances cluster %s: want platform: {none: {}}, or balancer: off in clusters.%[2]s",
+			r.Errors.Addf(place(s.install.At("platform")), "", "platform %s brings its own load balancer and addresses (keepalived), and the lab balances "+
+				"cluster %s: want platform: {none: {}}, or balancer: off in clusters.%[2]s",
 				platform, c.Name)
 		}
 	}
@@ -378,12 +379,15 @@ func (s *OpenShift) expiry(r *Report, now time.Time) {
 	const short = 4 * time.Hour
 	switch {
 	case r.Certs == nil && s.Documents[bootstrapName] != nil:
-		r.Warnings.Addf(lab.Pos{}, "", "bootstrap.ign holds no certificates below /opt/openshift/tls: it is not what openshift-install create ignition-configs writes, and the cluster cannot come up with it")
+		r.Warnings.Addf(lab.Pos{}, "", "bootstrap.ign holds no certificates below /opt/openshift/tls: it is not what openshift-install create "+
+			"ignition-configs writes, and the cluster cannot come up with it")
 	case r.Certs == nil:
 	case r.Certs.Left <= 0:
-		r.Errors.Addf(lab.Pos{}, "", "the certificates in bootstrap.ign ended %s ago (%s): run openshift-install create ignition-configs again, in a new folder", (-r.Certs.Left).Round(time.Minute), r.Certs.Subject)
+		r.Errors.Addf(lab.Pos{}, "", "the certificates in bootstrap.ign ended %s ago (%s): run openshift-install create ignition-configs again, in a new "+
+			"folder", (-r.Certs.Left).Round(time.Minute), r.Certs.Subject)
 	case r.Certs.Left < short:
-		r.Warnings.Addf(lab.Pos{}, "", "the certificates in bootstrap.ign end in %s (%s): the installation has to be through by then, or run openshift-install create ignition-configs again, in a new folder", r.Certs.Left.Round(time.Minute), r.Certs.Subject)
+		r.Warnings.Addf(lab.Pos{}, "", "the certificates in bootstrap.ign end in %s (%s): the installation has to be through by then, or run "+
+			"openshift-install create ignition-configs again, in a new folder", r.Certs.Left.Round(time.Minute), r.Certs.Subject)
 	}
 }
 

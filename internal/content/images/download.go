@@ -28,7 +28,7 @@ import (
 
 const (
 	maxTries = 6       // in a row without a byte of progress
-	piece    = 1 << 20 // of a body
+	bufSize  = 1 << 20 // of a body
 )
 
 // partOf returns where a file is while it is fetched: beside its name, hidden.
@@ -183,11 +183,11 @@ func (d *download) fetch(ctx context.Context) error {
 		if try >= maxTries {
 			return err
 		}
-		d.track.tell(err)
+		d.track.setErr(err)
 		if err := pause.For(ctx, wait); err != nil {
 			return err
 		}
-		d.track.tell(nil)
+		d.track.setErr(nil)
 		wait = min(2*wait, 30*time.Second)
 	}
 }
@@ -211,7 +211,7 @@ func (d *download) once(ctx context.Context, url string) error {
 	if err := d.place(resp, url); err != nil {
 		return err
 	}
-	buf := make([]byte, piece)
+	buf := make([]byte, bufSize)
 	for {
 		n, err := resp.Body.Read(buf)
 		stalled := !idle.Reset(d.cfg.Idle)

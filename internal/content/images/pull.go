@@ -80,18 +80,18 @@ type Track struct {
 	Have  atomic.Int64 // bytes on disk
 	Done  atomic.Bool  // it is over, well or not
 
-	trouble atomic.Pointer[error]
+	err atomic.Pointer[error]
 }
 
-// Trouble returns why the last try broke off, while the next one is waited for; nil otherwise.
-func (t *Track) Trouble() error {
-	if err := t.trouble.Load(); err != nil {
+// Err returns why the last attempt failed, until the next one begins; nil otherwise.
+func (t *Track) Err() error {
+	if err := t.err.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-func (t *Track) tell(err error) { t.trouble.Store(&err) }
+func (t *Track) setErr(err error) { t.err.Store(&err) }
 
 // Of returns the track of an item, which is made when it is first asked for.
 func (p *Progress) Of(path string) *Track {

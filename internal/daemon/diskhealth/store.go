@@ -188,18 +188,14 @@ func (w *Watch) problems() (ps []problem) {
 	if w.place != nil {
 		ps = append(ps, problem{w.place.Cause, time.Time{}, w.place.Text})
 	}
-	looks := time.Duration(0)
-	if !w.began.IsZero() {
-		looks = now.Sub(w.began)
-	}
 	if h.Err != nil {
 		ps = append(ps, problem{cause(h.Err), h.Since, fmt.Sprintf(
 			"changes cannot be stored since %s: no new leases are given and no install begins: %s: %v", h.Since.Format(time.TimeOnly), w.Advice(h.Err), h.Err)})
 	}
 	switch d := w.disk; {
-	case max(h.Running, looks) > Hangs:
-		ps = append(ps, problem{CauseHangs, now.Add(-max(h.Running, looks)), fmt.Sprintf(
-			"the disk of %s has not answered for %v: check it", w.dir, max(h.Running, looks).Round(time.Second))})
+	case w.silentLocked(now, h) > Hangs:
+		silent := w.silentLocked(now, h)
+		ps = append(ps, problem{CauseHangs, now.Add(-silent), fmt.Sprintf("the disk of %s has not answered for %v: check it", w.dir, silent.Round(time.Second))})
 	case h.Running > slowSync, h.Took > slowSync && now.Sub(h.Synced) < slowLasts:
 		ps = append(ps, problem{causeSlow, time.Time{}, fmt.Sprintf(
 			"a write to the disk of %s took %v: machines wait for their leases: check the disk and what else uses it", w.dir, max(h.Running, h.Took).Round(time.Millisecond))})
@@ -214,10 +210,33 @@ func (w *Watch) problems() (ps []problem) {
 	}
 	for _, l := range w.losses {
 		ps = append(ps, problem{causeLost, l.Found, fmt.Sprintf(
-			"stored changes were lost, found %s: %s: put back a backup, or check the machines that bootlab state names, then bootlab state accept-new ends this; the damaged file is kept as %s (%s)", l.Found.Format(time.DateTime), l, l.Copy, lossesPage)})
+			"stored changes were lost, found %s: %s: put back a backup, or check the machines that bootlab state names, then bootlab state accept-new ends "+
+				"this; the damaged file is kept as %s (%s)", l.Found.Format(time.DateTime), l, l.Copy, lossesPage)})
 	}
 	return ps
 }
+
+// silentLocked returns for how long the disk has not answered what it is asked.
+func (w *Watch) silentLocked(now time.Time, h logfile.DiskStatus) time.Duration {
+	if w.began.IsZero() {
+		return h.Running
+	}
+	return max(h.Running, now.Sub(w.began))
+}
+
+// Hangs returns for how long the disk has not answered, once it is reported for that; 0: it is not.
+func (w *Watch) Hangs() time.Duration {
+	h := w.store.DiskStatus()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if silent := w.silentLocked(time.Now(), h); silent > Hangs {
+		return silent
+	}
+	return 0
+}
+
+// Folder returns the folder that is watched.
+func (w *Watch) Folder() string { return w.dir }
 
 // lossesPage says what to do about losses.
 const lossesPage = "docs/operations.md#a-damaged-state-file"

@@ -329,19 +329,13 @@ func addresses(ctx context.Context, m *Machine) (all []Finding) {
 
 // address says what a state means for a lab; without a text: another check does.
 func address(l *lab.Lab, s vip.Address) Finding {
-	who := "another machine"
-	if !s.MAC.IsZero() {
-		who = "the machine with MAC " + s.MAC.String()
-		if h := l.HostByMAC(s.MAC); h != nil {
-			who += " (" + h.Name + ")"
-		}
-	}
 	holds := l.Appliance.HoldsAddresses()
+	problem, fix := s.Used(l, "")
 	switch {
-	case s.Phase == vip.InUse && holds:
-		return fail("", who+" uses it, so it is not added for "+s.For, "remove it there, or change "+keyOf(l, s.Addr))
-	case s.Phase == vip.InUse:
-		return warn("", who+" has it (appliance.addresses is off)", "")
+	case problem != "" && fix != "":
+		return fail("", problem, fix)
+	case problem != "":
+		return warn("", problem, "")
 	case s.OK():
 		return ok("", "is on "+s.On+" ("+s.For+")")
 	case s.Phase == vip.Missing && s.Interface == "":
@@ -350,14 +344,6 @@ func address(l *lab.Lab, s vip.Address) Finding {
 		return ok("", "no other machine uses it ("+s.For+")")
 	case s.Phase == vip.Missing && s.Err == "":
 		return warn("", "is on no interface, and appliance.addresses is off", "run "+s.Command())
-	case s.Phase == vip.Conflict:
-		return fail("", who+" uses it, too", "remove it there")
 	}
 	return Finding{}
-}
-
-// keyOf returns the key of the lab file that an address of a cluster or balancer is from.
-func keyOf(l *lab.Lab, a netip.Addr) string {
-	all := l.VIPs()
-	return all[slices.IndexFunc(all, func(s lab.VIP) bool { return s.Addr == a })].Key
 }

@@ -58,7 +58,8 @@ func statusServers(s api.Status) (all []Finding) {
 
 // statusConditions has a line for each condition, but for what something else says: a fault, another machine with the same error, the store.
 func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
-	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state", api.ConditionUpstream: "dns", api.ConditionDHCPServer: "dhcp", api.ConditionMarker: "state"}
+	checks := map[string]string{api.ConditionInterface: "interfaces", api.ConditionHypervisor: "hypervisors", api.ConditionDisk: "state",
+		api.ConditionUpstream: "dns", api.ConditionDHCPServer: "dhcp", api.ConditionMarker: "state"}
 	for i, c := range s.Conditions {
 		if i > 0 && c.SameProblem(s.Conditions[i-1]) || slices.ContainsFunc(faults, c.Has) {
 			continue

@@ -150,7 +150,9 @@ func (h *Servers) Server(name string, want []string) api.Server {
 		case o.err == nil:
 			o.err = errNotOpen
 		}
-		errs = append(errs, &socketError{socket, o.err})
+		if err := notServed(socket, o.err); !slices.ContainsFunc(errs, func(e error) bool { return e != nil && e.Error() == err.Error() }) {
+			errs = append(errs, err)
+		}
 		if s.Serving {
 			s.Serving, s.Since = false, o.since
 		}
@@ -159,6 +161,14 @@ func (h *Servers) Server(name string, want []string) api.Server {
 		s.Err, s.Cause = strings.ReplaceAll(err.Error(), "\n", "; "), cause(err)
 	}
 	return s
+}
+
+// notServed returns why a socket is not served; of all sockets on an interface that is down the same.
+func notServed(socket string, err error) error {
+	if errors.As(err, new(*downError)) {
+		return err
+	}
+	return &socketError{socket, err}
 }
 
 // A socketError says which socket of a server it is about.
@@ -198,20 +208,14 @@ var errNoAddress = errors.New("no interface of this machine has this address")
 // Look notes since when sockets are open while what they are bound to is gone: an address, or an interface.
 func (h *Servers) Look() { h.look(thisMachine()) }
 
-// look notes which sockets are open while what they are bound to is gone. Addresses of balancers may be another machine's for now.
+// look notes which sockets are open while what they are bound to is gone, or down.
 func (h *Servers) look(have machine) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	gone := map[string]observation{}
 	for server, of := range h.sockets {
-		if server == LB {
-			continue
-		}
 		for socket, seen := range of {
-			err := have.addressError(socket)
-			if server == DHCP {
-				err = have.interfaceError(socket)
-			}
+			err := have.socketError(server, socket)
 			if _, was := h.gone[socket]; was && err == nil {
 				seen.back = time.Now()
 				of[socket] = seen

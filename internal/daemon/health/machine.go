@@ -1,6 +1,8 @@
 package health
 
 import (
+	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,20 +17,90 @@ import (
 type machine struct {
 	interfaces []net.Interface
 	addrs      links.Addresses
-	unknown    bool // the kernel did not answer: nothing counts as missing
+	unlinked   map[netip.Addr]net.Interface // of the addresses that only an interface has which is down, or has no carrier
+	unknown    bool                         // the kernel did not answer: nothing counts as missing
 }
 
 // thisMachine asks the kernel.
 func thisMachine() machine {
 	interfaces, errInterfaces := net.Interfaces()
 	addrs, errAddrs := links.Addrs()
-	return machine{interfaces: interfaces, addrs: addrs, unknown: errInterfaces != nil || errAddrs != nil}
+	return machine{interfaces: interfaces, addrs: addrs, unlinked: unlinked(interfaces, addrs), unknown: errInterfaces != nil || errAddrs != nil}
+}
+
+// unlinked returns the addresses that no interface which is up and connected has, each with an interface that has it.
+func unlinked(interfaces []net.Interface, addrs links.Addresses) map[netip.Addr]net.Interface {
+	const linked = net.FlagUp | net.FlagRunning
+	by, times := map[netip.Addr]net.Interface{}, map[netip.Addr]int{}
+	for _, ifi := range interfaces {
+		if ifi.Flags&linked == linked || ifi.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		prefixes, _ := links.Prefixes(ifi.Name) // an error: it has gone
+		for _, p := range prefixes {
+			by[p.Addr()] = ifi
+			times[p.Addr()]++
+		}
+	}
+	for _, a := range addrs {
+		times[a]--
+	}
+	maps.DeleteFunc(by, func(a netip.Addr, _ net.Interface) bool { return times[a] < 0 }) // another interface has it, too
+	return by
+}
+
+// socketError returns why clients do not reach a socket that a server has opened; nil: they do. An address of balancers that this machine lacks
+// may be another machine's for now.
+func (m machine) socketError(server, socket string) error {
+	if server == DHCP {
+		return m.interfaceError(socket)
+	}
+	if ifi, ok := m.unlinked[addrOf(socket)]; ok && ifi.Flags&net.FlagUp == 0 {
+		return &downError{ifi.Name}
+	}
+	if server == LB {
+		return nil
+	}
+	return m.addressError(socket)
+}
+
+// A downError is segment.ErrDown of the interface of an address.
+type downError struct{ name string }
+
+// Error implements error.
+func (e *downError) Error() string { return e.name + " is down" }
+
+// Unwrap returns segment.ErrDown.
+func (e *downError) Unwrap() error { return segment.ErrDown }
+
+// errNoCarrier is why a server that serves is reached by nobody on an interface.
+var errNoCarrier = errors.New("interface has no carrier")
+
+// unconnected returns one warning for each interface of the sockets of a server that is unconnected.
+func (m machine) unconnected(server string, sockets []string, is func(iface string) bool) (warnings []string) {
+	for _, socket := range sockets {
+		name := socket
+		if server != DHCP {
+			name = m.unlinked[addrOf(socket)].Name
+		}
+		text := name + ": " + errNoCarrier.Error() + ": nobody is reached on it"
+		if name != "" && !slices.Contains(warnings, text) && is(name) {
+			warnings = append(warnings, text)
+		}
+	}
+	return warnings
+}
+
+// addrOf returns the address of a socket; zero: it has none.
+func addrOf(socket string) netip.Addr {
+	at, _ := netip.ParseAddrPort(strings.TrimSuffix(socket, udpSuffix))
+	return at.Addr().WithZone("").Unmap()
 }
 
 // addressError returns errNoAddress for an address and port that clients do not reach: no interface has the address.
 func (m machine) addressError(socket string) error {
-	at, err := netip.ParseAddrPort(strings.TrimSuffix(socket, udpSuffix))
-	if err != nil || m.unknown || m.addrs.Serve(at.Addr()) {
+	addr := addrOf(socket)
+	if !addr.IsValid() || m.unknown || m.addrs.Serve(addr) {
 		return nil
 	}
 	return errNoAddress
@@ -53,9 +125,10 @@ func (m machine) interfaceError(name string) error {
 func (m machine) missing(sockets []string, reported func(netip.Addr) bool) (warnings []string) {
 	for _, socket := range sockets {
 		err := m.addressError(socket)
-		if at, _ := netip.ParseAddrPort(strings.TrimSuffix(socket, udpSuffix)); err == nil || reported(at.Addr()) {
+		if err == nil || reported(addrOf(socket)) {
 			continue
-		} else if text := at.Addr().String() + ": " + err.Error(); !slices.Contains(warnings, text) {
+		}
+		if text := addrOf(socket).String() + ": " + err.Error(); !slices.Contains(warnings, text) {
 			warnings = append(warnings, text)
 		}
 	}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,6 +18,8 @@ type Moment struct {
 	Unreachable []string // hypervisors that do not answer
 	Draining    bool     // the daemon stops
 	Clock       string   // what is to be said of the clock of leases; empty: nothing
+
+	Unconnected func(iface string) bool // an interface is up, and nobody is reached on it
 }
 
 // States returns the state of each server. The interfaces and addresses that they serve are looked at now.
@@ -47,6 +50,12 @@ func (h *Servers) States(at Moment) []api.Server {
 	states = append(states, virtual)
 	if len(at.Lab.Redfish.Listen) > 0 {
 		states = append(states, h.Server(Redfish, h.Sockets(Redfish)))
+	}
+	for i := range states {
+		s := &states[i]
+		if ws := have.unconnected(s.Name, s.Addrs, at.Unconnected); len(ws) > 0 {
+			s.Warnings, s.Cause = append(s.Warnings, ws...), cmp.Or(s.Cause, errNoCarrier.Error())
+		}
 	}
 	return states
 }

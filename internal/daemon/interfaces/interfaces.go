@@ -67,7 +67,8 @@ func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
 		switch {
 		case onMachine(s.Addr):
 		case on == "" && slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Interface != "" }):
-			warnings.Addf(s.Pos, s.Key, "no network with an interface holds %s, so bootlab cannot add it: clients reach %s only if something else adds it, such as a router that forwards to this machine", s.Addr, s.For)
+			warnings.Addf(s.Pos, s.Key, "no network with an interface holds %s, so bootlab cannot add it: clients reach %s only if something else adds it, "+
+				"such as a router that forwards to this machine", s.Addr, s.For)
 		case on != "" && err == nil && !l.Appliance.HoldsAddresses():
 			warnings.Addf(s.Pos, s.Key, "no interface of this machine has %s, at which clients reach %s, and appliance.addresses is off: run %s", s.Addr, s.For, vip.AddCommand(s.Addr, on))
 		}
@@ -223,14 +224,19 @@ func Of(l *lab.Lab, s lab.VIP) string {
 	return ""
 }
 
-// noCarrier says why nobody is reached on the interface of a network though it is up and served, and what to do; "": it is connected, or a
-// bridge without a port in a lab with virtual machines, which bring theirs.
+// Unconnected reports whether an interface is up, and nobody is reached on it: it has no carrier. A bridge without a port in a lab with virtual
+// machines counts as connected: they bring theirs.
+func Unconnected(l *lab.Lab, name string) bool {
+	none, noPort := links.NoCarrier(name)
+	return none && !(noPort && len(l.Hypervisors) > 0)
+}
+
+// noCarrier says why nobody is reached on the interface of a network though it is up and served, and what to do; "": somebody may be.
 func noCarrier(l *lab.Lab, n *lab.Network) (problem, fix string) {
-	none, noPort := links.NoCarrier(n.Interface)
-	switch {
-	case !none, noPort && len(l.Hypervisors) > 0:
+	if !Unconnected(l, n.Interface) {
 		return "", ""
-	case noPort:
+	}
+	if _, noPort := links.NoCarrier(n.Interface); noPort {
 		return "has no carrier: the bridge has no port", "run ip link set NIC master " + n.Interface
 	}
 	return "has no carrier: a cable is not connected", "look at ip link show " + n.Interface

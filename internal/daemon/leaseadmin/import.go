@@ -39,7 +39,8 @@ func Import(ctx context.Context, server *dhcpd.Server, all []api.Lease, o api.Ov
 		case l.Never != l.Expires.IsZero():
 			return done, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the lease of %s has no expires and no \"never\": true, or both", l.IP), Hint: "want one of them"}
 		default:
-			imports = append(imports, &dhcpd.Import{Lease: leases.Lease{Addr: l.IP, MAC: l.MAC, Start: l.Since, Expiry: l.Expires, Hostname: l.Name, ClientID: id, Vendor: l.VendorClass, RelayPort: l.RelayPort}})
+			imports = append(imports, &dhcpd.Import{Lease: leases.Lease{Addr: l.IP, MAC: l.MAC, Start: l.Since, Expiry: l.Expires, Hostname: l.Name,
+				ClientID: id, Vendor: l.VendorClass, RelayPort: l.RelayPort}})
 			continue
 		}
 		done.Skipped = append(done.Skipped, skipped)

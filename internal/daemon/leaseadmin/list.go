@@ -15,13 +15,13 @@ import (
 // Page returns a page of the leases of a book whose times are those of clock. It goes through the whole book, and needs memory for the page
 // only.
 func Page(l *lab.Lab, book *leases.Book, clock *leases.Clock, q api.LeaseQuery) api.LeasePage {
-	now := clock.Wall(clock.Now())
+	now, notPooled := clock.Wall(clock.Now()), l.NotPooled()
 	page := firstLeases{limit: q.Limit}
 	var p api.LeasePage
 	var a api.Lease // one for all: its address is passed on
 	book.Walk(func(lease *leases.Lease) {
 		clock.OnWall(lease)
-		a = Lease(l, lease, now)
+		a = Lease(l, notPooled, lease, now)
 		if a.Holds() {
 			p.Holding++
 		}
@@ -90,20 +90,22 @@ func (f *firstLeases) cut() (page []api.Lease, next netip.Addr) {
 	return f.all[:end], next
 }
 
-// Lease returns a lease with what the lab knows, its state at now. An address that is reserved for the host is a reservation; any other
-// belongs to the pool whose range holds it.
-func Lease(l *lab.Lab, lease *leases.Lease, now time.Time) api.Lease {
+// Lease returns a lease with what the lab knows, its state at now. Its address is of the pool whose range holds it, unless it is one of notPooled,
+// which those of lab.Lab.NotPooled are: as for the numbers of the pool.
+func Lease(l *lab.Lab, notPooled map[netip.Addr]struct{}, lease *leases.Lease, now time.Time) api.Lease {
 	a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, State: leaseState(lease, now), Since: lease.Start, Expires: lease.Expiry, VendorClass: lease.Vendor, RelayPort: lease.RelayPort}
 	a.Never = a.State == api.LeaseActive && a.Expires.IsZero()
 	h := l.HostByMAC(lease.MAC)
 	if h != nil {
-		a.Host = h.Name
+		a.Host, a.Reserved = h.Name, h.Has(lease.Addr)
 	}
 	a.NameConflict = lease.Unnamed && h == nil && a.State == api.LeaseActive
 	if n := l.NetworkOf(lease.Addr); n != nil {
 		a.Network = n.Name
-		if p := n.PoolHolding(lease.Addr); p != nil && (h == nil || !h.Has(lease.Addr)) {
-			a.Pool = p.Name
+		if p := n.PoolHolding(lease.Addr); p != nil {
+			if _, not := notPooled[lease.Addr]; !not {
+				a.Pool = p.Name
+			}
 		}
 	}
 	return a

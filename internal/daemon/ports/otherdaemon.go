@@ -160,7 +160,8 @@ func newAnother(pid int, lab string, errs []*listenError) *another {
 func (e *another) Error() string {
 	switch {
 	case !e.stopping.IsZero():
-		return fmt.Sprintf("the daemon of this lab (pid %d) is still stopping, since %s, and has %s: start again once it has ended; kill %d ends it at once", e.pid, e.stopping.Local().Format(time.DateTime), e.keys, e.pid)
+		return fmt.Sprintf("the daemon of this lab (pid %d) is still stopping, since %s, and has %s: start again once it has ended; kill %d ends it at "+
+			"once", e.pid, e.stopping.Local().Format(time.DateTime), e.keys, e.pid)
 	case sameLab(e.lab, e.own):
 		return fmt.Sprintf("another bootlab (pid %d, lab file %s) already serves, and has %s: bootlab reload applies a changed lab file; to restart it, stop it first", e.pid, e.lab, e.keys)
 	}

@@ -21,7 +21,7 @@ const (
 	placementPrefix = "vm/"
 	nextBootPrefix  = "vmboot/"
 	startPrefix     = "vmstart/"
-	SeenPrefix      = "vmseen/" // by hypervisor
+	AnsweredPrefix  = "vmseen/" // by hypervisor
 )
 
 // Placements returns where virtual machines were, by host.
@@ -39,19 +39,19 @@ func Starts(s store.Store, saver *records.Saver) ByHost[virt.PendingStart] {
 	return ByHost[virt.PendingStart]{s, saver, startPrefix}
 }
 
-// Seen returns which hypervisors have answered.
-func Seen(s store.Store, saver *records.Saver) SeenHypervisors {
-	return SeenHypervisors{ByHost[virt.Seen]{s, saver, SeenPrefix}}
+// Answered returns which hypervisors have answered.
+func Answered(s store.Store, saver *records.Saver) AnsweredHypervisors {
+	return AnsweredHypervisors{ByHost[virt.Answered]{s, saver, AnsweredPrefix}}
 }
 
-// SeenHypervisors are the hypervisors that have answered in the life of the state that placements are in. A loss since then may have been of
+// AnsweredHypervisors are the hypervisors that have answered in the life of the state that placements are in. A loss since then may have been of
 // placements.
-type SeenHypervisors struct{ ByHost[virt.Seen] }
+type AnsweredHypervisors struct{ ByHost[virt.Answered] }
 
 // Load implements virt.Store.
-func (s SeenHypervisors) Load(ctx context.Context) (map[string]virt.Seen, error) {
+func (s AnsweredHypervisors) Load(ctx context.Context) (map[string]virt.Answered, error) {
 	all, err := s.ByHost.Load(ctx)
-	maps.DeleteFunc(all, func(name string, _ virt.Seen) bool { return store.Doubtful(s.store, s.prefix+name) })
+	maps.DeleteFunc(all, func(name string, _ virt.Answered) bool { return store.Doubtful(s.store, s.prefix+name) })
 	return all, err
 }
 

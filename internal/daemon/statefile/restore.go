@@ -100,7 +100,7 @@ func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rear
 		switch _, isInstall := install.HostOfKey(e.Key); {
 		case strings.HasPrefix(e.Key, store.OwnPrefix):
 			r.Warnings = append(r.Warnings, "when the backup was made, the state had lost changes: it may lack leases and installs")
-		case strings.HasPrefix(e.Key, serverstate.SeenPrefix): // machines may have been created since
+		case strings.HasPrefix(e.Key, serverstate.AnsweredPrefix): // machines may have been created since
 		case e.Key == identity.Key, e.Key == install.LostKey: // what is restored is decided here
 		case strings.HasPrefix(e.Key, serverstate.SerialPrefix) && now[e.Key] != nil: // secondaries have seen it: it must not go back
 			r.records = append(r.records, backup.Entry{Key: e.Key, Value: now[e.Key]})
@@ -163,15 +163,14 @@ func (r *Restore) planLeases(l *lab.Lab, saved, now map[string][]byte) (addrs ma
 
 // planHosts decides about every host that the lab, the backup or the present state knows.
 func (r *Restore) planHosts(l *lab.Lab, saved, now map[string][]byte, addrs map[lab.MAC]netip.Addr, rearm Rearm) error {
+	inBackup, present := install.ByHost(saved, l.Hosts), install.ByHost(now, l.Hosts)
 	names := map[string]bool{}
 	for _, h := range l.Hosts {
 		names[h.Name] = true
 	}
-	for _, entries := range []map[string][]byte{saved, now} {
-		for key := range entries {
-			if host, ok := install.HostOfKey(key); ok {
-				names[host] = true
-			}
+	for _, records := range []map[string][]byte{inBackup, present} {
+		for host := range records {
+			names[host] = true
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -179,19 +178,17 @@ func (r *Restore) planHosts(l *lab.Lab, saved, now map[string][]byte, addrs map[
 		if mac, err := lab.ParseMAC(name); h == nil && err == nil {
 			h = l.MachineOf(mac, addrs[mac])
 		}
-		key := install.RecordKey(name)
-		m, err := install.Merge(name, h, saved[key], now[key], r.Backup.Created, rearm)
+		m, err := install.Merge(name, h, inBackup[name], present[name], r.Backup.Created, rearm)
 		if err != nil {
 			return fmt.Errorf("the backup cannot be used by this bootlab: %w", err)
 		}
-		if m.Now == "" && h != nil && now[key] == nil && whole(now) {
+		if m.Now == "" && h != nil && present[name] == nil && whole(now) {
 			m.Now = string(install.Initial(h))
 		}
 		if m.Record != nil {
-			r.records = append(r.records, backup.Entry{Key: key, Value: m.Record})
+			r.records = append(r.records, backup.Entry{Key: install.RecordKey(name), Value: m.Record})
 		}
-		installsOnce := h == nil || h.Profile != nil && h.Profile.Install == lab.InstallOnce
-		if installsOnce && (m.After != m.Now || m.After != m.Saved) && cmp.Or(m.After, m.Now, m.Saved) != "" {
+		if m.Once && (m.After != m.Now || m.After != m.Saved) && cmp.Or(m.After, m.Now, m.Saved) != "" {
 			r.Hosts = append(r.Hosts, m)
 		}
 	}

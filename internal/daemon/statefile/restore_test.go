@@ -2,6 +2,7 @@ package statefile
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,9 +13,12 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/backup"
 	"github.com/bootlab/bootlab/internal/store/identity"
 	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -46,6 +50,106 @@ func TestRestoreNow(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreFollowsMachines: hosts that got other names after the backup have the state of their machine, by MAC, in the plan and in the
+// daemon that starts with what was restored. None is armed.
+func TestRestoreFollowsMachines(t *testing.T) {
+	t.Parallel()
+	once := &lab.Profile{Name: "p", Install: lab.InstallOnce}
+	host := func(name string, last byte) *lab.Host {
+		return &lab.Host{Name: name, MACs: []lab.MAC{{0x52, 0x54, 0, 0, 0, last}}, Profile: once}
+	}
+	record := func(state install.State, last byte) []byte {
+		return fmt.Appendf(nil, `{"state":%q,"since":"2026-01-01T00:00:00Z","macs":["52:54:00:00:00:%02x"]}`, state, last)
+	}
+	id, err := identity.Restored(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name       string
+		hosts      []*lab.Host
+		saved, now map[string][]byte
+		want       map[string]string // states after the restore
+	}{
+		{"w0 is another machine since, and both are installed",
+			[]*lab.Host{host("old0", 1), host("w0", 2)},
+			map[string][]byte{"install/w0": record(install.Installed, 1)},
+			map[string][]byte{identity.Key: id, "install/old0": record(install.Installed, 1), "install/w0": record(install.Installed, 2)},
+			map[string]string{"old0": "installed", "w0": "installed"}},
+		{"w0 is another machine since, and the state was lost",
+			[]*lab.Host{host("old0", 1), host("w0", 2)},
+			map[string][]byte{"install/w0": record(install.Installed, 1)}, nil,
+			map[string]string{"old0": "installed", "w0": "held"}},
+		{"names were exchanged, and the state was lost",
+			[]*lab.Host{host("a", 2), host("b", 1)},
+			map[string][]byte{"install/a": record(install.Installed, 1), "install/b": record(install.Armed, 2)}, nil,
+			map[string]string{"a": "held", "b": "installed"}},
+		{"it has another name, and the state was lost",
+			[]*lab.Host{host("new", 1)},
+			map[string][]byte{"install/old": record(install.Installed, 1)}, nil,
+			map[string]string{"new": "installed"}},
+		{"it is not in the lab any more, and its name is free",
+			[]*lab.Host{host("b", 2)},
+			map[string][]byte{"install/a": record(install.Installed, 1), "install/b": record(install.Installed, 2)}, nil,
+			map[string]string{"b": "installed"}},
+		{"its network card was replaced",
+			[]*lab.Host{host("a", 9)},
+			map[string][]byte{"install/a": record(install.Installed, 1)}, nil,
+			map[string]string{"a": "installed"}},
+	} {
+		l := &lab.Lab{Name: "t", Hosts: tt.hosts}
+		l.Index()
+		b := &backup.Backup{}
+		b.Lab, b.Created = l.Name, time.Now()
+		for key, value := range tt.saved {
+			b.Entries = append(b.Entries, backup.Entry{Key: key, Value: value})
+		}
+		r, err := PlanRestore(l, b, tt.now, HoldHosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if armed := r.Arms(); len(armed) > 0 {
+			t.Errorf("%s: the plan arms %v", tt.name, armed)
+		}
+		for _, h := range r.Hosts {
+			if want, ok := tt.want[h.Host]; ok && h.After != want {
+				t.Errorf("%s: the plan has %s as %s, want %s", tt.name, h.Host, h.After, want)
+			}
+		}
+		started := startWith(t, r, l)
+		for _, h := range l.Hosts {
+			if got := started.Status(h).Text(); got != tt.want[h.Name] || started.WouldInstall(h) {
+				t.Errorf("%s: after the start, %s is %s and would install: %v; want %s", tt.name, h.Name, got, started.WouldInstall(h), tt.want[h.Name])
+			}
+		}
+	}
+}
+
+// startWith returns the install states of a daemon that starts with what r restored.
+func startWith(t *testing.T, r *Restore, l *lab.Lab) *install.Machine {
+	t.Helper()
+	s := storetest.Memory()
+	for _, e := range r.records {
+		if err := s.Commit(t.Context(), store.Put(e.Key, e.Value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := install.Open(t.Context(), install.Config{}, install.Deps{Store: s, Events: noEvents{}, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, done, err := m.Follow(t.Context(), l.Hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done()
+	return m
+}
+
+type noEvents struct{}
+
+func (noEvents) Record(event.Event) {}
 
 // TestRestoreReadOnly: a restore on a disk that takes no writes says what to do.
 func TestRestoreReadOnly(t *testing.T) {

@@ -58,7 +58,7 @@ func (a *VIPs) leaseOf(addr netip.Addr) (lab.MAC, bool) {
 // Wanted returns the VIPs of l that this machine has to have.
 func Wanted(l *lab.Lab) (all []vip.Wanted) {
 	for _, s := range l.VIPs() {
-		all = append(all, vip.Wanted{Addr: s.Addr, Interface: interfaces.Of(l, s), For: s.For})
+		all = append(all, vip.Wanted{Addr: s.Addr, Interface: interfaces.Of(l, s), For: s.For, Key: s.Key})
 	}
 	return all
 }
@@ -91,30 +91,17 @@ func (a *VIPs) report(s vip.Address) {
 
 // problem says why clients do not reach this machine at an address, and what to do; empty: they do.
 func (a *VIPs) problem(s vip.Address) string {
-	who := "another machine"
-	if !s.MAC.IsZero() {
-		who = "the machine with MAC " + s.MAC.String()
-		lease, _ := a.deps.Book.ByMAC(s.MAC)
-		if h := a.deps.Lab().HostByMAC(s.MAC); h != nil {
-			who += " (" + h.Name + ")"
-		} else if lease.Hostname != "" {
-			who += " (" + lease.Hostname + ")"
-		}
+	l := a.deps.Lab()
+	lease, _ := a.deps.Book.ByMAC(s.MAC)
+	if problem, fix := s.Used(l, lease.Hostname); fix != "" {
+		return problem + "; " + fix
+	} else if problem != "" {
+		return problem
 	}
-	hold := a.deps.Lab().Appliance.HoldsAddresses()
+	hold := l.Appliance.HoldsAddresses()
 	switch s.Phase {
 	case vip.Probing:
 		return "other machines are asked whether they use it"
-	case vip.InUse:
-		if hold {
-			return who + " uses it: remove it there, or change it here; bootlab adds it once it is free"
-		}
-		return who + " has it (appliance.addresses is off)"
-	case vip.Conflict:
-		return who + " uses it, too: clients reach one or the other; remove it there"
-	case vip.Leased:
-		return who + " has a lease of it and is silent: it gets another address when it starts again or its lease ends, and may use this one until then; " +
-			"if it is gone for good: bootlab leases release " + s.Addr.String()
 	case vip.Missing:
 		problem := s.Err
 		if !s.Down && (!hold || s.Interface == "") {
@@ -176,7 +163,8 @@ const MetricVIPs = "bootlab_vips"
 
 // newCollector counts the VIPs.
 func newCollector(h *vip.Holder) *metrics.Gauges {
-	desc := prometheus.NewDesc(MetricVIPs, "Addresses of clusters and balancers (VIPs): added (by bootlab), present (by something else), probing (other machines are asked), in_use (by another machine), conflict (another one uses it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
+	desc := prometheus.NewDesc(MetricVIPs, "Addresses of clusters and balancers (VIPs): added (by bootlab), present (by something else), probing (other "+
+		"machines are asked), in_use (by another machine), conflict (another one uses it, too), leased (another one has a lease of it), missing.", []string{"state"}, nil)
 	return metrics.NewGauges(func(set metrics.Gauge) {
 		n := map[vip.Phase]int{}
 		for _, s := range h.States() {

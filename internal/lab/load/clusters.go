@@ -168,7 +168,8 @@ func (r *resolver) clusterMembers() {
 func (r *resolver) kindForgotten(c *lab.Cluster, raw *rawCluster) {
 	members := slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleBootstrap || h.Role == lab.RoleControlPlane })
 	if !raw.Kind.set() && raw.Address.ok() && members && !r.incomplete["clusters."+c.Name] {
-		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".kind", "is missing, so the cluster is plain: its address makes no api names and no balancers; want kind: openshift, kubernetes or talos, or kind: plain if that is meant")
+		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".kind", "is missing, so the cluster is plain: its address makes no api names and no balancers; want "+
+			"kind: openshift, kubernetes or talos, or kind: plain if that is meant")
 	}
 }
 
@@ -181,7 +182,8 @@ func (r *resolver) vipOfHost(c *lab.Cluster, v *scalar[addr4], key string) {
 	if node, members := onlyMember(c); members == 1 && h == node {
 		return
 	}
-	r.lab.Warnings.Addf(r.pos(v.spot), "clusters."+c.Name+"."+key, "%s is the ip of host %s (%s): with balancer: off the cluster's own load balancer needs an address that no machine has; want a free one", v.V, h.Name, h.Pos)
+	r.lab.Warnings.Addf(r.pos(v.spot), "clusters."+c.Name+"."+key, "%s is the ip of host %s (%s): with balancer: off the cluster's own load balancer "+
+		"needs an address that no machine has; want a free one", v.V, h.Name, h.Pos)
 }
 
 // addressOfHost warns of a cluster whose address is reserved for one of its machines, though it has several for the control plane: it gets no
@@ -212,7 +214,8 @@ func (r *resolver) ingressOfHost(c *lab.Cluster) {
 		key, want = "address", "want an address of the cluster's own, or ingress with one"
 	}
 	if idle > 0 {
-		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+"."+key, "%s is the ip of host %s (%s): *.apps.%s leads to it alone, no balancer is made for ports 443 and 80, and the routers of %s get nothing; %s, where balancers listen",
+		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+"."+key, "%s is the ip of host %s (%s): *.apps.%s leads to it alone, no balancer is made for ports "+
+			"443 and 80, and the routers of %s get nothing; %s, where balancers listen",
 			c.Ingress, h.Name, h.Pos, c.Domain, lab.Plural(idle, "worker"), want)
 	}
 }
@@ -247,7 +250,8 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 	}
 	c.InPlace = r.bootsInPlace(c)
 	if c.LacksBootstrap() && !misspelled[lab.RoleBootstrap] {
-		r.lab.Warnings.Addf(c.Pos, key, "no host has role bootstrap: until the cluster is installed, its machines wait for https://api-int.%s:22623, which nothing serves; want one more host, with role bootstrap and the profile of the others%s",
+		r.lab.Warnings.Addf(c.Pos, key, "no host has role bootstrap: until the cluster is installed, its machines wait for https://api-int.%s:22623, which "+
+			"nothing serves; want one more host, with role bootstrap and the profile of the others%s",
 			c.Domain, singleNodeAdvice(c))
 		c.NoBootstrap = r.lab.Warnings[len(r.lab.Warnings)-1]
 	}
@@ -303,7 +307,8 @@ func (r *resolver) singleNodes() {
 			continue
 		}
 		if n == nil || !n.Address.IsValid() {
-			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".address", "api-int.%s is the node itself, which cannot get its configuration from the bootstrap there: want the appliance's address in its network", c.Domain)
+			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".address", "api-int.%s is the node itself, which cannot get its configuration from the bootstrap "+
+				"there: want the appliance's address in its network", c.Domain)
 			continue
 		}
 		c.API = n.Address
@@ -377,7 +382,8 @@ func (r *resolver) otherWorkers(c *lab.Cluster) {
 	if c.Kind == lab.OpenShift {
 		follows = fmt.Sprintf(": *.apps.%s leads to the control plane, and no machine gets worker.ign", c.Domain)
 	}
-	r.lab.Warnings.Addf(r.pos(r.raw.Hosts.byName[first.Name].V.Role.spot), "hosts."+first.Name+".role", "%q%s means nothing to cluster %s, which has no worker%s; did you mean worker?", first.WrittenRole(), more, c.Name, follows)
+	r.lab.Warnings.Addf(r.pos(r.raw.Hosts.byName[first.Name].V.Role.spot), "hosts."+first.Name+".role",
+		"%q%s means nothing to cluster %s, which has no worker%s; did you mean worker?", first.WrittenRole(), more, c.Name, follows)
 }
 
 // likelyRole returns the role of a cluster's member that a host's role, which is none, was probably meant to be; empty: none.

@@ -70,7 +70,8 @@ type step struct {
 }
 
 func newDecoder() *decoder {
-	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}, unread: map[lineOf]*lab.Problem{}, named: map[*lab.Problem][]lab.Pos{}, aliases: map[spot]bool{}}
+	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}, unread: map[lineOf]*lab.Problem{},
+		named: map[*lab.Problem][]lab.Pos{}, aliases: map[spot]bool{}}
 }
 
 // A plan is how a struct type is decoded: its fields by key.

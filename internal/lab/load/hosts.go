@@ -263,7 +263,8 @@ func (r *resolver) hostChain(e *entry[rawHost], h *lab.Host) {
 	if e.V.Chain.set() {
 		r.fail(e.V.Chain.spot, hostKey(e, "chain"), "GRUB cannot run the iPXE script of profile %s (%s): want a profile with a kernel, or chain: ipxe", p.Name, p.Pos)
 	} else {
-		r.fail(e.V.Profile.spot, hostKey(e, "profile"), "%s is an iPXE script (%s), and firmware uefi-secure starts GRUB: want a profile with a kernel, or chain: ipxe and an iPXE that is signed", p.Name, p.Pos)
+		r.fail(e.V.Profile.spot, hostKey(e, "profile"), "%s is an iPXE script (%s), and firmware uefi-secure starts GRUB: want a profile with a kernel, or "+
+			"chain: ipxe and an iPXE that is signed", p.Name, p.Pos)
 	}
 }
 

@@ -116,7 +116,8 @@ func (r *resolver) overlappingSubnets6() {
 	for i, n := range r.lab.Networks {
 		for _, other := range r.lab.Networks[:i] {
 			if n.Subnet6.IsValid() && other.Subnet6.IsValid() && n.Subnet6.Overlaps(other.Subnet6) {
-				r.fail(r.raw.Networks.Entries[i].V.Subnet6.spot, "networks."+n.Name+".subnet6", "%s overlaps %s of network %s (%s): want subnets that do not overlap", n.Subnet6, other.Subnet6, other.Name, other.Pos)
+				r.fail(r.raw.Networks.Entries[i].V.Subnet6.spot, "networks."+n.Name+".subnet6", "%s overlaps %s of network %s (%s): want subnets that do not "+
+					"overlap", n.Subnet6, other.Subnet6, other.Name, other.Pos)
 			}
 		}
 	}
@@ -374,7 +375,8 @@ func (r *resolver) unreachablePools(e *entry[rawNetwork], n *lab.Network) {
 			if !covers(first, p) || overlap(first, p) || !e.V.Pools.Entries[i].V.Range.ok() || !e.V.Pools.Entries[j].V.Range.ok() {
 				continue
 			}
-			r.lab.Warnings.Addf(p.Pos, "networks."+n.Name+".pools."+p.Name, "is never reached: pool %s (%s) takes the same machines and comes first by name: want other criteria, or one range", first.Name, first.Pos)
+			r.lab.Warnings.Addf(p.Pos, "networks."+n.Name+".pools."+p.Name, "is never reached: pool %s (%s) takes the same machines and comes first by name: "+
+				"want other criteria, or one range", first.Name, first.Pos)
 			break
 		}
 	}

@@ -48,7 +48,7 @@ type rawStore struct {
 
 type rawNetwork struct {
 	Subnet    scalar[prefix4]                  `yaml:"subnet" req:"yes" doc:"The subnet, /8 to /30. Subnets must not overlap."`
-	Subnet6   scalar[prefix6]                  `yaml:"subnet6" def:"none" doc:"IPv6 subnet of the same network, /48 to /126: the addresses of its hosts are inside it, its clients may use the forwarder, and its reverse zone is served. DHCPv6 and router advertisements are not sent."`
+	Subnet6   scalar[prefix6]                  `yaml:"subnet6" def:"none" doc:"IPv6 subnet of the same network, /48 to /126: the addresses of its hosts are inside it, its clients may use TFTP and the forwarder, and its reverse zone is served. DHCPv6 and router advertisements are not sent."`
 	Interface scalar[text]                     `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
 	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance; behind a relay, that of another network" doc:"The appliance as this network's machines reach it: inside subnet; without interface, in another network."`
 	Router    scalar[addr4]                    `yaml:"router" def:"none" doc:"Default gateway (option 3)."`

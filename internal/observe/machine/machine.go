@@ -376,7 +376,8 @@ func (o Observation) started(now time.Time) State {
 	check := State{Why: "its system was started, and fails its check: " + c.Reason, Waits: "its check: " + c.Reason}
 	switch {
 	case c.Health == NotChecked && o.assumed():
-		return State{Stage: Unknown, Cause: Silent, Why: "its installer sent no signal within install_timeout; it counts as installed, and no request of its system was received", Waits: "a request of its system"}
+		return State{Stage: Unknown, Cause: Silent, Why: "its installer sent no signal within install_timeout; it counts as installed, and no request of " +
+			"its system was received", Waits: "a request of its system"}
 	case c.Health == NotChecked:
 		return State{Stage: Running, Why: "its system was started; no balancer checks it"}
 	case c.Health == CheckPending:

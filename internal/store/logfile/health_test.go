@@ -1,6 +1,7 @@
 package logfile
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -99,5 +100,37 @@ func TestHealthOfFullDisk(t *testing.T) {
 	}
 	if s.tickNow(); s.DiskStatus().Err != nil {
 		t.Errorf("%+v, and there is space", s.DiskStatus())
+	}
+}
+
+// TestResponds: the store says when its disk has answered. An answer that is an error does not show that commits succeed again.
+func TestResponds(t *testing.T) {
+	t.Parallel()
+	f := &faults{}
+	s := begin(t, filepath.Join(t.TempDir(), "store.db"), never, f.disk)
+	put(t, s, "a", "1")
+	f.set(func(f *faults) { f.write = true })
+	if err := s.Commit(t.Context(), store.Put("b", nil)); err == nil {
+		t.Fatal("commit succeeded")
+	}
+	if err := s.Responds(t.Context()); err != nil || !errors.Is(s.DiskStatus().Err, errDisk) {
+		t.Errorf("an answer that is an error: %v, %+v", err, s.DiskStatus())
+	}
+	f.set(func(f *faults) { f.write = false })
+	if err := s.Responds(t.Context()); err != nil || s.DiskStatus().Err != nil {
+		t.Errorf("an answer: %v, %+v", err, s.DiskStatus())
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.writing <- struct{}{} // as a write that hangs
+	if err := s.Responds(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("no answer: %v", err)
+	}
+	<-s.writing
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Responds(t.Context()); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("closed: %v", err)
 	}
 }

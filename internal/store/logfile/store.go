@@ -353,17 +353,43 @@ func (s *Store) keepMark() {
 	}
 }
 
+// Responds writes to the disk, and returns once it has answered, with success or an error: a change that follows is not held up by it. It
+// hangs as long as the disk does. The error is that of ctx, which ended before it could write, or store.ErrClosed.
+func (s *Store) Responds(ctx context.Context) error {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.queue.Lock()
+	closed := s.queue.closed // Close waits for writing, or had it
+	s.queue.Unlock()
+	if closed {
+		return store.ErrClosed
+	}
+	s.askDisk()
+	return nil
+}
+
 // tick writes a mark if there are records that the last one does not cover. After a write that failed it tries another, since
 // there may be no commit for a while that would show that the disk takes them again. The caller holds writing.
 func (s *Store) tick() {
+	if s.log.mark.seq != s.log.seq || s.health.get().Err != nil {
+		s.askDisk() // an error: it is repeated in the next tick
+	}
+}
+
+// askDisk writes a mark or, after a write that failed, what would fail again. The caller holds writing.
+func (s *Store) askDisk() {
 	l := s.log
-	switch failed := s.health.get().Err != nil; {
+	switch {
 	case l.broken != nil:
 		return
-	case failed:
+	case s.health.get().Err != nil:
 		_ = s.health.write(l.probe)
-	case l.mark.seq != l.seq:
-		_ = s.health.write(func() error { return l.writeMark(l.size) }) // repeated in the next tick
+	default:
+		_ = s.health.write(func() error { return l.writeMark(l.size) })
 	}
 	if l.broken != nil {
 		s.compactInBackground()

@@ -27,6 +27,7 @@ type Wanted struct {
 	Addr      netip.Addr
 	Interface string // of the network that it is in; empty: none of this machine
 	For       string // who listens there, such as "cluster server": for people
+	Key       string // of the lab file
 }
 
 // A Phase is what is known of an address.
@@ -60,6 +61,34 @@ type Address struct {
 
 // OK reports whether clients reach this machine at the address.
 func (s Address) OK() bool { return s.Phase == Added || s.Phase == Present }
+
+// Used says how another machine stands in the way of the address, and what to do; without a problem none does. The lease name is what the machine
+// called itself when it got a lease; it is for one that the lab does not have.
+func (s Address) Used(l *lab.Lab, leaseName string) (problem, fix string) {
+	who := "another machine"
+	if !s.MAC.IsZero() {
+		name := leaseName
+		if h := l.HostByMAC(s.MAC); h != nil {
+			name = h.Name
+		}
+		who = "the machine with MAC " + s.MAC.String()
+		if name != "" {
+			who += " (" + name + ")"
+		}
+	}
+	switch {
+	case s.Phase == InUse && l.Appliance.HoldsAddresses():
+		return who + " uses it, so it is not added for " + s.For, "remove it there, or change " + s.Key + "; bootlab adds it once it is free"
+	case s.Phase == InUse:
+		return who + " has it (" + errOff + ")", ""
+	case s.Phase == Conflict:
+		return who + " uses it, too: clients reach one or the other", "remove it there"
+	case s.Phase == Leased:
+		return who + " has a lease of it and is silent: it gets another address when it starts again or its lease ends, and may use this one until then",
+			"if it is gone for good: bootlab leases release " + s.Addr.String()
+	}
+	return "", ""
+}
 
 // Command returns what an admin runs so that clients reach the address: it adds it, or sets its interface up; empty: nothing would, or the
 // interface is not known or does not exist.

@@ -9,26 +9,26 @@ import (
 // A sentence is about one host.
 type sentence struct{ host, text string }
 
-// A shared sentence is about one host or more. In the text of more, HOST stands for the name.
-type shared struct {
+// A grouped sentence is about one host or more. In the text of more, HOST stands for the name.
+type grouped struct {
 	hosts []string
 	text  string
 }
 
-// once joins sentences that say the same of several hosts, in the order of the first of each.
-func once(all []sentence) (said []shared) {
-	var first []sentence // of each in said
+// byText joins sentences that say the same of several hosts, in the order of the first of each.
+func byText(all []sentence) (groups []grouped) {
+	var first []sentence // of each group
 	for _, s := range all {
 		i := slices.IndexFunc(first, func(f sentence) bool { return same(f, s) })
 		if i < 0 {
-			first, said = append(first, s), append(said, shared{[]string{s.host}, s.text})
+			first, groups = append(first, s), append(groups, grouped{[]string{s.host}, s.text})
 			continue
 		}
-		if said[i].hosts = append(said[i].hosts, s.host); len(said[i].hosts) == 2 {
-			said[i].text = withoutHost(first[i], s)
+		if groups[i].hosts = append(groups[i].hosts, s.host); len(groups[i].hosts) == 2 {
+			groups[i].text = withoutHost(first[i], s)
 		}
 	}
-	return said
+	return groups
 }
 
 // same reports whether two sentences differ only in the names of their hosts. A name may be a word of the sentence, such as a.
@@ -58,25 +58,25 @@ type hostError struct {
 
 // joinErrors joins errors in their order. What is wrong with several hosts is said once. It is nil if there are none.
 func joinErrors(all []hostError) error {
-	said := make([]sentence, 0, len(all))
+	sentences := make([]sentence, 0, len(all))
 	for _, e := range all {
-		said = append(said, sentence{e.host, e.err.Error()})
+		sentences = append(sentences, sentence{e.host, e.err.Error()})
 	}
 	var joined []error
-	for _, s := range once(said) {
-		joined = append(joined, sharedError{s, all})
+	for _, s := range byText(sentences) {
+		joined = append(joined, groupedError{s, all})
 	}
 	return errors.Join(joined...)
 }
 
-// A sharedError is one for one host or more. It wraps those of all.
-type sharedError struct {
-	shared
+// A groupedError is one for one host or more. It wraps those of all.
+type groupedError struct {
+	grouped
 	all []hostError
 }
 
 // Error names the hosts where the text names the first.
-func (e sharedError) Error() string {
+func (e groupedError) Error() string {
 	if len(e.hosts) == 1 {
 		return e.text
 	}
@@ -93,7 +93,7 @@ func (e sharedError) Error() string {
 }
 
 // Unwrap returns the errors of its hosts.
-func (e sharedError) Unwrap() (errs []error) {
+func (e groupedError) Unwrap() (errs []error) {
 	for _, one := range e.all {
 		if slices.Contains(e.hosts, one.host) {
 			errs = append(errs, one.err)
