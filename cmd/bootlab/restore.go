@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/statefile"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -176,13 +175,13 @@ func planText(cmd *cobra.Command, r *statefile.Restore) error {
 }
 
 // nextBoot says what the next network boot of a host after the restore does.
-func nextBoot(h install.Merged) string {
+func nextBoot(h statefile.Merged) string {
 	switch {
-	case h.Boot == install.BootInstall:
+	case h.Boot == statefile.BootInstall:
 		return "INSTALLS, overwrites its disk"
-	case h.Boot == install.BootDisk && h.Held():
+	case h.Boot == statefile.BootDisk && h.Held():
 		return "its own disk; bootlab install arms it"
-	case h.Boot == install.BootDisk:
+	case h.Boot == statefile.BootDisk:
 		return "its own disk"
 	}
 	return ""

@@ -25,12 +25,12 @@ import (
 
 // A Restore says what a restore changes.
 type Restore struct {
-	Backup   backup.Summary   `json:"backup"`
-	File     string           `json:"state_file"`
-	Warnings []string         `json:"warnings"`
-	Leases   RestoredLeases   `json:"leases"`
-	Hosts    []install.Merged `json:"hosts"` // whose install state changes, or is not that of the backup, by name
-	Kept     string           `json:"kept,omitempty"`
+	Backup   backup.Summary `json:"backup"`
+	File     string         `json:"state_file"`
+	Warnings []string       `json:"warnings"`
+	Leases   RestoredLeases `json:"leases"`
+	Hosts    []Merged       `json:"hosts"` // whose install state changes, or is not that of the backup, by name
+	Kept     string         `json:"kept,omitempty"`
 
 	records []backup.Entry
 }
@@ -42,6 +42,15 @@ type Rearm = install.Rearm
 const (
 	HoldHosts = install.HoldHosts
 	ArmHosts  = install.ArmHosts
+)
+
+// A Merged is what a restore makes of the install state of one host.
+type Merged = install.Merged
+
+// What the next network boot of a host starts: its Merged.Boot.
+const (
+	BootInstall = install.BootInstall
+	BootDisk    = install.BootDisk
 )
 
 // RestoredLeases counts the leases that hold an address.
@@ -91,7 +100,7 @@ func (r *Restore) MarshalJSON() ([]byte, error) {
 // PlanRestore decides what a backup changes in a state with the entries now. The error is that the backup holds what this
 // program cannot read. Nothing is written.
 func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rearm) (*Restore, error) {
-	r := &Restore{Backup: b.Summary, File: Path(l.Appliance), Warnings: []string{}, Hosts: []install.Merged{}, Leases: RestoredLeases{Lost: []RestoredChange{}}}
+	r := &Restore{Backup: b.Summary, File: Path(l.Appliance), Warnings: []string{}, Hosts: []Merged{}, Leases: RestoredLeases{Lost: []RestoredChange{}}}
 	if b.Lab != l.Name {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the backup is of lab %s, this is lab %s", b.Lab, l.Name))
 	}
