@@ -225,6 +225,36 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestRelayedSubnets: what Kea serves through a relay, of a subnet or of its shared network, is on no interface of the server.
+func TestRelayedSubnets(t *testing.T) {
+	t.Parallel()
+	const relay, shared = `, "relay": {"ip-addresses": ["10.9.0.1"]}`, `"name": "s", "subnet4": [{"id": 2, "subnet": "10.1.0.0/24"`
+	for name, tt := range map[string]struct {
+		networks string
+		relayed  bool
+	}{
+		"a subnet":                             {`"subnet4": [{"id": 2, "subnet": "10.1.0.0/24"` + relay + `}]`, true},
+		"a subnet, as of Kea 1.4":              {`"subnet4": [{"id": 2, "subnet": "10.1.0.0/24", "relay": {"ip-address": "10.9.0.1"}}]`, true},
+		"none, as Kea 1.4 writes it":           {`"subnet4": [{"id": 2, "subnet": "10.1.0.0/24", "relay": {"ip-address": "0.0.0.0"}}]`, false},
+		"none":                                 {`"subnet4": [{"id": 2, "subnet": "10.1.0.0/24", "relay": {"ip-addresses": []}}]`, false},
+		"a shared network":                     {`"shared-networks": [{` + shared + `}]` + relay + `}]`, true},
+		"a subnet of a shared network":         {`"shared-networks": [{` + shared + relay + `}]}]`, true},
+		"a shared network that is not relayed": {`"shared-networks": [{` + shared + `}]}]`, false},
+		"a shared network with an interface":   {`"shared-networks": [{"interface": "eth0", ` + shared + `}]}]`, false},
+		"a relayed subnet of an interface":     {`"shared-networks": [{"interface": "eth0", ` + shared + relay + `}]}]`, false},
+	} {
+		text := `{"Dhcp4": {"interfaces-config": {"interfaces": ["eth0"]}, ` + tt.networks + `}}`
+		r, err := importer.Text(importer.Kea, "x", []byte(text), importer.Options{Check: check})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := !strings.Contains(string(r.Lab), "interface: eth0"); got != tt.relayed {
+			t.Errorf("%s: relayed: %t, want %t\n%s", name, got, tt.relayed, r.Lab)
+		}
+	}
+}
+
 // TestReadOnce: a lab is given to the loader once, and three times where something must be left out.
 func TestReadOnce(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -234,14 +235,14 @@ func (k *kea) server(n *node) {
 	}
 	global := k.settings(n)
 	for _, subnet := range n.list("subnet4") {
-		k.subnet(subnet, global, "")
+		k.subnet(subnet, global, nil)
 	}
 	for _, shared := range n.list("shared-networks") {
 		k.unread(shared)
 		k.ofClass(shared)
 		inner := k.settings(shared).within(global)
 		for _, subnet := range shared.list("subnet4") {
-			k.subnet(subnet, inner, shared.value("interface"))
+			k.subnet(subnet, inner, shared)
 		}
 	}
 	for _, r := range n.list("reservations") {
@@ -296,7 +297,15 @@ func keaWords(o *node, code uint8) (words []string) {
 	return words
 }
 
-func (k *kea) subnet(n *node, outer settings, iface string) {
+// relayed reports whether a subnet or shared network is of clients behind a relay. Kea 1.4 writes one address, 0.0.0.0 for none.
+func relayed(n *node) bool {
+	relay := n.get("relay")
+	one := relay.value("ip-address")
+	return len(relay.list("ip-addresses")) > 0 || one != "" && one != "0.0.0.0"
+}
+
+// subnet adds a network; shared is the shared network that it is in, or nil.
+func (k *kea) subnet(n *node, outer settings, shared *node) {
 	k.unread(n)
 	p, err := netip.ParsePrefix(n.value("subnet"))
 	if err != nil || !p.Addr().Is4() {
@@ -305,10 +314,8 @@ func (k *kea) subnet(n *node, outer settings, iface string) {
 	}
 	at := n.get("subnet").at
 	net := k.addNetwork(at, "", p)
-	if own := n.value("interface"); own != "" {
-		iface = own
-	}
-	if iface == "" && len(k.open) == 1 && len(n.get("relay").list("ip-addresses")) == 0 {
+	iface := cmp.Or(n.value("interface"), shared.value("interface"))
+	if iface == "" && len(k.open) == 1 && !relayed(n) && !relayed(shared) {
 		iface = k.open[0]
 	}
 	if iface != "" {
