@@ -130,9 +130,17 @@ func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, 
 // removeKept deletes the volumes that are left of a machine without its domain: disks that were kept, and what a create made that
 // did not come to its end. ErrAbsent: there are none.
 func removeKept(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-	ids := []VolumeID{m.inPool(m.ignitionVolume()), m.inPool(m.seedVolume())}
+	var ids []VolumeID
 	if m.targets != nil { // an orphan has none
-		ids = append(ids, m.volumeIDs()...)
+		ids = m.volumeIDs()
+	}
+	pools, err := hv.Pools(ctx)
+	if err != nil {
+		return false, err
+	}
+	// A machine without a document needs no such pool, and there may be none.
+	if slices.ContainsFunc(pools, func(p Pool) bool { return p.Name == m.pool() }) {
+		ids = append(ids, m.inPool(m.ignitionVolume()), m.inPool(m.seedVolume()))
 	}
 	var kept []VolumeID
 	for _, id := range ids {

@@ -110,7 +110,7 @@ func (s *survey) askPools(ctx context.Context, h Hypervisor) error {
 	}
 	slices.Sort(names)
 	for _, m := range s.machines {
-		ids := append(m.volumeIDs(), m.inPool(""))
+		ids := m.allVolumeIDs()
 		slices.SortFunc(ids, func(a, b VolumeID) int { return cmp.Compare(a.Pool, b.Pool) })
 		for _, id := range slices.CompactFunc(ids, func(a, b VolumeID) bool { return a.Pool == b.Pool }) {
 			is, exists := active[id.Pool]

@@ -70,6 +70,28 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
+// TestSurveyOfPools: a machine needs the pools that its creation uses, that of the hypervisor for a document alone.
+func TestSurveyOfPools(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change func(*lab.Host)
+		want   bool
+	}{
+		{"a disk of another pool", func(h *lab.Host) { h.VM.Disks[0].Pool = "default-pool" }, false},
+		{"no disk", func(h *lab.Host) { h.VM.Disks = nil }, false},
+		{"a disk without a pool", func(*lab.Host) {}, true},
+		{"a document", func(h *lab.Host) { fromImage(h); h.VM.Disks = []lab.Disk{{Pool: "default-pool"}} }, true},
+	} {
+		missing, _ := surveyed(t, oneHost(func(h *lab.Host) {
+			h.VM.Hypervisor.DomainType, h.VM.Hypervisor.Pool, h.VM.Memory = "test", "", gib
+		}, tt.change))
+		if got := strings.Contains(strings.Join(missing, " "), "has no storage pool default:"); got != tt.want {
+			t.Errorf("%s: missing %q, pool default wanted: %t", tt.name, missing, tt.want)
+		}
+	}
+}
+
 // TestSurveyWithASilentHypervisor: one that does not answer is reported, and delays no other.
 func TestSurveyWithASilentHypervisor(t *testing.T) {
 	t.Parallel()

@@ -107,3 +107,16 @@ func TestStopWaitsAndForces(t *testing.T) {
 		b.wantEvents(t, event.VMStopped)
 	})
 }
+
+// TestDeleteKeptDisksWithoutAPoolOfDocuments: a machine without documents needs no pool for them.
+func TestDeleteKeptDisksWithoutAPoolOfDocuments(t *testing.T) {
+	t.Parallel()
+	ctx, f := t.Context(), newFake()
+	b := newTestServer(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.Pool, h.VM.Disks[0].Pool = "none", "default" }), f, virt.Config{})
+	check(t, b.Create(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0", virt.KeepDisks))
+	f.takeCalls()
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
+	wantCalls(t, f, "delete-volume "+volume)
+	wantErr(t, b.Delete(ctx, "master-0", virt.DeleteDisks), "nothing to delete")
+}

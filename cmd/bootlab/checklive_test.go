@@ -23,7 +23,7 @@ networks:
 hypervisors:
   kvm1: {uri: 'test:///default', pool: POOL, bridges: {lan: INTERFACE}}
 hosts:
-  a: {ip: 192.168.16.9, vm: {hypervisor: kvm1, memory: 1GiB}}
+  a: {ip: 192.168.16.9, vm: {hypervisor: kvm1, memory: 1GiB, disks: [1GiB]}}
 `
 	live := func(pool, iface string) (string, error) {
 		file := filepath.Join(t.TempDir(), "lab.yaml")
