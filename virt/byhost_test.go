@@ -71,6 +71,31 @@ func TestByHost(t *testing.T) {
 	}
 }
 
+// TestPowerWhereTheMachineIs: once the lab file names another hypervisor, its power is switched on the one that has the machine, on
+// which the other's networks are not created.
+func TestPowerWhereTheMachineIs(t *testing.T) {
+	t.Parallel()
+	ctx, f, l := t.Context(), threeFakes(), moved(openLab("a"), "kvm1")
+	b := newTestServer(t, l, f, virt.Config{})
+	check(t, b.CreateAndStart(ctx, "a"))
+	other := *l.Hypervisors[1]
+	other.Bridges = []lab.Attachment{{Network: other.Bridges[0].Network, LibvirtNetwork: "lab-lan", Create: &lab.LibvirtNetwork{Forward: lab.ForwardNAT}}}
+	*l.Hypervisors[1] = other
+	b.use(t, moved(l, "kvm2"))
+	kvm1 := f["fake://kvm1"]
+	kvm1.takeCalls()
+	check(t, b.Restart(ctx, "a"))
+	wantCalls(t, kvm1, "destroy a", "start a")
+	check(t, b.Stop(ctx, "a", virt.StopForce, 0))
+	check(t, b.Start(ctx, "a"))
+	check(t, b.Stop(ctx, "a", virt.StopForce, 0))
+	check(t, b.Restart(ctx, "a"))
+	wantCalls(t, kvm1, "destroy a", "start a", "destroy a", "start a")
+	wantErr(t, b.Create(ctx, "a"), "it is running on hypervisor kvm1")
+	wantErr(t, b.Apply(ctx, "a"), "it is running on hypervisor kvm1")
+	wantCalls(t, f["fake://kvm2"])
+}
+
 // moved returns the lab with its machines on that hypervisor.
 func moved(l *lab.Lab, to string) *lab.Lab {
 	out := *l

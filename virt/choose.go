@@ -116,10 +116,10 @@ func (m *machine) names() []string {
 	return names
 }
 
-// placedMachine returns the machine of a host, which as may change, with a hypervisor. If it has none, the hypervisors that answer are
-// asked again. ErrAbsent: it was not placed yet.
-func (s *Server) placedMachine(ctx context.Context, host string, as func(*Table, *machine) *machine) (*machine, error) {
-	m, err := s.seek(ctx, host, as)
+// placedMachine returns the machine of a host on the hypervisor that has it, else on that of the lab file. If there is none, the hypervisors
+// that answer are asked again. ErrAbsent: it was not placed yet.
+func (s *Server) placedMachine(ctx context.Context, host string) (*machine, error) {
+	m, err := s.seek(ctx, host, s.where)
 	if err != nil || m.isPlaced() {
 		return m, err
 	}
@@ -129,7 +129,7 @@ func (s *Server) placedMachine(ctx context.Context, host string, as func(*Table,
 	return nil, ErrAbsent
 }
 
-// seek is placedMachine without an error for a machine that was not placed yet.
+// seek is placedMachine with where or asInLab, and without an error for a machine that was not placed yet.
 func (s *Server) seek(ctx context.Context, host string, as func(*Table, *machine) *machine) (*machine, error) {
 	for _, ask := range []bool{false, true} {
 		t := s.table()
@@ -148,7 +148,7 @@ func (s *Server) seek(ctx context.Context, host string, as func(*Table, *machine
 	return s.table().machine(host)
 }
 
-// asInLab is for placedMachine: the hypervisor of the lab file or of its choice.
+// asInLab is for seek: the hypervisor of the lab file or of its choice.
 func asInLab(_ *Table, m *machine) *machine { return m }
 
 // neverAnswered returns an error if a hypervisor that may have the machine has not answered since the start, and the state does not say that it

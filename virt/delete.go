@@ -42,7 +42,7 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 		return changed, err
 	}}
 	if t.byHost[host] != nil {
-		m, err := s.placedMachine(ctx, host, s.where)
+		m, err := s.placedMachine(ctx, host)
 		if errors.Is(err, ErrAbsent) {
 			err = errNothingToDelete
 		}

@@ -58,6 +58,7 @@ func TestPlanShowsDuplicates(t *testing.T) {
 			check(t, b.Stop(t.Context(), "c", virt.StopForce, 0))
 		} else {
 			wantErr(t, err, "has its MAC "+theirs.mac.String())
+			wantErr(t, b.Restart(t.Context(), "c"), "has its MAC "+theirs.mac.String()) // it is off
 		}
 	}
 	wantErr(t, b.Start(t.Context(), "a"), "it is defined, but off, on hypervisor kvm2")

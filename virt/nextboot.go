@@ -64,7 +64,7 @@ const (
 // SetBoot sets what a machine boots from at its next start, or at each; BootDefault: as the lab file says. A machine that runs
 // goes on, and its own reboots are no start. It is an error if the machine has no such device.
 func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, starts BootStarts) error {
-	m, err := s.placedMachine(ctx, host, s.where)
+	m, err := s.placedMachine(ctx, host)
 	if err != nil {
 		return err
 	}

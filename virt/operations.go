@@ -239,7 +239,7 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time
 	if wait == 0 {
 		wait = s.cfg.ShutdownWait
 	}
-	m, err := s.placedMachine(ctx, host, s.where)
+	m, err := s.placedMachine(ctx, host)
 	if err != nil {
 		return fmt.Errorf("stop VM %s: %w", host, err)
 	}
@@ -314,12 +314,13 @@ func (s *Server) Restart(ctx context.Context, host string) error {
 			if err != nil {
 				return false, err
 			}
-			if d.State.active() {
-				s.wantStart(ctx, m)
-				if err := forceOff(ctx, hv, m); err != nil {
-					s.noteStart(ctx, m.host.Name, PendingStart{})
-					return false, err
-				}
+			if !d.State.active() {
+				return s.start(ctx, hv, m)
+			}
+			s.wantStart(ctx, m)
+			if err := forceOff(ctx, hv, m); err != nil {
+				s.noteStart(ctx, m.host.Name, PendingStart{})
+				return false, err
 			}
 			return true, s.powerOn(ctx, hv, m)
 		},

@@ -166,7 +166,8 @@ type operation struct {
 	kind event.Kind // recorded when it changed something
 	// redefined reports, once do has returned, that the domain was there before: the kind is then VMChanged. nil: it does not define any.
 	redefined func() bool
-	// places lets it choose the hypervisor of a machine that has none yet.
+	// places says that it makes the machine as the lab file has it: on the hypervisor there, or on one that is chosen if it has none yet. All
+	// other operations are on the hypervisor that has the machine.
 	places bool
 	// timeout returns how long it may take; nil: Config.Timeout.
 	timeout func(*machine) time.Duration
@@ -176,14 +177,18 @@ type operation struct {
 
 // run runs op on the machine of a host, with a timeout, a metric and an event. One operation runs on a host at a time.
 func (s *Server) run(ctx context.Context, host string, op operation) error {
-	m, err := s.seek(ctx, host, asInLab)
+	as := s.where
+	if op.places {
+		as = asInLab
+	}
+	m, err := s.seek(ctx, host, as)
 	switch {
 	case err != nil:
 		return err
 	case !m.isPlaced() && op.places:
 		m, err = s.choose(ctx, host)
 	case !m.isPlaced():
-		m, err = s.placedMachine(ctx, host, asInLab)
+		m, err = s.placedMachine(ctx, host)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s VM %s: %w", op.name, host, err)

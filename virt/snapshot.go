@@ -136,7 +136,7 @@ func hasSnapshot(ctx context.Context, hv Hypervisor, m *machine, name string) er
 
 // onSnapshots runs an operation on a machine that exists, where it is.
 func (s *Server) onSnapshots(ctx context.Context, host, name string, kind event.Kind, do func(context.Context, Hypervisor, *machine) (bool, error)) error {
-	m, err := s.placedMachine(ctx, host, s.where)
+	m, err := s.placedMachine(ctx, host)
 	if err != nil {
 		return fmt.Errorf("%s of VM %s: %w", name, host, err)
 	}

@@ -51,7 +51,7 @@ func (m *machine) on(hv *lab.Hypervisor) *machine {
 	vm := *m.vm
 	vm.Hypervisor = hv
 	there := *m
-	there.vm, there.candidates = &vm, nil
+	there.vm, there.candidates, there.attach = &vm, nil, m.attachments(hv)
 	there.markOnce()
 	return &there
 }
@@ -147,26 +147,39 @@ func (m *machine) isQ35() bool {
 	return m.vm.Machine == "" || strings.Contains(m.vm.Machine, "q35")
 }
 
+// attachments returns what carries the network of each NIC on a hypervisor; the zero value for a network that it lacks.
+func (m *machine) attachments(hv *lab.Hypervisor) (all []lab.Attachment) {
+	for _, as := range m.host.Interfaces() {
+		var a lab.Attachment
+		if i := slices.IndexFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Network == as.Network }); i >= 0 {
+			a = hv.Bridges[i]
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
 func (m *machine) compileAttachment(bad complain) {
 	hv := m.vm.Hypervisor
 	if hv == nil {
 		bad(".vm.hypervisor", "no hypervisor: want the name of one under hypervisors")
 		return
 	}
-	for _, as := range m.host.Interfaces() {
+	attach := m.attachments(hv)
+	m.attach = nil // with an error
+	for i, as := range m.host.Interfaces() {
 		n := as.Network
 		if n == nil {
 			bad(".network", "a virtual machine needs a network: give the host an ip, or a network")
 			return
 		}
-		i := slices.IndexFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Network == n })
-		if i < 0 {
+		if attach[i].Network == nil {
 			bad(".vm.hypervisor", "hypervisor %q has no bridge for network %q: add %q to hypervisors.%s.bridges",
 				hv.Name, n.Name, n.Name+": BRIDGE", hv.Name)
 			return
 		}
-		m.attach = append(m.attach, hv.Bridges[i])
 	}
+	m.attach = attach
 }
 
 // checkShared reports volumes that are disks of two machines: both would write to them.
