@@ -13,6 +13,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/machine"
 )
 
 // A waiter waits until hosts have reached a step of their boot, as the daemon has observed it.
@@ -113,7 +114,7 @@ func (w *waiter) waitFor(ctx context.Context, name string) error {
 		case err != nil:
 			return err
 		default:
-			if h.VM == "off" || h.VM == "absent" {
+			if machine.Power(h.VM).Off() {
 				off++
 			} else {
 				off = 0
@@ -129,7 +130,7 @@ func (w *waiter) waitFor(ctx context.Context, name string) error {
 				return fmt.Errorf("%s will not reach %s: %s (bootlab timeline %[1]s)", name, w.step, why)
 			}
 			if n := len(events); n > 0 {
-				last = "the last that was seen: " + eventText(events[n-1])
+				last = "recorded last: " + eventText(events[n-1])
 			}
 		}
 		select {
@@ -164,24 +165,24 @@ func eventText(e event.Event) string {
 	return text
 }
 
-// progress reports whether a host has reached a step, by what was recorded of it since the command, or why it will not.
+// progress reports whether a host has reached a step, by what was recorded of it since the command, or why it will not. What the machine is
+// the daemon decides; here is only whether its own system has sent something since the command.
 func progress(step string, h api.Host, events []event.Event) (reached bool, why string) {
 	var lease, script, kernel, config, system bool
 	for _, e := range events {
+		system = system || e.Shows() == event.StageSystem || e.Shows() == event.StageBalancer
 		switch e.Kind {
 		case event.DHCPAck:
 			lease = true
-			system = system || e.Client == event.ClientOS
 		case event.ScriptServed:
 			script, system = true, false
 		case event.FileServed, event.TFTPServed:
 			kernel = kernel || script
 		case event.ConfigServed:
 			config = true
+			system = system || h.Install == "" // what is not installed is the system that asked for it
 		case event.InstallDone:
 			system = system && e.ByAdmin || e.Client == event.ClientOS // else its installer had the lease
-		case event.BackendUp:
-			system = true
 		case event.InstallLoop, event.InstallTimeout, event.ScriptLoop:
 			return false, eventText(e)
 		}
@@ -200,5 +201,5 @@ func progress(step string, h api.Host, events []event.Event) (reached bool, why 
 		}
 		return installed, ""
 	}
-	return system && (installed || h.Install == ""), ""
+	return system && machine.Stage(h.MachineStage).Good() && (installed || h.Install == ""), ""
 }

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -33,7 +38,7 @@ func TestProgress(t *testing.T) {
 		{"loop", "held", of(event.ScriptServed, event.InstallLoop), nil, "install_loop"},
 	} {
 		for _, step := range waitSteps {
-			reached, why := progress(step, api.Host{Install: tt.install}, tt.events)
+			reached, why := progress(step, api.Host{Install: tt.install, MachineStage: "running"}, tt.events)
 			want := false
 			for _, r := range tt.reached {
 				want = want || r == step
@@ -43,17 +48,57 @@ func TestProgress(t *testing.T) {
 			}
 		}
 	}
-	if reached, why := progress("ready", api.Host{}, []event.Event{os}); !reached || why != "" {
-		t.Errorf("a system without an installation: %v %q", reached, why)
+	config := event.Event{Kind: event.ConfigServed}
+	for _, tt := range []struct {
+		name   string
+		h      api.Host
+		events []event.Event
+		ready  bool
+	}{
+		{"no installation, a lease of its system", api.Host{MachineStage: "running"}, []event.Event{os}, true},
+		{"no installation, another boot before", api.Host{MachineStage: "running"}, of(event.VMStarted, event.DHCPAck), false},
+		{"live with a static address", api.Host{MachineStage: "running"}, append(of(event.ScriptServed, event.FileServed), config), true},
+		{"live with a static address, and a check that fails", api.Host{MachineStage: "starting"}, append(of(event.ScriptServed, event.FileServed), config), false},
+		{"installer with a static address", api.Host{MachineStage: "running", Install: "installed"}, append(of(event.ScriptServed), config), false},
+		{"a check that passes", api.Host{MachineStage: "serving", Install: "installed"}, of(event.VMStarted, event.BackendUp), true},
+		{"a lease, and a check that fails", api.Host{MachineStage: "starting", Install: "installed"}, []event.Event{os}, false},
+		{"only counts as installed", api.Host{MachineStage: "running", Install: "installed", Assumed: true}, []event.Event{os}, false},
+	} {
+		if reached, why := progress("ready", tt.h, tt.events); reached != tt.ready || why != "" {
+			t.Errorf("%s: ready: %v %q, want %v", tt.name, reached, why, tt.ready)
+		}
 	}
 	bySystem := append(append([]event.Event{}, installing...), event.Event{Kind: event.ConfigServed}, os, event.Event{Kind: event.InstallDone, Client: event.ClientOS})
-	if reached, _ := progress("ready", api.Host{Install: "installed"}, bySystem); !reached {
+	if reached, _ := progress("ready", api.Host{Install: "installed", MachineStage: "running"}, bySystem); !reached {
 		t.Error("a system that was acknowledged its lease before the end of its installation was stored is not ready")
 	}
 	if reached, why := progress("installed", api.Host{}, nil); reached || why != "its profile installs nothing" {
 		t.Errorf("nothing to install: %v %q", reached, why)
 	}
-	if reached, _ := progress("ready", api.Host{Install: "installed", Assumed: true}, []event.Event{os}); reached {
-		t.Error("a machine that only counts as installed is ready")
+}
+
+// TestWaitForAMachineThatIsOff: no step is reached by a machine that does not run, whatever ended it.
+func TestWaitForAMachineThatIsOff(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"off", "absent", "crashed"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			answer := func(v any) http.HandlerFunc {
+				return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) }
+			}
+			mux := http.NewServeMux()
+			mux.HandleFunc(api.Prefix+"hosts", answer([]api.Host{{Name: "m", VM: state}}))
+			mux.HandleFunc(api.Prefix+"timeline/m", answer([]api.Boot{}))
+			srv := httptest.NewServer(mux)
+			t.Cleanup(srv.Close)
+			c, err := api.NewClient(srv.URL, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &waiter{step: "lease", timeout: time.Minute, c: c}
+			if err := w.wait(t.Context(), []string{"m"}); err == nil || !strings.Contains(err.Error(), "m will not reach lease: its virtual machine is "+state) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
