@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,7 +75,8 @@ balancers:
 	})
 }
 
-// TestOffByItsController: why asks the controller first, so all that it says of a machine that is off is that.
+// TestOffByItsController: why asks the controller, and hosts and clusters do not. Its cause is that the machine is off; what the machine is, is
+// what hosts shows, and a fact says so.
 func TestOffByItsController(t *testing.T) {
 	t.Parallel()
 	controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"PowerState": "Off"}`)) }))
@@ -90,10 +92,16 @@ clusters: {prod: {kind: kubernetes, address: 10.125.32.10}}
 	for _, host := range []string{"alone", "cp"} {
 		r.until("why says that the machine is off", func() bool { // a busy controller may be late
 			why, err := r.client.Why(t.Context(), host)
-			if err == nil && why.State == "stopped" && why.MachineStage != "off" {
-				t.Errorf("%s: %s, %q; as a machine %s, %q", host, why.State, why.Cause, why.MachineStage, why.MachineWhy)
+			hosts, errs := r.client.Hosts(t.Context())
+			if err != nil || errs != nil || why.State != "stopped" {
+				return false
 			}
-			return err == nil && why.State == "stopped"
+			h := hosts[slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == host })]
+			fact := "bootlab hosts, which asks no BMC, shows it as " + h.MachineStage + ": " + h.MachineWhy
+			if why.MachineStage != h.MachineStage || why.MachineWhy != h.MachineWhy || why.Cause != "it is off, its BMC says" || !slices.Contains(why.Facts, fact) {
+				t.Errorf("%s: %s, %q; as a machine %s, %q, in hosts %s, %q; facts %q", host, why.State, why.Cause, why.MachineStage, why.MachineWhy, h.MachineStage, h.MachineWhy, why.Facts)
+			}
+			return true
 		})
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ func (b *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, err
 	if h == nil {
 		return b.diagnose(ctx, b.clusters.unknown(key, mac, observed), observed)
 	}
+	listed, _ := b.clusters.machineState(h, observed)
 	bmc, problem := powerOfMetal(ctx, h)
 	if bmc == string(power.StateOff) {
 		observed.off = h
@@ -37,7 +39,22 @@ func (b *adminBackend) Why(ctx context.Context, name string) (api.Diagnosis, err
 	s, waits := b.clusters.machineState(h, observed)
 	m := b.clusters.machine(h, s, observed)
 	m.Host, m.BMC, m.BMCProblem, m.Cluster = key, bmc, problem, waits
-	return b.diagnose(ctx, m, observed)
+	d, err := b.diagnose(ctx, m, observed)
+	if err == nil && observed.off == h {
+		d.MachineStage, d.MachineWhy = string(listed.Stage), listed.Why
+		d.Facts = append(d.Facts, listedText(listed, m.Boot.Active))
+	}
+	return d, err
+}
+
+// listedText says what all but why show of a machine whose BMC says that it is off: they ask no BMC. active is when its last request was
+// received; zero: none was.
+func listedText(s machine.State, active time.Time) string {
+	text := fmt.Sprintf("bootlab hosts, which asks no BMC, shows it as %s: %s", s.Stage, s.Why)
+	if !active.IsZero() {
+		text += "; its last request was at " + active.Format(time.DateTime)
+	}
+	return text
 }
 
 // powerWait is how long a controller may take to say whether its machine is on: somebody waits for the answer.
