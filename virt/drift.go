@@ -39,12 +39,17 @@ func differences(want, have *libvirtxml.Domain) (lines []string) {
 		compare("machine", is, should) // libvirt writes pc-q35-7.2 for q35
 	}
 	compare("serial", serialOf(have), serialOf(want))
+	compare("clock", clockText(have), clockText(want))
 	compare("arch", archOf(have), archOf(want))
 	compare("tpm", tpmText(have), tpmText(want))
 	compare("video", videoText(have), videoText(want))
 	compare("hugepages", hugePagesText(have), hugePagesText(want))
 	compare("shared memory", sharedText(have), sharedText(want))
 	lines = append(lines, otherFiles(want, have)...)
+	models, wanted := controllersOf(have), controllersOf(want)
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		compare("controller "+name, models[name], wanted[name])
+	}
 	is, should := parts(have), parts(want)
 	all := maps.Clone(is)
 	maps.Copy(all, should)
@@ -130,16 +135,37 @@ func firmwareOf(d *libvirtxml.Domain) lab.Firmware {
 	if os == nil || os.Firmware != "efi" && (os.Loader == nil || os.Loader.Type != "pflash") {
 		return lab.FirmwareBIOS
 	}
-	secure := os.Loader != nil && os.Loader.Secure == "yes" && os.FirmwareInfo == nil
+	loader, features := "", map[string]string{}
+	if os.Loader != nil {
+		loader = os.Loader.Secure
+	}
 	if os.FirmwareInfo != nil {
-		secure = slices.ContainsFunc(os.FirmwareInfo.Features, func(f libvirtxml.DomainOSFirmwareFeature) bool {
-			return f.Name == "enrolled-keys" && f.Enabled == "yes"
-		})
+		for _, f := range os.FirmwareInfo.Features {
+			features[f.Name] = f.Enabled
+		}
 	}
-	if secure {
-		return lab.FirmwareUEFISecure
+	return lab.UEFIOf(loader, features["secure-boot"], features["enrolled-keys"])
+}
+
+func clockText(d *libvirtxml.Domain) string {
+	if d.Clock == nil {
+		return "utc"
 	}
-	return lab.FirmwareUEFI
+	return d.Clock.Offset
+}
+
+// controllersOf returns the models of the controllers, by type and index.
+func controllersOf(d *libvirtxml.Domain) map[string]string {
+	models := map[string]string{}
+	if d.Devices == nil {
+		return models
+	}
+	for _, c := range d.Devices.Controllers {
+		if c.Index != nil {
+			models[fmt.Sprintf("%s %d", c.Type, *c.Index)] = c.Model
+		}
+	}
+	return models
 }
 
 func serialOf(d *libvirtxml.Domain) string {
@@ -226,8 +252,22 @@ func nicText(n libvirtxml.DomainInterface) string {
 	default:
 		text = append(text, "attached in another way")
 	}
+	if p := n.VirtualPort; p != nil && p.Params != nil && p.Params.OpenVSwitch != nil {
+		text = append(text, "Open vSwitch")
+	} else if p != nil {
+		text = append(text, "another virtual port")
+	}
 	if n.Model != nil {
 		text = append(text, n.Model.Type)
+	}
+	if n.MTU != nil {
+		text = append(text, fmt.Sprintf("MTU %d", n.MTU.Size))
+	}
+	switch rom := n.ROM; {
+	case rom != nil && rom.Enabled == "no":
+		text = append(text, "without ROM")
+	case rom != nil && rom.File != nil:
+		text = append(text, "ROM "+*rom.File)
 	}
 	if n.VLan != nil {
 		for _, tag := range n.VLan.Tags {

@@ -55,6 +55,50 @@ func TestCurrentCPUsAndMemoryDrift(t *testing.T) {
 	}
 }
 
+// TestDrift: each edit of what bootlab sets is shown, and undone by apply.
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	secure := func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFISecure }
+	ovs := func(h *lab.Host) {
+		h.VM.Hypervisor.Bridges[0] = lab.Attachment{Network: h.Network, OVS: "br-ovs"}
+	}
+	const nic = "interface 52:54:00:00:02:01: "
+	for _, tt := range []struct {
+		name, before, after, want string
+		change                    func(*lab.Host)
+	}{
+		{"MTU", `<mtu size="9000"></mtu>`, `<mtu size="1500"/>`, nic + "bridge br0 virtio MTU 1500 boot order 1, lab file: bridge br0 virtio MTU 9000 boot order 1", func(h *lab.Host) { h.Network.MTU = 9000 }},
+		{"ROM", `<rom enabled="no"></rom>`, "", nic + "bridge br0 virtio boot order 1, lab file: bridge br0 virtio without ROM boot order 1", secure},
+		{"file of the ROM", "<mac ", `<rom file="/a.rom"/><mac `, nic + "bridge br0 virtio ROM /a.rom boot order 1, lab file: bridge br0 virtio boot order 1", nil},
+		{"virtual port", `type="openvswitch"`, `type="midonet"`, nic + "bridge br-ovs another virtual port virtio boot order 1, lab file: bridge br-ovs Open vSwitch virtio boot order 1", ovs},
+		{"its parameters, which libvirt adds", `<parameters>`, `<parameters interfaceid="4eb4a59d-5f0c-4f8d-8f8b-5a8d1a1e5b0e">`, "", ovs},
+		{"SCSI controller", `model="virtio-scsi"`, `model="lsilogic"`, "controller scsi 0: lsilogic, lab file: virtio-scsi", func(h *lab.Host) { h.VM.Disks[0].Bus = "scsi" }},
+		{"a controller that libvirt adds", "<interface", `<controller type="usb" index="0" model="qemu-xhci"/><interface`, "", nil},
+		{"clock", `offset="utc"`, `offset="localtime"`, "clock: localtime, lab file: utc", nil},
+		{"Secure Boot without its keys", `<feature enabled="yes" name="enrolled-keys"></feature>`, `<feature enabled="no" name="enrolled-keys"></feature>`, "firmware: uefi, lab file: uefi-secure", secure},
+		{"Secure Boot, and nothing of its keys", `<feature enabled="yes" name="enrolled-keys"></feature>`, "", "", secure},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f, l := newFake(), oneHost()
+			if tt.change != nil {
+				l = oneHost(tt.change)
+			}
+			b := newTestServer(t, l, f, virt.Config{})
+			check(t, b.Create(t.Context(), "master-0"))
+			wantDetails(t, b, virt.ConditionOK)
+			f.edit(t, tt.before, tt.after)
+			if tt.want == "" {
+				wantDetails(t, b, virt.ConditionOK)
+				return
+			}
+			wantDetails(t, b, virt.ConditionDrifted, tt.want)
+			check(t, b.Apply(t.Context(), "master-0"))
+			wantDetails(t, b, virt.ConditionOK)
+		})
+	}
+}
+
 // withXML gives a machine changes of its domain XML.
 func withXML(changes ...lab.XMLChange) func(*lab.Host) {
 	return func(h *lab.Host) { h.VM.XML = changes }

@@ -204,6 +204,16 @@ const (
 	FirmwareUEFISecure Firmware = "uefi-secure"
 )
 
+// UEFIOf returns the firmware of a libvirt domain with UEFI, by what its definition says of Secure Boot: the loader's attribute secure, and
+// the features secure-boot and enrolled-keys, each yes, no or empty. Secure Boot is wanted if one of them says yes and no feature says no:
+// firmware that has the feature and no keys enforces nothing.
+func UEFIOf(loader, feature, keys string) Firmware {
+	if feature == "no" || keys == "no" || loader != "yes" && feature != "yes" && keys != "yes" {
+		return FirmwareUEFI
+	}
+	return FirmwareUEFISecure
+}
+
 // A BMC is how to reach a machine's management controller: one of Redfish and IPMI.
 type BMC struct {
 	Redfish      string

@@ -165,14 +165,13 @@ func (g *domainHost) firmware(os *element) {
 		}
 		return
 	}
-	secure := os.attr("loader", "secure") == "yes"
+	has := map[string]string{}
 	for _, f := range os.all("firmware") {
-		has := map[string]string{}
 		for _, feature := range f.all("feature") {
 			has[feature.attrs["name"]] = feature.attrs["enabled"]
 		}
-		secure = (secure || has["secure-boot"] == "yes") && has["secure-boot"] != "no" && has["enrolled-keys"] != "no"
 	}
+	secure := lab.UEFIOf(os.attr("loader", "secure"), has["secure-boot"], has["enrolled-keys"]) == lab.FirmwareUEFISecure
 	switch {
 	case secure && g.q35:
 		g.vm.set("firmware", os.at, "uefi-secure")
