@@ -89,7 +89,7 @@ func (h *fakeDaemon) VMPlan(_ context.Context, hosts []string) (plan []api.VMPla
 	return plan, nil
 }
 func (h *fakeDaemon) Network(_ context.Context, hypervisor, network string, action api.NetworkAction) (api.VMPlan, error) {
-	return api.VMPlan{Network: network, Hypervisor: hypervisor, State: "running", Condition: string(action)}, nil
+	return api.VMPlan{Network: network, Hypervisor: hypervisor, State: "running", Condition: api.VMCondition(action)}, nil
 }
 
 func (h *fakeDaemon) Hypervisors(context.Context) (all []api.Hypervisor, _ error) {

@@ -308,14 +308,14 @@ func planOf(ctx context.Context, c *api.Client, args []string) ([]api.VMPlan, er
 func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
 	var rows [][]string
 	for _, p := range plan {
-		rows = append(rows, []string{plannedName(p), p.Hypervisor, p.State, p.Condition})
+		rows = append(rows, []string{plannedName(p), p.Hypervisor, p.State, string(p.Condition)})
 	}
 	out := cmd.OutOrStdout()
 	lines := layTable([]string{"HOST", "HYPERVISOR", "STATE", "PLAN"}, rows, widthOf(out))
 	var unknown notes
 	for i, p := range plan {
 		for _, detail := range p.Details {
-			if p.Condition == "unknown" {
+			if p.Condition == api.VMUnknown {
 				unknown.add(plannedName(p), detail)
 				continue
 			}
@@ -338,7 +338,7 @@ func plannedName(p api.VMPlan) string {
 }
 
 // applied are the conditions that vm apply changes.
-var applied = []string{"missing", "changed", "drifted", "unstarted"}
+var applied = []api.VMCondition{api.VMMissing, api.VMChanged, api.VMDrifted, api.VMUnstarted}
 
 func vmApply(o *options) *cobra.Command {
 	return &cobra.Command{
@@ -385,11 +385,11 @@ func unreached(plan []api.VMPlan) error {
 	var all notes
 	for _, p := range plan {
 		switch {
-		case p.Condition != "unknown" && p.Condition != "duplicated":
+		case p.Condition != api.VMUnknown && p.Condition != api.VMDuplicated:
 		case p.Hypervisor == "":
-			all.add(plannedName(p), p.Condition+", and on no hypervisor yet")
+			all.add(plannedName(p), string(p.Condition)+", and on no hypervisor yet")
 		default:
-			all.add(plannedName(p), p.Condition+" on "+p.Hypervisor)
+			all.add(plannedName(p), string(p.Condition)+" on "+p.Hypervisor)
 		}
 	}
 	var errs []error
@@ -410,10 +410,10 @@ func notDone(hosts []string, done []api.VM) []string {
 // has failed: the plan alone would call it ok.
 func applySummary(done int, failed []string, after []api.VMPlan) (line string, open []api.VMPlan) {
 	for _, p := range after {
-		if p.Condition == "ok" && p.Network == "" && slices.Contains(failed, p.Host) {
+		if p.Condition == api.VMOK && p.Network == "" && slices.Contains(failed, p.Host) {
 			p.Condition = "failed"
 		}
-		if p.Condition != "ok" {
+		if p.Condition != api.VMOK {
 			open = append(open, p)
 		}
 	}

@@ -66,13 +66,29 @@ const (
 
 // A VMPlan is one virtual machine, or one libvirt network that bootlab creates, and how it differs from the lab file.
 type VMPlan struct {
-	Host       string   `json:"host"`              // empty: it is a network
-	Network    string   `json:"network,omitempty"` // libvirt network
-	Hypervisor string   `json:"hypervisor"`
-	State      string   `json:"state"`             // as in VM
-	Condition  string   `json:"condition"`         // ok, missing, changed, drifted, unstarted, restart, orphaned, duplicated, unknown
-	Details    []string `json:"details,omitempty"` // what differs, or why it is unknown
+	Host       string      `json:"host"`              // empty: it is a network
+	Network    string      `json:"network,omitempty"` // libvirt network
+	Hypervisor string      `json:"hypervisor"`
+	State      string      `json:"state"` // as in VM
+	Condition  VMCondition `json:"condition"`
+	Details    []string    `json:"details,omitempty"` // what differs, or why it is unknown
 }
+
+// A VMCondition is how a virtual machine or a libvirt network compares with the lab file.
+type VMCondition string
+
+// The conditions. They are those of package virt.
+const (
+	VMOK         VMCondition = "ok"
+	VMMissing    VMCondition = "missing"
+	VMChanged    VMCondition = "changed"
+	VMDrifted    VMCondition = "drifted"
+	VMUnstarted  VMCondition = "unstarted"
+	VMRestart    VMCondition = "restart"
+	VMOrphaned   VMCondition = "orphaned"
+	VMDuplicated VMCondition = "duplicated"
+	VMUnknown    VMCondition = "unknown"
+)
 
 // VMOptions are the details of an action on a virtual machine. The zero value is the default.
 type VMOptions struct {

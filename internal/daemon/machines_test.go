@@ -9,6 +9,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // TestOneMachineState: hosts, clusters and why say the same of each machine, of a cluster and of none, armed, done and lost; the appliance is none.
@@ -113,6 +114,20 @@ func TestBad(t *testing.T) {
 		machine.Serving, machine.Running, machine.Failing, machine.Gone} {
 		if got := (api.Host{MachineStage: string(s)}).Bad(); got != s.Bad() {
 			t.Errorf("%s: bad is %v in the API, %v in package machine", s, got, s.Bad())
+		}
+	}
+}
+
+// TestVMConditions: the API's words for how a virtual machine compares with the lab file are those of package virt.
+func TestVMConditions(t *testing.T) {
+	t.Parallel()
+	for is, want := range map[api.VMCondition]virt.Condition{
+		api.VMOK: virt.ConditionOK, api.VMMissing: virt.ConditionMissing, api.VMChanged: virt.ConditionChanged, api.VMDrifted: virt.ConditionDrifted,
+		api.VMUnstarted: virt.ConditionUnstarted, api.VMRestart: virt.ConditionRestart, api.VMOrphaned: virt.ConditionOrphaned,
+		api.VMDuplicated: virt.ConditionDuplicated, api.VMUnknown: virt.ConditionUnknown,
+	} {
+		if string(is) != string(want) {
+			t.Errorf("%s in the API, %s in package virt", is, want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestKillWhileCreating(t *testing.T) {
 	libvirt := startLibvirt(t)
 	lab := strings.Replace(vmLab(libvirt.URI, "bios"), "disks: [1GiB]", "disks: [1GiB, 1GiB]", 1)
 	r := newRigHere(t, lab, bootFiles)
-	k := &vmKills{rig: r, libvirt: libvirt, seen: map[string]int{}}
+	k := &vmKills{rig: r, libvirt: libvirt, seen: map[api.VMCondition]int{}}
 	k.makeForeign(t)
 
 	k.round(t, "apply", "never", func() bool { return false })
@@ -54,9 +54,9 @@ func TestKillWhileCreating(t *testing.T) {
 type vmKills struct {
 	*rig
 	libvirt *libvirtd.Daemon
-	foreign string         // what others made, as text
-	takes   time.Duration  // a round without a kill
-	seen    map[string]int // conditions of the machine after a kill
+	foreign string                  // what others made, as text
+	takes   time.Duration           // a round without a kill
+	seen    map[api.VMCondition]int // conditions of the machine after a kill
 }
 
 // makeForeign makes a domain and a volume that are not of the lab.
@@ -147,7 +147,7 @@ func (k *vmKills) plan(t *testing.T, names ...string) (plan []api.VMPlan) {
 func (k *vmKills) goOn(t *testing.T, round string, killed bool) {
 	t.Helper()
 	before := k.plan(t, "node")
-	if len(before) != 1 || !slices.Contains([]string{"missing", "unstarted", "ok"}, before[0].Condition) {
+	if len(before) != 1 || !slices.Contains([]api.VMCondition{api.VMMissing, api.VMUnstarted, api.VMOK}, before[0].Condition) {
 		t.Fatalf("%s: plan %+v", round, before)
 	}
 	p := before[0]

@@ -77,7 +77,7 @@ func (m *Machines) vmError(err error, status int, names ...string) error {
 }
 
 func vmPlan(p virt.Comparison) api.VMPlan {
-	return api.VMPlan{Host: p.Host, Network: p.Network, Hypervisor: p.Hypervisor, State: string(p.State), Condition: string(p.Condition), Details: p.Details}
+	return api.VMPlan{Host: p.Host, Network: p.Network, Hypervisor: p.Hypervisor, State: string(p.State), Condition: api.VMCondition(p.Condition), Details: p.Details}
 }
 
 func vm(s virt.Status) api.VM {
