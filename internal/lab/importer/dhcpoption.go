@@ -64,7 +64,8 @@ func (h *host) target() target    { return target{nil, &h.options, &h.mapping} }
 func (d *draft) option(at place, t target, code uint8, words []string, force bool) {
 	switch {
 	case code == 1 || code == 28:
-		return // follow from the subnet
+		d.accounted[at.on()] = true // follow from the subnet
+		return
 	case code == 121 || code == 249:
 		d.routes(at, t, words)
 		return
@@ -81,6 +82,7 @@ func (d *draft) option(at place, t target, code uint8, words []string, force boo
 		if t.network == nil || networkKeys[code] == "" {
 			return
 		}
+		d.accounted[at.on()] = true
 		t.mapping.prune(map[*entry]bool{t.mapping.get(networkKeys[code]): true})
 		if code == 6 {
 			t.mapping.setList("dns", at)
@@ -117,7 +119,9 @@ func (d *draft) networkOption(at place, n *network, code uint8, words []string) 
 				own = append(own, w)
 			case n.address.IsValid():
 				own = append(own, n.address.String())
-			case code != 6:
+			case code == 6:
+				d.accounted[at.on()] = true // the default
+			default:
 				d.note(at, "the address of this server is not known: set %s of network %s", key, n.name)
 			}
 		}
@@ -146,7 +150,8 @@ func (d *draft) routes(at place, t target, words []string) {
 		if p, err := netip.ParsePrefix(to); err == nil {
 			to, complete = p.Masked().String(), complete || p.Bits() == 0
 			if p.Bits() == 0 && via == router {
-				continue // is added
+				d.accounted[at.on()] = true // is added
+				continue
 			}
 		}
 		t.scope.routes = append(t.scope.routes, route{at, to, via})

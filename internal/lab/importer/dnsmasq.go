@@ -228,10 +228,13 @@ func dnsmasqWords(s string) (words []string) {
 	return append(words, strings.TrimSpace(b.String()))
 }
 
-// take returns the statements of a key; what is left at the end is not carried.
+// take returns the statements of a key, of each of which the lab has something or a note; what is left at the end is not carried.
 func (q *dnsmasq) take(key string) []statement {
 	all := q.statements[key]
 	delete(q.statements, key)
+	for _, st := range all {
+		q.expected = append(q.expected, expectation{st.at, key == "dhcp-ignore"})
+	}
 	return all
 }
 
@@ -249,12 +252,18 @@ func (q *dnsmasq) general() {
 		case "0":
 			q.appliance.set("dns", st.at, "off")
 		case "53":
+			q.accounted[st.at.on()] = true
 		default:
 			q.appliance.set("dns", st.at, ":"+st.value)
 		}
 	}
+	for _, st := range q.take("tftp-single-port") {
+		q.appliance.set("tftp_single_port", st.at, "true")
+	}
 	for _, st := range q.take("cache-size") {
-		if st.value != "0" {
+		if st.value == "0" {
+			q.note(st.at, "answers of upstreams are always cached")
+		} else {
 			q.dns.under("cache", st.at).set("entries", st.at, st.value)
 		}
 	}
@@ -302,15 +311,36 @@ var dnsmasqReasons = func() map[string]string {
 		"auth-server": "bootlab is authoritative for its zones", "auth-zone": "bootlab is authoritative for its zones", "enable-ra": "router advertisements are not sent",
 		"dhcp-proxy": "relays see the server identifier of the appliance", "bridge-interface": "a network has one interface",
 	}
+	for reason, keys := range map[string]string{
+		"bootlab chooses the TTLs: for a record of your own, write a zone":             "neg-ttl local-ttl max-ttl max-cache-ttl min-cache-ttl auth-ttl dhcp-ttl",
+		"a mail server is a record of a zone, MX":                                      "localmx mx-target selfmx",
+		"the kernel chooses the ports: for a firewall, set appliance.tftp_single_port": "tftp-port-range",
+		"the kernel chooses the ports of queries":                                      "query-port min-port max-port",
+		"a pool has as many leases as addresses":                                       "dhcp-lease-max",
+		"answers are sent to the machine, or broadcast if it asks for that":            "dhcp-broadcast",
+		"there is no delay: every offer is sent at once":                               "dhcp-reply-delay",
+		"BOOTP is not served": "bootp-dynamic",
+		"a machine without a line has the name that it sends":                                                 "dhcp-ignore-names",
+		"a machine that sends no name has none":                                                               "dhcp-generate-names",
+		"an address of a pool is probed before it is offered: for a network without probes, set probe: false": "no-ping",
+		"the order of addresses is the same for all clients":                                                  "localise-queries",
+		"queries of Windows are answered like others":                                                         "filterwin2k",
+		"file names are used as they are":                                                                     "tftp-lowercase",
+		"there is no rapid commit":                                                                            "dhcp-rapid-commit",
+		"events are in the log, the timeline and the metrics":                                                 "script-arp script-on-renewal",
+	} {
+		for key := range strings.FieldsSeq(keys) {
+			all[key] = reason
+		}
+	}
 	for _, key := range strings.Fields(`interface listen-address except-interface bind-interfaces bind-dynamic user group pid-file log-dhcp log-facility log-async
 		log-debug quiet-dhcp quiet-dhcp6 quiet-ra quiet-tftp no-daemon keep-in-foreground no-hosts no-resolv no-poll strict-order all-servers expand-hosts
-		bogus-priv domain-needed dhcp-authoritative dhcp-ignore-clid dhcp-sequential-ip dhcp-no-override dhcp-lease-max no-ping
-		no-negcache neg-ttl local-ttl max-ttl max-cache-ttl min-cache-ttl auth-ttl localise-queries filterwin2k clear-on-reload local-service localmx mx-target selfmx
-		tftp-no-blocksize tftp-secure tftp-max tftp-mtu tftp-lowercase tftp-no-fail tftp-single-port tftp-port-range tftp-unique-root-mac dns-loop-detect dns-forward-max
-		edns-packet-max query-port min-port max-port dhcp-rapid-commit script-arp script-on-renewal dhcp-name-match conntrack rebind-localhost-ok
-		dhcp-match dhcp-vendorclass dhcp-userclass dhcp-circuitid dhcp-remoteid dhcp-subscrid dhcp-mac fast-dns-retry use-stale-cache dhcp-ttl dhcp-hostsfile`) {
+		bogus-priv domain-needed dhcp-authoritative dhcp-ignore-clid dhcp-sequential-ip dhcp-no-override
+		no-negcache clear-on-reload local-service
+		tftp-no-blocksize tftp-secure tftp-max tftp-mtu tftp-no-fail dns-loop-detect dns-forward-max
+		edns-packet-max conntrack rebind-localhost-ok
+		dhcp-match dhcp-vendorclass dhcp-userclass dhcp-circuitid dhcp-remoteid dhcp-subscrid dhcp-mac fast-dns-retry use-stale-cache dhcp-hostsfile`) {
 		all[key] = ""
 	}
-	delete(all, "tftp-unique-root-mac")
 	return all
 }()

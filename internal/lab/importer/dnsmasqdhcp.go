@@ -43,6 +43,8 @@ func (q *dnsmasq) dhcpRanges() {
 			r.network.set("dhcp", r.st.at, "proxy")
 		case r.last.IsValid():
 			q.rangePool(r)
+		default: // the network and its hosts
+			q.accounted[r.st.at.on()] = true
 		}
 		if r.lease == "" {
 			r.lease = "1h" // dnsmasq's default
@@ -236,6 +238,7 @@ func (q *dnsmasq) reserve(st statement, h *reservation, lease, wild string) {
 	}
 	for _, s := range h.sets {
 		q.tag(s)
+		q.accounted[st.at.on()] = true
 	}
 	switch {
 	case wild != "":

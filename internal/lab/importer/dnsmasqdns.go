@@ -43,6 +43,9 @@ func (q *dnsmasq) resolver() {
 	}
 	files := q.take("resolv-file")
 	if len(q.statements["no-resolv"]) > 0 || q.appliance.value("dns") == "off" {
+		for _, st := range files { // dnsmasq does not read them either
+			q.accounted[st.at.on()] = true
+		}
 		files = nil
 	} else if q.dns.get("forward") == nil && len(files) == 0 && q.servesNames() {
 		files = []statement{{at: place{text: "resolv-file=/etc/resolv.conf"}, value: "/etc/resolv.conf"}}
@@ -90,8 +93,8 @@ func (q *dnsmasq) upstream(st statement, s string) (string, bool) {
 	}
 	host, port, ported := strings.Cut(s, "#")
 	switch a, err := netip.ParseAddr(host); {
-	case s == "" || s == "#":
-		return "", true
+	case s == "" || s == "#": // none; the usual ones
+		return s, true
 	case err != nil:
 		q.note(st.at, "%q is not an address: it is left out", s)
 		return "", false
@@ -108,8 +111,10 @@ func (q *dnsmasq) forwardZone(st statement, domain, server string) {
 	switch {
 	case domain == "" || domain == "#":
 		q.note(st.at, "names without dots are not forwarded: it is left out")
+	case server == "#":
+		q.note(st.at, "names below %s are forwarded only if the zone around it says forward: missing: it is left out", domain)
 	case server == "":
-		q.owned[domain] = true
+		q.owned[domain], q.accounted[st.at.on()] = true, true
 		if q.local[domain] = st; q.domain == "" {
 			q.domain, q.domainAt = domain, st.at
 		}
@@ -220,6 +225,9 @@ func quotedStrings(words []string) string {
 	return strings.Join(parts, " ")
 }
 
+// everyHostsFile are the names that distributions write into every hosts file.
+const everyHostsFile = "localhost localhost.localdomain localhost4 localhost6 ip6-localhost ip6-localnet ip6-mcastprefix ip6-allnodes ip6-allrouters ip6-allhosts broadcasthost"
+
 // hostsLine reads a line of a hosts file: an address and its names, the first of which is the reverse name.
 func (q *dnsmasq) hostsLine(st statement) {
 	f := strings.Fields(st.value)
@@ -229,6 +237,9 @@ func (q *dnsmasq) hostsLine(st statement) {
 		q.note(st.at, "want an address and names: it is left out")
 		return
 	case a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.Zone() != "":
+		if q.accounted[st.at.on()] = listed(everyHostsFile, f[1]); !q.accounted[st.at.on()] {
+			q.note(st.at, "no other machine reaches %s: it is left out", f[0])
+		}
 		return
 	}
 	for _, name := range f[1:] {

@@ -66,6 +66,7 @@ func (q *dnsmasq) dhcpOption(st statement, need, rest []string, force bool) {
 		}) && rest[0] != "vendor:PXEClient" {
 			q.note(st.at, "options inside of others are written as bytes: options: {\"43\": \"hex:…\"}")
 		}
+		q.accounted[st.at.on()] = true // bootlab sends those of PXE
 		return
 	}
 	code, ok := optionCode(rest[0])
@@ -202,9 +203,6 @@ func (q *dnsmasq) dhcpIgnore() {
 			q.weaker(st.at, "machines without a line of their own cannot be ignored: give pools criteria that leave them out")
 		}
 	}
-	for _, key := range []string{"dhcp-ignore-names", "dhcp-generate-names", "dhcp-reply-delay", "dhcp-broadcast", "bootp-dynamic"} {
-		q.take(key)
-	}
 }
 
 // ofHostsOnly reports whether only machines with a reservation can have a tag.
@@ -223,16 +221,19 @@ func (q *dnsmasq) ofHostsOnly(name string) bool {
 // knownOnly restricts all pools to the hosts without a reserved address.
 func (q *dnsmasq) knownOnly(st statement) {
 	known := q.knownMACs()
+	q.accounted[st.at.on()] = true
 	for _, n := range q.networks {
 		n.pools = slices.DeleteFunc(n.pools, func(p *pool) bool {
 			own := known
 			if e := p.get("mac"); e != nil {
 				own = matching(texts(e.list), known)
 			}
-			if len(own) > 0 {
-				p.needList("mac", st.at, own...)
+			if len(own) == 0 {
+				q.note(p.at, "no machine that %s (%s:%d) leaves is without a reservation: the pool is left out", clip(st.at.text), st.at.file, st.at.line)
+				return true
 			}
-			return len(own) == 0
+			p.needList("mac", st.at, own...)
+			return false
 		})
 	}
 }

@@ -14,6 +14,10 @@ import (
 type draft struct {
 	o     Options
 	notes []Note
+	// expected are the statements that the lab must have something of. Otherwise they get a note, unless they are accounted for: they have
+	// one, or the lab does what they say without an entry.
+	expected  []expectation
+	accounted map[line]bool
 
 	domain    string // of the lab; empty: derived from names
 	domainAt  place
@@ -62,7 +66,8 @@ type host struct {
 	name    string // may have dots; empty: derived from mac or ip
 	macs    []string
 	ip      netip.Addr
-	network string // needed without ip, where there are several networks
+	network string  // needed without ip, where there are several networks
+	also    []place // other lines with its name
 	options scope
 }
 
@@ -91,7 +96,7 @@ type route struct {
 }
 
 func newDraft(o Options) *draft {
-	return &draft{o: o, owned: map[string]bool{}, numbers: map[[2]string]int{}}
+	return &draft{o: o, accounted: map[line]bool{}, owned: map[string]bool{}, numbers: map[[2]string]int{}}
 }
 
 // free returns a name of a section that is not taken: name, or name with a number.
@@ -106,6 +111,7 @@ func (d *draft) free(section, name string, taken func(string) bool) string {
 
 // note records that a statement is not carried as it is.
 func (d *draft) note(at place, format string, args ...any) {
+	d.accounted[at.on()] = true
 	d.notes = append(d.notes, Note{File: lab.Printable(at.file), Line: at.line, Statement: clip(at.text), Text: lab.Printable(fmt.Sprintf(format, args...))})
 }
 

@@ -35,8 +35,11 @@ func (d *draft) nameHosts() {
 		switch {
 		case h.name == "":
 			h.name = a.name
+			h.also = append(h.also, a.at)
 			d.indexName(h)
-		case d.full(h.name) != d.full(a.name):
+		case d.full(h.name) == d.full(a.name):
+			h.also = append(h.also, a.at)
+		default:
 			h.append("aliases", a.at, d.alias(h, a.name))
 		}
 	}
@@ -190,7 +193,7 @@ func (h *host) write(d *draft, hosts, clusters *mapping) {
 		h.options.inherit(d.networks[0].options)
 	}
 	h.options.write(&h.mapping)
-	hosts.add(&entry{key: name, at: h.at, sub: &h.mapping})
+	hosts.add(&entry{key: name, at: h.at, also: h.also, sub: &h.mapping})
 }
 
 // anonymous returns a name for a host that has none.

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,7 +19,8 @@ func (d *draft) settle(header string) ([]byte, error) {
 	for {
 		text := d.print(header, root)
 		if len(d.o.Check(checked, text)) == 0 {
-			return text, nil
+			d.noteMissing(root)
+			return d.print(header, root), nil
 		}
 		// Once more, with a line for each value: it says which values are wrong.
 		w := &writer{}
@@ -30,6 +32,44 @@ func (d *draft) settle(header string) ([]byte, error) {
 		if err := d.leaveOut(root, w.lines, problems); err != nil {
 			return nil, err
 		}
+	}
+}
+
+// An expectation is a statement that is carried or has a note.
+type expectation struct {
+	at     place
+	access bool // it keeps machines out
+}
+
+// noteMissing notes each statement that is neither in the lab nor in a note: another one replaced it, or what it is about was left out.
+func (d *draft) noteMissing(root *mapping) {
+	there := maps.Clone(d.accounted)
+	root.lines(there)
+	for _, e := range d.expected {
+		if there[e.at.on()] {
+			continue
+		}
+		d.note(e.at, "the lab file has nothing of this line: another line replaces it, or what it is about is left out")
+		d.notes[len(d.notes)-1].WeakensAccess = e.access
+	}
+}
+
+// lines adds the lines that entries are from.
+func (m *mapping) lines(all map[line]bool) {
+	for _, e := range m.entries {
+		e.lines(all)
+	}
+}
+
+func (e *entry) lines(all map[line]bool) {
+	for _, at := range append(e.also, e.at) {
+		all[at.on()] = true
+	}
+	for _, i := range e.list {
+		i.lines(all)
+	}
+	if e.sub != nil {
+		e.sub.lines(all)
 	}
 }
 

@@ -14,6 +14,14 @@ type place struct {
 	text string // the statement, or its first words
 }
 
+// A line is a line of a file that is imported.
+type line struct {
+	file   string
+	number int
+}
+
+func (p place) on() line { return line{p.file, p.line} }
+
 // A mapping is a mapping of the lab file. Its keys are in the order of keyOrder, then in that of insertion.
 type mapping struct {
 	entries []*entry
@@ -24,6 +32,7 @@ type mapping struct {
 type entry struct {
 	key    string // empty: an item of a list
 	at     place
+	also   []place // other statements that say the same
 	text   string
 	list   []*entry
 	sub    *mapping
@@ -33,8 +42,8 @@ type entry struct {
 	needed bool
 	// isList tells an empty list from a text.
 	isList bool
-	texts  map[string]bool // of list, once append has added one
-	parent *entry          // of the mapping or list that the entry is in
+	texts  map[string]*entry // of list, once append has added one
+	parent *entry            // of the mapping or list that the entry is in
 }
 
 // keyOrder is the order of keys within a mapping, as docs/lab-file.md has it; topOrder that of the whole file.
@@ -68,16 +77,17 @@ func (m *mapping) append(key string, at place, text string) *entry {
 		e = m.add(&entry{key: key, at: at, isList: true})
 	}
 	if e.texts == nil {
-		e.texts = map[string]bool{}
+		e.texts = map[string]*entry{}
 		for _, i := range e.list {
-			e.texts[i.text] = true
+			e.texts[i.text] = i
 		}
 	}
-	if e.texts[text] {
+	if same := e.texts[text]; same != nil {
+		same.also = append(same.also, at)
 		return nil
 	}
-	e.texts[text] = true
 	item := &entry{at: at, text: text}
+	e.texts[text] = item
 	e.list = append(e.list, item)
 	return item
 }
@@ -112,6 +122,9 @@ func (m *mapping) needList(key string, at place, items ...string) {
 func (m *mapping) add(e *entry) *entry {
 	if old := m.get(e.key); old != nil {
 		m.entries[slices.Index(m.entries, old)] = e
+		if old.text != "" && old.text == e.text {
+			e.also = append(old.also, old.at)
+		}
 	} else {
 		m.entries = append(m.entries, e)
 	}
