@@ -157,7 +157,8 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 			if known {
 				d.into(val, v.Field(field).Addr().Interface())
 			} else {
-				d.guess(k, val, v.Field(field))
+				foreign := slices.Contains(strings.Fields(otherKeys[strings.ToLower(k.Value)]), p.keys[field])
+				d.guess(val, v.Field(field), foreign)
 			}
 			d.path = d.path[:len(d.path)-1]
 		}
@@ -170,12 +171,12 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 }
 
 // guess decodes the value of an unknown key into the field that was probably meant, so that nothing is reported that follows from its
-// absence; and nothing that follows from the guess: a word of another program may have a value of another form.
-func (d *decoder) guess(k, n *yaml.Node, field reflect.Value) {
+// absence; and nothing that follows from the guess: the word of another program, a foreign one, may have a value of another form.
+func (d *decoder) guess(n *yaml.Node, field reflect.Value, foreign bool) {
 	fresh, before := field.IsZero(), len(d.problems)
 	d.into(n, field.Addr().Interface())
 	mapping := aliased(n).Kind == yaml.MappingNode // whose own mistakes are reported
-	if !mapping || otherKeys[strings.ToLower(k.Value)] != "" {
+	if !mapping || foreign {
 		d.problems = d.problems[:before]
 	}
 	if fresh && !mapping {

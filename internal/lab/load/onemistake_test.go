@@ -259,7 +259,7 @@ func TestNothingFollows(t *testing.T) {
 		{"a name in many places", "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1, pools: {p: {range: 10.1.2.50-10.1.2.90}}}}\nprofiles: {rhcos: {kernel: k}}\nhosts: {a: {mac: 52:54:00:00:00:01, profile: rhcso}, b: {mac: 52:54:00:00:00:02, profile: rhcso}}",
 			[]string{`hosts.a.profile: profile "rhcso" (in 2 places) is not in the lab: did you mean rhcos?`}},
 		{"a wrong subnet", wrongSubnet("10.1.3.0/24", ""), []string{"networks.lan.subnet: nothing is in 10.1.3.0/24, but outside of it are 6 values (10.1.2.1 at"}},
-		{"a subnet that is too small", wrongSubnet("10.1.2.0/28", ""), []string{"networks.lan.pools.p.range: 10.1.2.50-10.1.2.90 is outside network lan, as are 2 others (10.1.2.20 at "}},
+		{"a subnet that is too small", wrongSubnet("10.1.2.0/28", ""), []string{"networks.lan.pools.p.range: 10.1.2.50-10.1.2.90 is outside network lan: want", "hosts.a.ip: 10.1.2.20 is outside network lan: want", "hosts.b.ip: 10.1.2.21 is outside network lan: want"}},
 		{"a wrong subnet of two", wrongSubnet("10.1.3.0/24", ", dmz: {subnet: 10.1.4.0/24, dhcp: off, address: 10.1.4.1}"), []string{"networks.lan.subnet: nothing is in 10.1.3.0/24, but outside of it are 6 values"}},
 		{"a wrong subnet of IPv6", "networks: {lan: {subnet: 10.1.2.0/24, subnet6: 'fd00:1::/64', dhcp: off}}\nhosts: {a: {ip: 10.1.2.8, ip6: 'fd00:16::8'}, b: {ip: 10.1.2.9, ip6: 'fd00:16::9'}}",
 			[]string{"networks.lan.subnet6: nothing is in fd00:1::/64, but outside of it are 2 values (fd00:16::8 at"}},
@@ -268,10 +268,13 @@ func TestNothingFollows(t *testing.T) {
 		{"an alias that is the name of a host below", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}\nhosts:\n  a: {ip: 10.1.2.8, aliases: [b]}\n  b: {ip: 10.1.2.9}\n  c: {ip: 10.1.2.10, aliases: [b]}",
 			[]string{"lab.yaml:5:31: hosts.a.aliases[0]: the name b.lab.example is that of host b (", "lab.yaml:7:32: hosts.c.aliases[0]: the name b.lab.example is already used by host b ("}},
 		{"an address and a router outside of a network with hosts", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off, address: 10.1.3.1, router: 10.1.3.2}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.2.9}}",
-			[]string{"networks.lan.address: 10.1.3.1 is outside network lan, as is 10.1.3.2 at "}},
+			[]string{"lab.yaml:3:59: networks.lan.address: 10.1.3.1 is outside network lan: want", "lab.yaml:3:77: networks.lan.router: 10.1.3.2 is outside network lan: want"}},
 		{"one outside", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.3.9}}", []string{"hosts.a.ip: 10.1.3.9 is outside every network"}},
 		{"two outside of a named network", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off, address: 10.1.2.1}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.3.9, network: lan}, b: {mac: 52:54:00:00:00:02, ip: 10.1.3.10, network: lan}}",
-			[]string{"hosts.a.ip: 10.1.3.9 is outside network lan, as is 10.1.3.10 at "}},
+			[]string{"hosts.a.ip: 10.1.3.9 is outside network lan: want", "hosts.b.ip: 10.1.3.10 is outside network lan: want"}},
+		{"two outside of every network", "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off, address: 10.1.2.1}}\nhosts: {a: {mac: 52:54:00:00:00:01, ip: 10.1.3.9}, b: {mac: 52:54:00:00:00:02, ip: 10.1.4.10}}",
+			[]string{"lab.yaml:4:41: hosts.a.ip: 10.1.3.9 is outside every network: want", "lab.yaml:4:84: hosts.b.ip: 10.1.4.10 is outside every network: want"}},
+		{"a key in a section with a wrong name", "network: {lan: {interfce: br0, subnet: 10.1.2.0/24, address: 10.1.2.1}}", []string{`unknown key "network": did you mean networks?`, `networks.lan: unknown key "interfce": did you mean interface?`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

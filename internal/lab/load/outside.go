@@ -25,8 +25,7 @@ type outsider struct {
 
 func single(a netip.Addr) lab.Range { return lab.Range{First: a, Last: a} }
 
-// failOutside reports an address that is not in a subnet. Those that are not in the subnet of one network are one error, as are those that
-// are in none and should be in the same.
+// failOutside reports an address that is not in a subnet: at its place, unless a subnet is wrong for all that should be in it.
 func (r *resolver) failOutside(of subnetOf, s spot, key string, what lab.Range, want string) {
 	text := what.String()
 	if what.First == what.Last {
@@ -45,31 +44,19 @@ func (r *resolver) reportOutside() {
 			delete(r.outsiders, subnetOf{})
 		}
 	}
-	same := map[string][]outsider{}
-	for _, o := range r.outsiders[subnetOf{}] {
-		same[o.want] = append(same[o.want], o)
-	}
-	for _, all := range same {
-		r.failTogether(all, "every network")
-	}
+	r.failEach(r.outsiders[subnetOf{}], "every network")
 	delete(r.outsiders, subnetOf{})
 	for of, all := range r.outsiders {
-		r.failTogether(all, "network "+of.n.Name)
+		r.failEach(all, "network "+of.n.Name)
 	}
 }
 
 func bySpot(a, b outsider) int { return a.s.compare(b.s) }
 
-// failTogether reports the first of some values outside of where, with the others.
-func (r *resolver) failTogether(all []outsider, where string) {
-	slices.SortFunc(all, bySpot)
-	switch o, others := all[0], all[1:]; len(others) {
-	case 0:
+// failEach reports values outside of where, each at its place.
+func (r *resolver) failEach(all []outsider, where string) {
+	for _, o := range all {
 		r.fail(o.s, o.key, "%s is outside %s: want %s", o.what, where, o.want)
-	case 1:
-		r.fail(o.s, o.key, "%s is outside %s, as is %s: want %s", o.what, where, r.placesOf(others), o.want)
-	default:
-		r.fail(o.s, o.key, "%s is outside %s, as are %d others (%s): want %s", o.what, where, len(others), r.placesOf(others), o.want)
 	}
 }
 
