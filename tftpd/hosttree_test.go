@@ -58,10 +58,10 @@ func testRaspberryPiFindsItsFiles(t *testing.T, single bool) {
 		{"127.0.0.1", "deadbeef/start9.elf", missing},
 		{"127.0.0.1", "deadbeef/user-data", denied},
 		{"127.0.0.1", "user-data", denied},
-		{"127.0.0.2", "config.txt", denied},                            // it boots something else
-		{"127.0.0.3", "deadbeef/config.txt", denied},                   // no lease
+		{"127.0.0.2", "config.txt", missing},                           // it boots something else
+		{"127.0.0.3", "deadbeef/config.txt", missing},                  // no lease
 		{"127.0.0.2", "dc-a6-32-01-02-03/config.txt", "arm_64bit=1\n"}, // the MAC decides, as for boot/MAC/boot.ipxe
-		{"127.0.0.1", "52-54-00-00-02-01/config.txt", denied},
+		{"127.0.0.1", "52-54-00-00-02-01/config.txt", missing},
 	} {
 		for _, options := range [][]string{nil, {"tsize", "0", "blksize", "1024"}} {
 			c := newClientFrom(t, tt.from, s.addr)

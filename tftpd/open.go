@@ -46,7 +46,8 @@ func refuse(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, fs.ErrNotExist):
+	// The client does not learn whether a file exists that no profile names.
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, files.ErrUnnamed):
 		return &refusal{code: CodeNotFound, reason: files.ReasonOf(err), message: "file not found", err: err}
 	case errors.Is(err, fs.ErrPermission):
 		return &refusal{code: CodeAccess, reason: files.ReasonOf(err), message: "access violation", err: err}
