@@ -193,7 +193,7 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		if h.Last != nil {
 			last = fmt.Sprintf("%s %s ago", h.Last.Kind, time.Since(h.Last.At).Round(time.Second))
 		}
-		install := h.Install
+		install := h.InstallText()
 		if h.Assumed {
 			install += " (assumed)"
 		}

@@ -158,7 +158,7 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm list", out: []string{"m1 one off", "m2 one running"}},
 		step{args: "vm list --json", json: true, out: []string{`"state": "off"`}},
 		step{args: "vm plan m1", out: []string{"m1 one off ok"}},
-		step{args: "hosts", out: []string{"p booting off"}},
+		step{args: "hosts", out: []string{"p unfinished off"}},
 		step{args: "power status m1", out: []string{"m1 off libvirt one"}},
 		step{args: "vm start m1 m2"},
 	)

@@ -25,16 +25,23 @@ func whyCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var stopped []string
+			var stopped, failing []string
 			err = oneByOne(cmd, o, args, func(host string) (api.Diagnosis, error) {
 				d, err := c.Why(cmd.Context(), host)
-				if err == nil && d.Stopped() {
+				switch {
+				case err != nil || !d.Stopped():
+				case d.Failing():
+					failing = append(failing, d.Host)
+				default:
 					stopped = append(stopped, d.Host)
 				}
 				return d, err
 			}, whyText)
 			if len(stopped) > 0 {
 				err = errors.Join(err, fmt.Errorf("not booted: %s", strings.Join(stopped, ", ")))
+			}
+			if len(failing) > 0 {
+				err = errors.Join(err, fmt.Errorf("failing: %s", strings.Join(failing, ", ")))
 			}
 			return err
 		},
@@ -65,15 +72,14 @@ func whyText(cmd *cobra.Command, ds []api.Diagnosis) error {
 }
 
 func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
-	head := d.Host + ": " + d.State
+	head := d.Host + ": " + d.StateText()
 	switch {
 	case d.Unknown() && len(d.Evidence) == 0 && d.Stage == event.StageMachine: // its hypervisor does not answer
+		head = d.Host + ": " + d.State
 	case d.Install == "unknown":
 		head = d.Host + ": install state unknown"
 	case d.Unknown() && len(d.Evidence) == 0:
 		head = d.Host + ": no request received yet"
-	case d.Stage != "":
-		head += " at stage " + string(d.Stage)
 	}
 	if !d.Since.IsZero() {
 		head += fmt.Sprintf(" since %s (%s)", localTime(d.Since), forHow(d.Since))

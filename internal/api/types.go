@@ -231,6 +231,7 @@ type Host struct {
 
 // Stages of a machine that pages and commands treat in their own way.
 const (
+	MachineOff        = "off"
 	MachineBooting    = "booting"
 	MachineInstalling = "installing"
 	MachineStopped    = "stopped"
@@ -246,6 +247,14 @@ func (h Host) StateText() string {
 		return h.MachineStage + " at " + string(h.Stage)
 	}
 	return h.MachineStage
+}
+
+// InstallText is Install for people: an installation that began and does not go on, as the machine stopped or is off, is unfinished.
+func (h Host) InstallText() string {
+	if (h.Install == "booting" || h.Install == "installing") && (h.Bad() || h.MachineStage == MachineOff) {
+		return "unfinished"
+	}
+	return h.Install
 }
 
 // A NIC is one that a host does not boot from.
@@ -292,6 +301,18 @@ type Diagnosis struct {
 
 // Stopped reports whether something is wrong, or cannot be known.
 func (d Diagnosis) Stopped() bool { return d.State != "done" && d.State != "booting" }
+
+// Failing reports whether the machine was started, or nothing boots it from here, and its check fails or another machine uses its address.
+func (d Diagnosis) Failing() bool { return d.MachineStage == MachineFailing }
+
+// StateText is what the machine is, as hosts shows it, and where its boot is or stopped.
+func (d Diagnosis) StateText() string {
+	text := cmp.Or(d.MachineStage, d.State)
+	if d.State == "done" || d.Stage == "" || d.MachineStage == MachineOff || d.MachineStage == "waiting" {
+		return text
+	}
+	return text + " at stage " + string(d.Stage)
+}
 
 // Unknown reports whether nothing that was received can tell how the boot is.
 func (d Diagnosis) Unknown() bool { return d.State == "unknown" }

@@ -73,7 +73,9 @@ func (c *boot) well() Diagnosis {
 // check is a machine whose system was started and does not pass its check, or whose address another machine uses.
 func (c *boot) check() Diagnosis {
 	if c.m.State.Conflict != "" {
-		return c.stopped(c.m.State.Why, c.commands(failings[event.AddressConflict].do...), c.seen(event.AddressConflict)...)
+		d := c.stopped(c.m.State.Why, c.commands(failings[event.AddressConflict].do...), c.seen(event.AddressConflict)...)
+		d.Stage = event.StageAddress
+		return d
 	}
 	d := c.well()
 	d.Stage, d.Cause = event.StageBalancer, c.m.State.Why
