@@ -15,7 +15,7 @@ type Condition struct {
 	Kind    string    `json:"kind"` // one of ConditionKinds
 	Name    string    `json:"name"`
 	OK      bool      `json:"ok"`
-	Since   time.Time `json:"since,omitzero"`    // of the state, or of the measurement; zero: measured now
+	Since   time.Time `json:"since,omitzero"`    // of the state, or of the measurement; zero: not known
 	Detail  string    `json:"detail,omitempty"`  // what was measured
 	Problem string    `json:"problem,omitempty"` // what is wrong, and what to do; empty: nothing
 

@@ -73,6 +73,15 @@ func (s Status) StateOf(srv Server) ServerState {
 	return StateServing
 }
 
+// WithStates returns s with the state of each server and what is wrong with it, for those who read JSON.
+func (s Status) WithStates() Status {
+	s.Servers = slices.Clone(s.Servers)
+	for i, srv := range s.Servers {
+		s.Servers[i].State, s.Servers[i].Problems = s.StateOf(srv), s.Problems(srv)
+	}
+	return s
+}
+
 // Degraded says why a server that serves is of less use than it should be, without names and addresses: /readyz is open to anyone.
 func (s Status) Degraded(srv Server) (why []string) {
 	if srv.Cause != "" {
@@ -130,15 +139,17 @@ func (s Status) Unreached() (unreached []Address) {
 
 // A Server is one of the daemon's servers.
 type Server struct {
-	Name     string    `json:"name"`               // dhcpd, tftpd, dnsd, httpd, admin, lbproxy, virt
-	Serving  bool      `json:"serving"`            // it serves everything that the lab asks for; true too if Idle
-	Idle     bool      `json:"idle,omitempty"`     // the lab gives it nothing to serve: no balancer, no hypervisor, tftp: off
-	Since    time.Time `json:"since,omitzero"`     // it began to serve, or stopped
-	Addrs    []string  `json:"addrs,omitempty"`    // open sockets, and interfaces of dhcpd
-	Err      string    `json:"err,omitempty"`      // why it does not serve, or not everywhere
-	Cause    string    `json:"cause,omitempty"`    // Err, or what a server that serves lacks, in a few words, without names and addresses: /readyz is open to anyone
-	Warnings []string  `json:"warnings,omitempty"` // about others that it needs: a hypervisor that does not respond
-	Panics   int       `json:"panics,omitempty"`   // that were contained since the start: bugs of bootlab
+	Name     string      `json:"name"`               // dhcpd, tftpd, dnsd, httpd, admin, lbproxy, virt
+	Serving  bool        `json:"serving"`            // it serves everything that the lab asks for; true too if Idle
+	State    ServerState `json:"state,omitempty"`    // as StateOf says; of WithStates
+	Problems []string    `json:"problems,omitempty"` // what is wrong with it, as Problems says; of WithStates
+	Idle     bool        `json:"idle,omitempty"`     // the lab gives it nothing to serve: no balancer, no hypervisor, tftp: off
+	Since    time.Time   `json:"since,omitzero"`     // it began to serve, or stopped
+	Addrs    []string    `json:"addrs,omitempty"`    // open sockets, and interfaces of dhcpd
+	Err      string      `json:"err,omitempty"`      // why it does not serve, or not everywhere
+	Cause    string      `json:"cause,omitempty"`    // Err, or what a server that serves lacks, in a few words, without names and addresses: /readyz is open to anyone
+	Warnings []string    `json:"warnings,omitempty"` // about others that it needs: a hypervisor that does not respond
+	Panics   int         `json:"panics,omitempty"`   // that were contained since the start: bugs of bootlab
 }
 
 // An Address is a VIP, of a cluster or of balancers: clients connect to it.

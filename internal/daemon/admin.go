@@ -66,12 +66,13 @@ func (b *adminBackend) Status(context.Context) api.Status {
 	if err := b.ports.Failed(); err != "" {
 		warnings = append(warnings, &lab.Problem{Message: err})
 	}
-	return api.Status{
+	status := api.Status{
 		Lab: s.Lab.Name, LabFile: b.labFile, Version: b.cfg.Version, Generation: s.Gen, Started: b.started, Stopping: b.handover.Stops(), Namespace: b.namespace,
 		Servers: b.serverStates(s), Conditions: b.conditions(s), Addresses: b.addresses.Status(), Balancers: b.healthyOnce.balancers(),
 		Store: b.storeWatch.Status(), Reload: last, Faults: faults, Warnings: warnings, StateLost: b.lossText(s.Lab),
 		Files: b.confined.Files, Calls: b.confined.Calls,
 	}
+	return status.WithStates()
 }
 
 // Generation implements httpd.Backend.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -24,10 +26,49 @@ import (
 // DHCP servers, reserved and leased addresses that others use, mirrors without an upstream, a TFTP server that is full, markers that would not show a
 // loss of the state, and the machines and zones that are refused.
 func (d *Daemon) conditions(s *snapshot.Snapshot) []api.Condition {
-	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.disks.Conditions(),
+	all := slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.disks.Conditions(),
 		d.certificateConditions(s.Lab), upstreamConditions(d.dns.Forwards(s.DNS)),
 		rogueConditions(d.servers.dhcp.RogueServers()), addressConflictConditions(d.servers.dhcp.AddressConflicts()),
 		mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
+	return d.conditionTimes.date(all, time.Now())
+}
+
+// conditionTimes are since when conditions are as they are that are measured anew each time: interfaces, pools, certificates.
+type conditionTimes struct {
+	mu sync.Mutex
+	of map[conditionKey]conditionTime
+}
+
+// A conditionKey tells conditions apart. Two networks may be on one interface.
+type conditionKey struct{ kind, name, network string }
+
+type conditionTime struct {
+	ok bool
+	at time.Time
+}
+
+// date sets Since of all that have none: when they were first seen as they are now.
+func (t *conditionTimes) date(all []api.Condition, now time.Time) []api.Condition {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	current := make(map[conditionKey]conditionTime, len(t.of))
+	for i, c := range all {
+		if !c.Since.IsZero() {
+			continue
+		}
+		key := conditionKey{kind: c.Kind, name: c.Name}
+		if c.Kind == api.ConditionInterface {
+			key.network = c.Detail
+		}
+		seen, known := t.of[key]
+		if !known || seen.ok != c.OK {
+			seen = conditionTime{c.OK, now}
+		}
+		current[key] = seen
+		all[i].Since = seen.at
+	}
+	t.of = current
+	return all
 }
 
 // interfaceConditions has one condition for each network that is served on an interface.

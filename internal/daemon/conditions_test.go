@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -99,6 +100,28 @@ func TestUpstreamConditions(t *testing.T) {
 		if c := upstreamConditions([]dnsd.ForwardRule{tt.rule})[0]; c.Problem != tt.want || c.OK != (tt.want == "") {
 			t.Errorf("%+v: %+v, want %q", tt.rule, c, tt.want)
 		}
+	}
+}
+
+// TestConditionTimes: what is measured anew each time has a time too, that of the change.
+func TestConditionTimes(t *testing.T) {
+	t.Parallel()
+	at := func(minute int) time.Time { return time.Date(2026, 11, 28, 12, minute, 0, 0, time.UTC) }
+	var times conditionTimes
+	for i, step := range []struct {
+		ok   bool
+		want time.Time
+	}{{true, at(0)}, {true, at(0)}, {false, at(2)}, {false, at(2)}, {true, at(4)}} {
+		got := times.date([]api.Condition{
+			{Kind: api.ConditionPool, Name: "lan/p", OK: step.ok, Detail: fmt.Sprint(i, " leased")}, {Kind: api.ConditionDisk, Name: "lan/p", Since: at(9)},
+		}, at(i))
+		if !got[0].Since.Equal(step.want) || !got[1].Since.Equal(at(9)) {
+			t.Errorf("step %d: %v and %v, want %v and its own", i, got[0].Since, got[1].Since, step.want)
+		}
+	}
+	times.date(nil, at(5))
+	if got := times.date([]api.Condition{{Kind: api.ConditionPool, Name: "lan/p", OK: true}}, at(6)); !got[0].Since.Equal(at(6)) {
+		t.Errorf("a pool that was removed meanwhile: %v", got[0].Since)
 	}
 }
 

@@ -81,6 +81,8 @@ type Daemon struct {
 	networks  networkFaults
 	lost      lostAddresses
 
+	conditionTimes conditionTimes
+
 	*persistentState
 	*servers
 	ports         *ports.Ports

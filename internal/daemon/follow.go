@@ -53,6 +53,7 @@ func (d *Daemon) poll() bool {
 	d.files.Look(s.Lab, s.IfMissing)
 	d.healthyOnce.update(d.serverLog)
 	d.warnNew(s)
+	d.conditions(s) // since when
 	return interfaces.AddressFound(s.Lab)
 }
 
