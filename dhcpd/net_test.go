@@ -302,7 +302,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Stage(table); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := l.Stage(table); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "interface "+two.Bridge) {
 		t.Fatalf("stage beside a blocker: got %v, want EADDRINUSE", err)
 	}
 	_ = blocker.Close()

@@ -132,7 +132,7 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 		}
 		sock, err := s.deps.Listen(iface)
 		if err != nil && !errors.Is(err, syscall.ENODEV) {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%s: %w", on(iface), err))
 			continue
 		}
 		st.opened[iface] = sock
@@ -142,6 +142,14 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 		return nil, fmt.Errorf("open DHCP sockets: %w", err)
 	}
 	return st, nil
+}
+
+// on names an interface for people; "" is the socket for packets of relays.
+func on(iface string) string {
+	if iface == "" {
+		return "any interface, for relays"
+	}
+	return "interface " + iface
 }
 
 // Discard closes what Stage opened.

@@ -124,7 +124,7 @@ func portFinding(subject string, err error, good string) Finding {
 	case errors.Is(err, os.ErrPermission):
 		return warn(subject, "only root may listen there, so it was not tried", needsRoot)
 	}
-	return fail(subject, err.Error(), "")
+	return fail(subject, err.Error(), "check the address and the port in the lab file")
 }
 
 // served looks at the interfaces that networks are served on.

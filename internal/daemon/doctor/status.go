@@ -19,6 +19,49 @@ func reported(level Level, check, subject, text string) Finding {
 	return Finding{Check: check, Subject: subject, Level: level, Text: text}
 }
 
+func failed(check, subject, text, fix string) Finding {
+	return Finding{Check: check, Subject: subject, Level: Fail, Text: text, Fix: fix}
+}
+
+// serverFix says what to do about a server that does not serve, or not everywhere.
+func serverFix(state api.ServerState) string {
+	if state == api.StatePartly {
+		return "set the interface or the address up: the server uses it as soon as it exists"
+	}
+	return "remove the cause; if the server has stopped, restart the daemon: systemctl restart bootlab"
+}
+
+func addressFix(a api.Address) string {
+	switch {
+	case a.Command != "":
+		return a.Command
+	case a.MAC.IsZero():
+		return "add it to the interface of its network, or let bootlab do that: appliance.addresses: hold"
+	}
+	return "find the machine " + a.MAC.String() + ", and take the address from it or switch it off"
+}
+
+// conditionFix says what to do about a condition whose problem does not say so.
+func conditionFix(c api.Condition) string {
+	switch c.Kind {
+	case api.ConditionPool:
+		return "widen the range of the pool, or release leases: bootlab leases release ADDRESS"
+	case api.ConditionMirror:
+		return "check mirrors." + c.Name + ".url in the lab file, and the network to it"
+	case api.ConditionHypervisor:
+		return "start libvirt there, or check hypervisors." + c.Name + ".uri in the lab file"
+	case api.ConditionDisk:
+		return "free some space, or put the folder back: look at the disk and its mount"
+	case api.ConditionCertificate:
+		return "replace the file with a valid certificate: it is read again by itself"
+	case api.ConditionMachine, api.ConditionZone:
+		return "fix what the text names, then: bootlab check"
+	case api.ConditionTFTP:
+		return "look at that machine; this ends a minute after the last dropped request"
+	}
+	return "" // the problem says it
+}
+
 // statusServers are a refused reload, and the servers, addresses and store that are not good, and a loss of install states.
 func statusServers(s api.Status) (all []Finding) {
 	if refused := s.Reload.Refused(); refused != "" {
@@ -34,7 +77,7 @@ func statusServers(s api.Status) (all []Finding) {
 		}
 		switch {
 		case !srv.Serving:
-			all = append(all, reported(Fail, "daemon", srv.Name, text))
+			all = append(all, failed("daemon", srv.Name, text, serverFix(s.StateOf(srv))))
 		case srv.Name == "virt" || problems == "": // hypervisors have lines of their own, and panics are among the warnings
 		default:
 			all = append(all, reported(Warn, "daemon", srv.Name, text))
@@ -45,7 +88,7 @@ func statusServers(s api.Status) (all []Finding) {
 			all = append(all, reported(Warn, "daemon", a.Addr.String(), "is being probed: "+a.Problem))
 			continue
 		}
-		all = append(all, reported(Fail, "daemon", a.Addr.String(), a.Problem))
+		all = append(all, failed("daemon", a.Addr.String(), a.Problem, addressFix(a)))
 	}
 	if s.StateLost != "" { // no machine is installed
 		all = append(all, reported(Fail, "state", s.Store.Folder, s.StateLost))
@@ -82,7 +125,7 @@ func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 		case c.Kind == api.ConditionMarker: // the lab works
 			all = append(all, reported(Warn, check, subject, c.Problem))
 		default:
-			all = append(all, reported(Fail, check, subject, c.Problem))
+			all = append(all, failed(check, subject, c.Problem, conditionFix(c)))
 		}
 	}
 	return all
@@ -92,7 +135,7 @@ func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 func statusFaults(s api.Status, faults lab.Problems) (all []Finding) {
 	for _, p := range s.Faults {
 		if !faults.Has(p) && !slices.ContainsFunc(s.Conditions, func(c api.Condition) bool { return c.Has(p) }) {
-			all = append(all, reported(Fail, "lab", p.Key, p.Error()))
+			all = append(all, failed("lab", p.Key, p.Error(), "fix it in the lab file; it reloads by itself"))
 		}
 	}
 	return all

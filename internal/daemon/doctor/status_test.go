@@ -15,7 +15,7 @@ import (
 func TestStatusWhileAddressesAreProbed(t *testing.T) {
 	t.Parallel()
 	s := api.Status{Addresses: []api.Address{{Addr: netip.MustParseAddr("10.0.0.1"), State: api.AddressProbing, Problem: "other machines are asked"}, {Addr: netip.MustParseAddr("10.0.0.2"), State: "missing", Problem: "down"}}}
-	want := []doctor.Finding{{Check: "daemon", Subject: "10.0.0.1", Level: doctor.Warn, Text: "is being probed: other machines are asked"}, {Check: "daemon", Subject: "10.0.0.2", Level: doctor.Fail, Text: "down"}}
+	want := []doctor.Finding{{Check: "daemon", Subject: "10.0.0.1", Level: doctor.Warn, Text: "is being probed: other machines are asked"}, {Check: "daemon", Subject: "10.0.0.2", Level: doctor.Fail, Text: "down", Fix: "add it to the interface of its network, or let bootlab do that: appliance.addresses: hold"}}
 	if got := doctor.FromStatus(s, &lab.Lab{}, nil); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}
@@ -79,6 +79,31 @@ func TestStatusConditions(t *testing.T) {
 	}
 }
 
+// TestStatusSaysWhatToDo: a failure of which the text does not say what to do has that behind it.
+func TestStatusSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	s := api.Status{
+		Servers:   []api.Server{{Name: "dhcpd", Addrs: []string{"lab0"}, Err: "lab1: interface does not exist"}, {Name: "dnsd", Err: "stopped"}},
+		Addresses: []api.Address{{Addr: netip.MustParseAddr("10.0.0.2"), State: "conflict", Problem: "another machine uses it, too"}},
+		Conditions: []api.Condition{
+			{Kind: api.ConditionPool, Name: "lan/p", Problem: "full: new machines get no address"}, {Kind: api.ConditionMirror, Name: "debian", Problem: "no upstream answers, so that only cached files are served: 502"},
+			{Kind: api.ConditionHypervisor, Name: "kvm1", Problem: "refused"}, {Kind: api.ConditionDisk, Name: "/files", Problem: "was removed while in use"},
+			{Kind: api.ConditionCertificate, Name: "web.pem", Problem: "has expired"}, {Kind: api.ConditionTFTP, Name: "transfers", Problem: "full: 9 requests were dropped"},
+			{Kind: api.ConditionMachine, Name: "a", Problem: "refused: x.cfg:1:8"}, {Kind: api.ConditionZone, Name: "b.example.", Problem: "not served: b.zone:2:6"},
+		},
+		Faults: lab.Problems{{Key: "profiles.p", Message: "wrong"}},
+	}
+	all := doctor.FromStatus(s, &lab.Lab{}, nil)
+	if len(all) != 12 {
+		t.Errorf("%d findings: %+v", len(all), all)
+	}
+	for _, f := range all {
+		if f.Level != doctor.Fail || f.Fix == "" {
+			t.Errorf("%s %s %s: %s -> %q", f.Level, f.Check, f.Subject, f.Text, f.Fix)
+		}
+	}
+}
+
 // TestStatusDegraded: a server that is degraded is shown as status shows it, and what has a line of its own, as hypervisors and panics
 // have, once.
 func TestStatusDegraded(t *testing.T) {
@@ -92,7 +117,7 @@ func TestStatusDegraded(t *testing.T) {
 	}
 	want := []doctor.Finding{
 		{Check: "daemon", Subject: "lbproxy", Level: doctor.Warn, Text: "degraded: 10.0.0.9 is gone; balancers without a healthy backend: 1 of 2: web: 0 of 2 healthy"},
-		{Check: "hypervisors", Subject: "kvm", Level: doctor.Fail, Text: "refused"},
+		{Check: "hypervisors", Subject: "kvm", Level: doctor.Fail, Text: "refused", Fix: "start libvirt there, or check hypervisors.kvm.uri in the lab file"},
 		{Check: "daemon", Subject: "warning", Level: doctor.Warn, Text: "httpd: panics contained: 1"},
 	}
 	if got := doctor.FromStatus(s, &lab.Lab{}, nil); !slices.Equal(got, want) {

@@ -94,9 +94,27 @@ func remedy(p Process, key string) string {
 	case "named", "unbound", "knotd", "kresd", "pdns_server", "pdns_recursor", "coredns", "nginx", "apache2", "httpd", "haproxy", "caddy":
 		return "give it other addresses or another port, or list addresses here that it leaves free"
 	case "bootlab":
-		return "bootlab is already running"
+		return otherBootlab(p, key)
 	}
 	return "stop that program, or change " + key
+}
+
+// otherBootlab names the lab file of another bootlab, if its command line does.
+func otherBootlab(p Process, key string) string {
+	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+	words, file := strings.Split(string(cmdline), "\x00"), ""
+	for i, w := range words {
+		switch {
+		case strings.HasPrefix(w, "--lab="):
+			file = strings.TrimPrefix(w, "--lab=")
+		case w == "--lab" && i+1 < len(words):
+			file = words[i+1]
+		}
+	}
+	if file != "" {
+		file = fmt.Sprintf(" with lab file %q", file)
+	}
+	return fmt.Sprintf("bootlab is already running%s: stop it (systemctl stop bootlab, or kill %d), or change %s", file, p.PID, key)
 }
 
 // dnsmasqRemedy distinguishes who started a dnsmasq.

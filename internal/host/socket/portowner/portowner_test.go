@@ -114,7 +114,8 @@ func TestExplainNamesTheProcess(t *testing.T) {
 		{"dnsmasq", "udp", "127.0.0.1:0", "127.0.0.1:%s", "a network of containers", "--interface=lxdbr0"},
 		{"nginx", "tcp", "127.0.0.1:0", "127.0.0.1:%s", ": give it other addresses", ""},
 		{"docker-proxy", "tcp", "127.0.0.1:0", "127.0.0.1:%s", "stop the container", ""},
-		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", "already running", ""},
+		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", "bootlab is already running: stop it (systemctl stop bootlab, or kill ", ""},
+		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", `bootlab is already running with lab file "/etc/other.yaml": stop it`, "--lab=/etc/other.yaml"},
 		{"named", "tcp6", "[::1]:0", "[::1]:%s", ": give it other addresses", ""},
 		{"inetd", "tcp4", "127.0.0.1:0", "localhost:%s", ": stop that program, or change appliance.http", ""},
 	}
