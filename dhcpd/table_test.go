@@ -18,8 +18,8 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// TestAuthoredOptions: an option that the loader accepts is in the reply once, with the author's value.
-func TestAuthoredOptions(t *testing.T) {
+// TestCustomOptions: an option that the loader accepts is in the reply once, with the author's value.
+func TestCustomOptions(t *testing.T) {
 	t.Parallel()
 	accepted := 0
 	for code := 1; code < 255; code++ {

@@ -25,7 +25,7 @@ type zoneKind uint8
 
 const (
 	kindNone zoneKind = iota
-	kindAuthored
+	kindStatic
 	kindDerived
 	kindLease
 	kindForward
@@ -146,7 +146,7 @@ func (r *request) setAuthoritative(zone *zone) {
 	}
 	r.zone = zone
 	r.flags |= flagAA
-	if r.kind = kindAuthored; zone.derived {
+	if r.kind = kindStatic; zone.derived {
 		r.kind = kindDerived
 	}
 }
@@ -163,7 +163,7 @@ func (r *request) forwardedBelow(m match) bool {
 // answerMissing answers for a name that no zone holds.
 func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	if m.zone != nil && m.zone.broken {
-		r.code, r.kind = servFail, kindAuthored
+		r.code, r.kind = servFail, kindStatic
 		r.note(byZone, "zone "+m.zone.text+" is not served: "+m.zone.source.File+" has an error, or cannot be read; bootlab check says which")
 		return answered
 	}

@@ -13,7 +13,7 @@ func (z *zoneBuilder) addApex() {
 	}
 	ns, soa := z.first(typeNS), z.first(typeSOA)
 	if soa != nil {
-		z.authored = binary.BigEndian.Uint32(soa[len(soa)-soaNumbers:])
+		z.labSerial = binary.BigEndian.Uint32(soa[len(soa)-soaNumbers:])
 	}
 	primary := z.b.primary
 	if primary == nil {

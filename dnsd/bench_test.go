@@ -23,8 +23,8 @@ func labOf(n int) *lab.Lab {
 			Name: fmt.Sprintf("%d.%d.%d.10.in-addr.arpa.", byte(i), byte(i>>8), byte(i>>16))})
 	}
 	forward.Records = append(forward.Records, lab.Record{Name: "*.apps.c.example.com.", Type: "A", Addr: netip.MustParseAddr("10.0.0.1")})
-	authored := zoneOfLines("z.test.", "www A 192.0.2.1")
-	return &lab.Lab{Domain: "example.com", Zones: []*lab.Zone{reverse, forward, authored},
+	static := zoneOfLines("z.test.", "www A 192.0.2.1")
+	return &lab.Lab{Domain: "example.com", Zones: []*lab.Zone{reverse, forward, static},
 		Networks: []*lab.Network{{Subnet: netip.MustParsePrefix("10.0.0.0/8"), Address: netip.MustParseAddr("10.0.0.1")}}}
 }
 

@@ -16,10 +16,10 @@ const maxZones = 65_535
 
 // The TTLs and SOA timers of synthesised records, in seconds.
 const (
-	derivedTTL  = 60  // a change of the lab shows within a minute
-	authoredTTL = 300 // of authored lines that carry none
-	leaseTTL    = 30
-	healthTTL   = 5 // of names that follow the backends of a balancer
+	derivedTTL = 60  // a change of the lab shows within a minute
+	staticTTL  = 300 // of static lines that carry none
+	leaseTTL   = 30
+	healthTTL  = 5 // of names that follow the backends of a balancer
 
 	soaRefresh = 3600
 	soaRetry   = 600
@@ -96,7 +96,7 @@ func Compile(l *lab.Lab, readFile ReadFile, updates ...RRSet) (*Table, error) {
 type builder struct {
 	t     *Table
 	zones []*zoneBuilder // by index
-	lines []lab.Line     // authored: what records point to
+	lines []lab.Line     // static: what records point to
 	probs lab.Problems
 	n     name   // scratch
 	buf   []byte // scratch
@@ -231,7 +231,7 @@ func (z *zoneBuilder) fill(readFile ReadFile) {
 	if len(source.Lines) == 0 && source.File == "" {
 		return
 	}
-	p := parser{b: z.b, zone: z, ttl: authoredTTL, origin: source.Origin, owner: source.Origin}
+	p := parser{b: z.b, zone: z, ttl: staticTTL, origin: source.Origin, owner: source.Origin}
 	for j, line := range source.Lines {
 		p.line(line, "dns.zones."+strings.TrimSuffix(source.Origin, ".")+".records["+strconv.Itoa(j)+"]")
 	}

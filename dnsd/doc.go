@@ -1,6 +1,6 @@
 // Package dnsd answers DNS from the lab.
 //
-// It owns the zones derived from hosts and clusters, the authored zones, the names of DHCP clients, and a caching
+// It owns the zones derived from hosts and clusters, the static zones, the names of DHCP clients, and a caching
 // forwarder for everything else. It never decides a name or an address (internal/lab does), never resolves iteratively, and
 // is the only importer of miekg/dns, none of whose types appear in its API.
 //

@@ -127,7 +127,7 @@ func (r *request) note(by, text string) {
 
 // describe names a zone and where it comes from.
 func (z *zone) describe() string {
-	kind := "authored"
+	kind := "static"
 	switch {
 	case z.derived:
 		kind = "derived"

@@ -51,12 +51,12 @@ func TestExplain(t *testing.T) {
 		{"none." + cluster, inside, "none." + cluster + " A\nNXDOMAIN aa ra\nnone." + cluster + " zone: zone " + cluster + " (derived) has no such name"},
 		{"192.168.131.13", outside, "13.131.168.192.in-addr.arpa. PTR\nNOERROR aa\n13.131.168.192.in-addr.arpa. zone: zone 131.168.192.in-addr.arpa. (derived), from host 13"},
 		{"laptop.example.com", outside, "laptop.example.com. A\nNOERROR aa\nlaptop.example.com. lease: lease of a DHCP client"},
-		{"x.lines.test TYPE1", outside, "x.lines.test. TYPE1\nNOERROR aa\nx.lines.test. zone: zone lines.test. (authored, lab.yaml:9:5), wildcard *.lines.test."},
-		{"api.d.lines.test", outside, "api.d.lines.test. A\nNOERROR aa\napi.d.lines.test. zone: zone lines.test. (authored, lab.yaml:9:5), DNAME of d.lines.test.\n" +
+		{"x.lines.test TYPE1", outside, "x.lines.test. TYPE1\nNOERROR aa\nx.lines.test. zone: zone lines.test. (static, lab.yaml:9:5), wildcard *.lines.test."},
+		{"api.d.lines.test", outside, "api.d.lines.test. A\nNOERROR aa\napi.d.lines.test. zone: zone lines.test. (static, lab.yaml:9:5), DNAME of d.lines.test.\n" +
 			"api." + cluster + " zone: zone " + cluster + " (derived), from host api"},
 		{"nas.local", inside, "nas.local. A\nNXDOMAIN aa ra\nnas.local. local: no server outside has an answer (RFC 6303, 6761)"},
 		{"www.example.org", outside, "www.example.org. A\nREFUSED\nwww.example.org. policy: only clients of the lab's networks and of dns.allow may use the forwarder"},
-		{"out.z.test", outside, "out.z.test. A\nNOERROR aa\nout.z.test. zone: zone z.test. (authored, lab.yaml:9:5), CNAME\n" +
+		{"out.z.test", outside, "out.z.test. A\nNOERROR aa\nout.z.test. zone: zone z.test. (static, lab.yaml:9:5), CNAME\n" +
 			"www.example.org. policy: only clients of the lab's networks and of dns.allow may use the forwarder"},
 		{"nope", inside, "nope. A\nNXDOMAIN aa ra\nnope. local: no server outside has an answer (RFC 6303, 6761)"},
 		{"a..b", inside, `not a question: "a..b" is not a domain name`},
@@ -138,7 +138,7 @@ func TestQueryLog(t *testing.T) {
 	lookup(t, s, "api.mycluster.example.com. A", outside)
 	lookup(t, s, "api.mycluster.example.com. A", inside)
 	q := <-queries
-	if q.Question != "api.mycluster.example.com. A" || q.From.String() != inside || q.Code != "NOERROR" || q.Zone != "derived" || q.Records != 1 || q.At.IsZero() {
+	if q.Question != "api.mycluster.example.com. A" || q.From.String() != inside || q.Code != "NOERROR" || q.Source != "derived" || q.Records != 1 || q.At.IsZero() {
 		t.Errorf("got %+v", q)
 	}
 	cancel()
@@ -195,7 +195,7 @@ func TestZoneMetrics(t *testing.T) {
 		for _, m := range f.GetMetric() {
 			switch f.GetName() {
 			case metricZone:
-				got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] += m.GetCounter().GetValue()
+				got[m.GetLabel()[1].GetValue()+" "+m.GetLabel()[0].GetValue()] += m.GetCounter().GetValue()
 				labels++
 			case metricUpstream:
 				got[m.GetLabel()[0].GetValue()] += float64(m.GetHistogram().GetSampleCount())

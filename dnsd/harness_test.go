@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// zoneOfLines returns an authored zone whose lines stand in lab.yaml from line 10 on.
+// zoneOfLines returns a static zone whose lines stand in lab.yaml from line 10 on.
 func zoneOfLines(origin string, lines ...string) *lab.Zone {
 	z := &lab.Zone{Origin: origin, Pos: lab.Pos{File: "lab.yaml", Line: 9, Column: 5}}
 	for i, text := range lines {

@@ -73,8 +73,8 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{zones: newZoneCounts(), upstreams: newUpstreamMetrics(), desc: prometheus.NewDesc(metricQueries, "Queries that were answered, by origin of the answer, type and response code.",
-		[]string{"zone", "type", "rcode"}, nil)}
+	m := &metrics{zones: newZoneCounts(), upstreams: newUpstreamMetrics(), desc: prometheus.NewDesc(metricQueries, "Queries that were answered, by source of the answer, type and response code.",
+		[]string{"source", "type", "rcode"}, nil)}
 	drops := vec(metricDropped, "Queries that got no reply, by reason.", "reason")
 	for i, reason := range [dropReasons]string{"malformed", "busy", "panic"} {
 		m.dropped[i] = drops.WithLabelValues(reason)
@@ -118,8 +118,8 @@ func (m *metrics) count(kind zoneKind, qtype uint16, code rcode) {
 	m.queries[kind][typeClass(qtype)][codeClass(code)].Add(1)
 }
 
-// kindNames are the values of the label zone.
-var kindNames = [zoneKinds]string{"none", "authored", "derived", "lease", "forward", "local"}
+// kindNames are the values of the label source.
+var kindNames = [zoneKinds]string{"none", "static", "derived", "lease", "forward", "local"}
 
 // codeNames are the values of the label rcode.
 var codeNames = [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers", "yxdomain", "badcookie"}

@@ -19,7 +19,7 @@ type LoggedQuery struct {
 	From     netip.Addr
 	Question string // name and type
 	Code     string // such as NOERROR
-	Zone     string // where the answer comes from, as in the metrics: authored, derived, lease, forward, local, none
+	Source   string // where the answer comes from, as in the metrics: static, derived, lease, forward, local, none
 	Records  int    // in the answer section
 }
 
@@ -72,7 +72,7 @@ func (l *queryLog) record(r *request, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := LoggedQuery{At: now, From: r.from, Question: nameText(r.q.name.bytes()) + " " + dns.Type(r.q.qtype).String(),
-		Code: dns.RcodeToString[int(r.code)], Zone: kindNames[r.kind], Records: int(r.w.count[answers])}
+		Code: dns.RcodeToString[int(r.code)], Source: kindNames[r.kind], Records: int(r.w.count[answers])}
 	for sub := range l.subs {
 		if !sub.wants(r.from) {
 			continue

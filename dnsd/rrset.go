@@ -132,7 +132,7 @@ func (z *zoneBuilder) checkBelowDNAMEs() {
 	}
 }
 
-// problemAt reports a problem at the last authored line of a node.
+// problemAt reports a problem at the last static line of a node.
 func (z *zoneBuilder) problemAt(nd int, format string, args ...any) {
 	pos := z.source.Pos
 	for r := z.heads[nd]; r >= 0; r = z.recs[r].next {

@@ -9,10 +9,10 @@ import (
 
 // A ZoneContent identifies what a zone holds, so that its serial moves when, and only when, that does.
 type ZoneContent struct {
-	Origin   string // lower case, with a final dot
-	Hash     uint64 // of all records but for the serial, in whatever order; the same in every process
-	Authored uint32 // the serial in the lab file; 0: none
-	Serial   uint32 // that the table has
+	Origin    string // lower case, with a final dot
+	Hash      uint64 // of all records but for the serial, in whatever order; the same in every process
+	LabSerial uint32 // the serial in the lab file; 0: none
+	Serial    uint32 // that the table has
 }
 
 // Contents returns the content of every zone. Zones whose file cannot be read have none.
@@ -20,7 +20,7 @@ func (t *Table) Contents() []ZoneContent {
 	all := make([]ZoneContent, 0, len(t.zones))
 	for _, z := range t.zones {
 		if !z.broken {
-			all = append(all, ZoneContent{Origin: z.text, Hash: z.hash(), Authored: z.authored, Serial: z.serial()})
+			all = append(all, ZoneContent{Origin: z.text, Hash: z.hash(), LabSerial: z.labSerial, Serial: z.serial()})
 		}
 	}
 	return all
@@ -75,23 +75,23 @@ func (z *zone) withSerial(serial uint32) *zone {
 	return &c
 }
 
-// NextSerial returns the serial of a zone: before is the one that it had, 0 if it is new; authored is the one that the lab file has,
+// NextSerial returns the serial of a zone: before is the one that it had, 0 if it is new; labSerial is the one that the lab file has,
 // or 0; now is the time in seconds, with which serials start, so that they grow even if what is known of them is lost. Serials
 // are compared as RFC 1982 says.
-func NextSerial(before, authored uint32, changed bool, now uint32) uint32 {
+func NextSerial(before, labSerial uint32, changed bool, now uint32) uint32 {
 	serial := before
 	switch {
-	case before == 0 && authored != 0:
-		return authored
+	case before == 0 && labSerial != 0:
+		return labSerial
 	case before == 0:
 		return max(1, now)
-	case changed && authored == 0 && later(now, before):
+	case changed && labSerial == 0 && later(now, before):
 		serial = now
 	case changed:
 		serial = max(1, before+1)
 	}
-	if authored != 0 && later(authored, serial) {
-		return authored
+	if labSerial != 0 && later(labSerial, serial) {
+		return labSerial
 	}
 	return serial
 }

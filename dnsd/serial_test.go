@@ -11,26 +11,26 @@ func TestNextSerial(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000
 	for _, tt := range []struct {
-		name             string
-		before, authored uint32
-		changed          bool
-		want             uint32
+		name              string
+		before, labSerial uint32
+		changed           bool
+		want              uint32
 	}{
 		{"new", 0, 0, true, now},
-		{"new, authored", 0, 2019070700, true, 2019070700},
+		{"new, with a serial", 0, 2019070700, true, 2019070700},
 		{"nothing changed", 5, 0, false, 5},
 		{"changed", 5, 0, true, now},
 		{"changed twice in a second", now, 0, true, now + 1},
 		{"ahead of the clock", now + 9, 0, true, now + 10},
 		{"over the end", 1<<32 - 1, 0, true, now},
-		{"authored, changed, its serial too", 7, 8, true, 8},
-		{"authored, changed, its serial not", 7, 7, true, 8},
-		{"authored, changed again, its serial not", 8, 7, true, 9},
-		{"authored, only its serial", 7, 9, false, 9},
-		{"authored, its serial went back", 7, 3, false, 7},
-		{"authored, over the end", 1<<32 - 1, 1<<32 - 1, true, 1},
+		{"serial in the lab file, changed, its serial too", 7, 8, true, 8},
+		{"serial in the lab file, changed, its serial not", 7, 7, true, 8},
+		{"serial in the lab file, changed again, its serial not", 8, 7, true, 9},
+		{"serial in the lab file, only its serial", 7, 9, false, 9},
+		{"serial in the lab file, its serial went back", 7, 3, false, 7},
+		{"serial in the lab file, over the end", 1<<32 - 1, 1<<32 - 1, true, 1},
 	} {
-		if got := NextSerial(tt.before, tt.authored, tt.changed, now); got != tt.want {
+		if got := NextSerial(tt.before, tt.labSerial, tt.changed, now); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}

@@ -158,7 +158,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestForwardZones sends each question to the servers of the longest domain, also below an authored zone.
+// TestForwardZones sends each question to the servers of the longest domain, also below a static zone.
 func TestForwardZones(t *testing.T) {
 	t.Parallel()
 	serverFor := func(addr string) *fakeServer {
@@ -501,7 +501,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"1 rcode=noerror type=A zone=derived", "1 rcode=refused type=AAAA zone=none"}
+	want := []string{"1 rcode=noerror source=derived type=A", "1 rcode=refused source=none type=AAAA"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

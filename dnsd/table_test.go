@@ -356,7 +356,7 @@ func TestLines(t *testing.T) {
 	if err := table.WithSerials(map[string]uint32{"z.test.": 7}).WriteZones(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := `; zone z.test. (authored)
+	want := `; zone z.test. (static)
 z.test.	60	IN	SOA	z.test. hostmaster.z.test. 7 3600 600 604800 60
 z.test.	60	IN	NS	z.test.
 abs.z.test.	7	IN	CAA	0 issue "x"

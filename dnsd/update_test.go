@@ -108,7 +108,7 @@ func (f updatesFunc) Update(_ context.Context, plan func(*Table) ([]RRSet, error
 	return f(plan)
 }
 
-// updateLab has a zone that testKey may update, and in it names of hosts and authored lines.
+// updateLab has a zone that testKey may update, and in it names of hosts and static lines.
 func updateLab() *lab.Lab {
 	z := derived("z.test.", "host.z.test. A 192.0.2.1", "*.apps.z.test. A 192.0.2.2", "alias.z.test. CNAME host.z.test.")
 	z.Derived = false
@@ -154,7 +154,7 @@ func TestUpdatePolicy(t *testing.T) {
 		want   string
 	}{
 		{"new name", insert("new.z.test. 60 A 192.0.2.7"), "NOERROR"},
-		{"beside an authored record", insert("www.z.test. 60 TXT x"), "NOERROR"},
+		{"beside a static record", insert("www.z.test. 60 TXT x"), "NOERROR"},
 		{"challenge below a wildcard", insert("_acme-challenge.apps.z.test. 60 TXT x"), "NOERROR"},
 		{"unknown type", insert(`new.z.test. 60 TYPE65400 \# 2 0102`), "NOERROR"},
 		{"proxy discovery", insert("wpad.z.test. 60 A 192.0.2.66"), "REFUSED"},
@@ -176,11 +176,11 @@ func TestUpdatePolicy(t *testing.T) {
 		{"deep below a wildcard", insert("_x.console.apps.z.test. 60 TXT x"), "REFUSED"},
 		{"host's name", insert("host.z.test. 60 TXT x"), "REFUSED"},
 		{"wildcard itself", insert("*.apps.z.test. 60 TXT x"), "REFUSED"},
-		{"authored record", insert("www.z.test. 60 A 192.0.2.7"), "REFUSED"},
-		{"at an authored CNAME", insert("cn.z.test. 60 A 192.0.2.7"), "REFUSED"},
-		{"CNAME at an authored name", insert("www.z.test. 60 CNAME x.z.test."), "REFUSED"},
+		{"static record", insert("www.z.test. 60 A 192.0.2.7"), "REFUSED"},
+		{"at a static CNAME", insert("cn.z.test. 60 A 192.0.2.7"), "REFUSED"},
+		{"CNAME at a static name", insert("www.z.test. 60 CNAME x.z.test."), "REFUSED"},
 		{"delete a host", func(m *dns.Msg) { m.RemoveName([]dns.RR{rr(t, "host.z.test. 0 A 192.0.2.1")}) }, "REFUSED"},
-		{"delete an authored record", func(m *dns.Msg) { m.Remove([]dns.RR{rr(t, "www.z.test. 0 A 192.0.2.3")}) }, "REFUSED"},
+		{"delete a static record", func(m *dns.Msg) { m.Remove([]dns.RR{rr(t, "www.z.test. 0 A 192.0.2.3")}) }, "REFUSED"},
 		{"delete the apex", func(m *dns.Msg) { m.RemoveName([]dns.RR{rr(t, "z.test. 0 A 192.0.2.1")}) }, "NOERROR"},
 		{"delete the SOA", func(m *dns.Msg) { m.RemoveRRset([]dns.RR{rr(t, "z.test. 0 SOA a. b. 1 1 1 1 1")}) }, "NOERROR"},
 		{"new SOA", insert("z.test. 60 SOA a. b. 4000000000 1 1 1 1"), "REFUSED"},

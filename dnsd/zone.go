@@ -28,7 +28,7 @@ type zone struct {
 	cuts           bool   // holds delegations
 	delegates      bool   // to others: the delegated zone is not here
 	dnames         bool   // holds DNAMEs
-	authored       uint32 // the serial in the lab file; 0: none
+	labSerial      uint32 // the serial in the lab file; 0: none
 	content        *contentHash
 	source         *lab.Zone
 

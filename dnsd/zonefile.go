@@ -11,7 +11,7 @@ import (
 // A ZoneFile is one zone as a file that other name servers read.
 type ZoneFile struct {
 	Origin string // with a final dot
-	Kind   string // derived, or authored
+	Kind   string // derived, or static
 	Text   string // RFC 1035 section 5; of a zone that answers SERVFAIL a comment only
 	Broken bool   // it answers SERVFAIL
 }
@@ -21,7 +21,7 @@ type ZoneFile struct {
 func (t *Table) ZoneFiles() []ZoneFile {
 	files := make([]ZoneFile, 0, len(t.zones))
 	for _, z := range t.zones {
-		f := ZoneFile{Origin: z.text, Kind: "authored", Broken: z.broken}
+		f := ZoneFile{Origin: z.text, Kind: "static", Broken: z.broken}
 		if z.derived {
 			f.Kind = "derived"
 		}

@@ -126,7 +126,7 @@ func newUpstreamMetrics() upstreamMetrics {
 func newZoneCounts() zoneCounts {
 	return zoneCounts{
 		all: map[string]*codeCounts{},
-		desc: prometheus.NewDesc(metricZone, "Queries that a zone of the lab answered, by its origin and response code.",
-			[]string{"origin", "rcode"}, nil),
+		desc: prometheus.NewDesc(metricZone, "Queries that a zone of the lab answered, by zone and response code.",
+			[]string{"zone", "rcode"}, nil),
 	}
 }

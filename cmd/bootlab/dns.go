@@ -184,7 +184,7 @@ func followDNS(cmd *cobra.Command, o *options, client string) error {
 	err = c.FollowDNS(cmd.Context(), client, func(q api.DNSQuery) error {
 		return o.printLine(cmd, q, func() error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s %s, %s, records %d\n", q.At.Local().Format(time.TimeOnly), q.Client,
-				lab.Printable(q.Question), q.Code, q.Zone, q.Records)
+				lab.Printable(q.Question), q.Code, q.Source, q.Records)
 			return err
 		})
 	})

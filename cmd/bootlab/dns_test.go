@@ -43,7 +43,7 @@ func TestDNSLog(t *testing.T) {
 		}
 		select {
 		case q := <-heard:
-			if q.Question != "a.lab.example. A" || q.Client.String() != "127.0.0.1" || q.Code != "NOERROR" || q.Zone != "derived" || q.Records != 1 {
+			if q.Question != "a.lab.example. A" || q.Client.String() != "127.0.0.1" || q.Code != "NOERROR" || q.Source != "derived" || q.Records != 1 {
 				t.Errorf("logged %+v", q)
 			}
 			return true

@@ -18,15 +18,15 @@
 // # Which client gets which option
 //
 //	always                          53 54 51 58 59; 61 and 82 as they came; 1 3 6; 43 60 66 67 175 where there is something to
-//	                                boot; 93 94 97 to firmware and iPXE; authored: 43 60 66 67 128-135 150 175 208-211, and any with Force
+//	                                boot; 93 94 97 to firmware and iPXE; custom: 43 60 66 67 128-135 150 175 208-211, and any with Force
 //	to systems, and on request      12 15 28 121
-//	on request, or without a list   26 42 119 249; authored: all others, such as 114, 120 or 252
+//	on request, or without a list   26 42 119 249; custom: all others, such as 114, 120 or 252
 //	to clients that list it         150
 //	to systems that list it         108 (RFC 8925 section 3.3), Force or not
 //	to clients that send it         81 (RFC 4702)
 //	in a refusal                    53 54 56 61 82 (RFC 2131 table 3)
 //
-// An authored option with a line of its own above is sent as that line says. A client requests an option by listing it in
+// A custom option with a line of its own above is sent as that line says. A client requests an option by listing it in
 // option 55.
 //
 // Options are in the order of their priority: what every client needs, the boot file, what the client lists, in its order

@@ -173,7 +173,7 @@ func fuzzOptions(b []byte) *Options {
 	return build.Build()
 }
 
-// serverOption reports whether the loader refuses an authored option of that number.
+// serverOption reports whether the loader refuses a custom option of that number.
 func serverOption(code uint8) bool {
 	return code >= optRequestedIP && code <= optRebind || slices.Contains(
 		[]uint8{optPad, optClientID, optRapidCommit, optFQDN, optAgentInfo, optArch, optNDI, optUUID, optEnd}, code)

@@ -26,8 +26,8 @@ type Options struct {
 	alwaysLen   int        // how many
 	alwaysCodes Codes      // their codes
 	index       [256]uint8 // where in list a code is, plus one
-	bootFile    string     // an authored option 67
-	nextServer  netip.Addr // an authored option 66, where that is an address
+	bootFile    string     // a custom option 67
+	nextServer  netip.Addr // a custom option 66, where that is an address
 }
 
 type encoded struct {
@@ -48,7 +48,7 @@ func (e encoded) appendValue(b []byte) []byte {
 // maxOption leaves room for the other options in a message of 1472 bytes.
 const maxOption = 900
 
-// sendWhenOf says which clients get an authored option: those that get the server's own under that number. Options that
+// sendWhenOf says which clients get a custom option: those that get the server's own under that number. Options that
 // firmware and boot loaders need are sent always, since most of them do not list these in option 55. A client that gets
 // option 108 without a request may stop using IPv4, so it is never forced (RFC 8925 section 3.3).
 func sendWhenOf(o lab.Option) sendWhen {
@@ -120,7 +120,7 @@ func (b Builder) Build() *Options {
 	return newOptions(list, b.Custom)
 }
 
-// gateway is the default route that is added to routes: the first router of an authored option 3, else Router.
+// gateway is the default route that is added to routes: the first router of a custom option 3, else Router.
 func (b Builder) gateway() netip.Addr {
 	router := b.Router
 	for _, c := range b.Custom {

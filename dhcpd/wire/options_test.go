@@ -127,8 +127,8 @@ func FuzzSearch(f *testing.F) {
 	})
 }
 
-// TestAuthoredRouter: systems that take routes (121) pass option 3 over, so the author's router is the default route there, too.
-func TestAuthoredRouter(t *testing.T) {
+// TestCustomRouter: systems that take routes (121) pass option 3 over, so the author's router is the default route there, too.
+func TestCustomRouter(t *testing.T) {
 	t.Parallel()
 	routes := []lab.Route{{To: netip.MustParsePrefix("10.0.0.0/8"), Via: netip.MustParseAddr("192.168.16.101")}}
 	o := Builder{Router: netip.MustParseAddr("192.168.16.254"), Routes: routes, Custom: []lab.Option{{Code: 3, Data: []byte{192, 168, 16, 253, 192, 168, 16, 252}}}}.Build()

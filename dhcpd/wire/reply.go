@@ -142,7 +142,7 @@ func (a *Reply) appendHeader(b []byte) []byte {
 	return b
 }
 
-// next is the header's next server (siaddr): for machines that boot nothing from here, the TFTP server of an authored option
+// next is the header's next server (siaddr): for machines that boot nothing from here, the TFTP server of a custom option
 // 66. PXE ROMs and iPXE look for the address only there.
 func (a *Reply) next() netip.Addr {
 	if a.NextServer.IsValid() || a.Options == nil {
@@ -151,7 +151,7 @@ func (a *Reply) next() netip.Addr {
 	return a.Options.nextServer
 }
 
-// File is the boot file in the header, as in option 67. An authored boot file is not sent to systems there, because Debian's
+// File is the boot file in the header, as in option 67. A custom boot file is not sent to systems there, because Debian's
 // installer takes a URL in the header for its preseed file.
 func (a *Reply) File() string {
 	if !a.Options.Has(optBootFile) {
@@ -215,7 +215,7 @@ func (a *Reply) options(w *writer) {
 	}
 }
 
-// boot writes the options for booting. Authored options 43, 60, 66, 67 and 175 replace them.
+// boot writes the options for booting. Custom options 43, 60, 66, 67 and 175 replace them.
 func (a *Reply) boot(w *writer) {
 	o := a.Options
 	if a.VendorClass != "" && !o.Has(optVendorClass) && !o.Has(optVendorInfo) {

@@ -276,7 +276,7 @@ func TestEchoes(t *testing.T) {
 func TestBootFile(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 128)
-	authored := func(s string) *Options { return Builder{Custom: []lab.Option{{Code: 67, Data: []byte(s)}}}.Build() }
+	custom := func(s string) *Options { return Builder{Custom: []lab.Option{{Code: 67, Data: []byte(s)}}}.Build() }
 	for _, tc := range []struct {
 		name           string
 		who            client
@@ -288,8 +288,8 @@ func TestBootFile(t *testing.T) {
 		{"127 bytes", ovmf, long[1:], nil, long[1:], long[1:]},
 		{"too long for the header", ovmf, long, nil, "", long},
 		{"RFC 3396: too long for one option", ovmf, long + long, nil, "", long + long},
-		{"the author's", ovmf, "ours", authored("theirs\x00"), "theirs", "theirs\x00"},
-		{"the author's, to a system", bare, "", authored("http://theirs"), "", "http://theirs"},
+		{"the author's", ovmf, "ours", custom("theirs\x00"), "theirs", "theirs\x00"},
+		{"the author's, to a system", bare, "", custom("http://theirs"), "", "http://theirs"},
 		{"none", ovmf, "", nil, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -311,10 +311,10 @@ func TestBootFile(t *testing.T) {
 	}
 }
 
-// TestNextServer: an address in an authored option 66 is the next server too, of machines that boot nothing from here.
+// TestNextServer: an address in a custom option 66 is the next server too, of machines that boot nothing from here.
 func TestNextServer(t *testing.T) {
 	t.Parallel()
-	authored := func(s string) *Options { return Builder{Custom: []lab.Option{{Code: 66, Data: []byte(s)}}}.Build() }
+	custom := func(s string) *Options { return Builder{Custom: []lab.Option{{Code: 66, Data: []byte(s)}}}.Build() }
 	ours := netip.MustParseAddr("192.168.16.1")
 	for _, tc := range []struct {
 		name    string
@@ -323,11 +323,11 @@ func TestNextServer(t *testing.T) {
 		want    string
 	}{
 		{"none", netip.Addr{}, nil, "0.0.0.0"},
-		{"the author's", netip.Addr{}, authored("192.168.16.9"), "192.168.16.9"},
-		{"the author's, as a C string", netip.Addr{}, authored("192.168.16.9\x00"), "192.168.16.9"},
-		{"a name", netip.Addr{}, authored("pxe.example"), "0.0.0.0"},
-		{"not IPv4", netip.Addr{}, authored("fd00::9"), "0.0.0.0"},
-		{"ours, which serves the boot file", ours, authored("192.168.16.9"), "192.168.16.1"},
+		{"the author's", netip.Addr{}, custom("192.168.16.9"), "192.168.16.9"},
+		{"the author's, as a C string", netip.Addr{}, custom("192.168.16.9\x00"), "192.168.16.9"},
+		{"a name", netip.Addr{}, custom("pxe.example"), "0.0.0.0"},
+		{"not IPv4", netip.Addr{}, custom("fd00::9"), "0.0.0.0"},
+		{"ours, which serves the boot file", ours, custom("192.168.16.9"), "192.168.16.1"},
 	} {
 		a := Reply{Req: parsed(t, message(t, Discover, ovmf)), Type: Offer, NextServer: tc.next, Options: tc.options}
 		if got := decode(t, a.Append(nil)).ServerIPAddr.String(); got != tc.want {

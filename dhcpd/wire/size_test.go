@@ -111,7 +111,7 @@ func checkFields(t *testing.T, out []byte) {
 func TestExactSize(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(a *Reply, v string){
-		"authored": func(a *Reply, v string) {
+		"custom": func(a *Reply, v string) {
 			a.Options = Builder{Custom: []lab.Option{{Code: 200, Data: []byte(v), Force: true}}}.Build()
 		},
 		"boot file":   func(a *Reply, v string) { a.BootFile = v },

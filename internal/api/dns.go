@@ -45,7 +45,7 @@ type DNSQuery struct {
 	Client   netip.Addr `json:"client"`
 	Question string     `json:"question"` // name and type
 	Code     string     `json:"code"`
-	Zone     string     `json:"zone"`    // authored, derived, lease, forward, local, none
+	Source   string     `json:"source"`  // static, derived, lease, forward, local, none
 	Records  int        `json:"records"` // in the answer section
 }
 

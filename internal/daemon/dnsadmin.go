@@ -83,7 +83,7 @@ func (b *adminBackend) FollowDNS(ctx context.Context, client string) (<-chan api
 	go func() {
 		defer close(out)
 		for q := range queries {
-			line := api.DNSQuery{At: q.At, Client: q.From, Question: q.Question, Code: q.Code, Zone: q.Zone, Records: q.Records}
+			line := api.DNSQuery{At: q.At, Client: q.From, Question: q.Question, Code: q.Code, Source: q.Source, Records: q.Records}
 			select {
 			case out <- line:
 			case <-ctx.Done():

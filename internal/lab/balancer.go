@@ -32,7 +32,7 @@ const (
 type Balancer struct {
 	Pos            Pos
 	Name           string   // a derived one is "<cluster>-<service>", such as mycluster-api
-	Cluster        *Cluster // nil: authored
+	Cluster        *Cluster // nil: it is one of the lab file
 	Listen         Binds
 	Mode           BalanceMode
 	Balance        Algorithm

@@ -93,14 +93,14 @@ type Zone struct {
 	// forwarder.
 	ForwardMissing bool
 	Records        []Record // sorted by Name, then Type
-	Lines          []Line   // zone-file lines as authored, relative to Origin
+	Lines          []Line   // zone-file lines as the lab file has them, relative to Origin
 	File           string   // absolute path of a zone file; empty: none
 	Update         []Access // who may update it (RFC 2136); each has a key
 	UpdateReserved []string // names for which ReservedName holds, and that updates may have nevertheless
 	Leases         bool     // transfers have the names of DHCP clients
 }
 
-// A Line is one authored zone-file line.
+// A Line is one zone-file line of the lab file.
 type Line struct {
 	Pos  Pos
 	Text string

@@ -25,8 +25,8 @@ type Lab struct {
 	Hypervisors  []*Hypervisor
 	Redfish      Redfish // no Listen: off
 	DNS          DNS
-	Zones        []*Zone     // authored and derived, sorted by Origin
-	Balancers    []*Balancer // authored and derived from clusters, sorted by Name
+	Zones        []*Zone     // static and derived, sorted by Origin
+	Balancers    []*Balancer // those of the lab file, and derived from clusters, sorted by Name
 	Certificates []FileAt    // of Balancers and Redfish
 	Warnings     Problems    // not errors (yet), such as missing files
 	IfMissing    Problems    // of each file that the lab names, the warning that holds while it does not exist

@@ -215,7 +215,7 @@ func (p *Plan) records(l *lab.Lab, hosts []*lab.Host) {
 			}
 		}
 		if p.Host == "" {
-			p.authored(l, z)
+			p.static(l, z)
 		}
 	}
 }
@@ -232,8 +232,8 @@ func leadsTo(r lab.Record, h *lab.Host) bool {
 	return h.Has(r.Addr)
 }
 
-// authored lists the lines that the lab file gives verbatim.
-func (p *Plan) authored(l *lab.Lab, z *lab.Zone) {
+// static lists the lines that the lab file gives verbatim.
+func (p *Plan) static(l *lab.Lab, z *lab.Zone) {
 	for _, line := range z.Lines {
 		p.Records = append(p.Records, Record{Name: z.Origin, Type: "line", Data: line.Text, Source: "dns.zones"})
 	}

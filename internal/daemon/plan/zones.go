@@ -11,7 +11,7 @@ import (
 // A Zone is a DNS zone as a zone file.
 type Zone struct {
 	Origin string `json:"origin"`           // with a final dot
-	Kind   string `json:"kind"`             // derived, or authored
+	Kind   string `json:"kind"`             // derived, or static
 	Text   string `json:"text"`             // RFC 1035 section 5; the daemon replaces serial 0
 	Broken bool   `json:"broken,omitempty"` // it answers SERVFAIL, because its file has an error or is missing
 }

@@ -45,7 +45,7 @@ func (s *Serials) Assign(t *dnsd.Table) *dnsd.Table {
 	for _, c := range t.Contents() {
 		before, ok := s.known[c.Origin]
 		z := zoneSerial{Hash: c.Hash}
-		z.Serial = dnsd.NextSerial(before.Serial, c.Authored, ok && before.Hash != c.Hash, now)
+		z.Serial = dnsd.NextSerial(before.Serial, c.LabSerial, ok && before.Hash != c.Hash, now)
 		all[c.Origin] = z.Serial
 		if z == before {
 			continue

@@ -306,9 +306,9 @@ hosts: {c: {ip: 10.0.0.7, cluster: home, role: control-plane}, w: {ip: 10.0.0.8,
 networks: {lan: {subnet: 10.0.0.0/24, dhcp: off}}
 hosts: {w: {mac: "52:54:00:00:00:01", network: lan}}
 balancers:
-  a: {listen: ':8443', backends: [Registry.Example.Com, 'a.example.net.:81', 'authored.lab.example.:82', 'w:83', w]}
+  a: {listen: ':8443', backends: [Registry.Example.Com, 'a.example.net.:81', 'static.lab.example.:82', 'w:83', w]}
 `,
-			want: []string{"a 0.0.0.0:8443 tcp: registry.example.com(registry.example.com:8443) a.example.net(a.example.net:81) authored.lab.example(authored.lab.example:82) w(w:83) w(w:8443)"},
+			want: []string{"a 0.0.0.0:8443 tcp: registry.example.com(registry.example.com:8443) a.example.net(a.example.net:81) static.lab.example(static.lab.example:82) w(w:83) w(w:8443)"},
 		},
 		{
 			name: "in mode http a server name is a host",

@@ -57,7 +57,7 @@ func (r *resolver) dns() {
 		r.forwarded[name+"."] = true
 		d.ForwardZones = append(d.ForwardZones, lab.ForwardZone{Domain: name, Servers: r.nameServers(e.V, key)})
 	}
-	r.authoredZones()
+	r.staticZones()
 }
 
 // keys resolves dns.keys.
@@ -195,7 +195,7 @@ func (r *resolver) zoneName(name string, s spot, key string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-func (r *resolver) authoredZones() {
+func (r *resolver) staticZones() {
 	for _, e := range r.raw.DNS.Zones.Entries {
 		key := "dns.zones." + e.Name
 		z := &lab.Zone{Pos: r.pos(e.spot), Origin: r.zoneName(e.Name, e.spot, key) + ".", File: r.path(string(e.V.File.or("")))}

@@ -104,14 +104,14 @@ func (r *resolver) sharedNames() {
 		if first.Name != b.Name {
 			continue
 		}
-		authored, derived := first, b
-		if authored.Cluster != nil {
-			authored, derived = derived, authored
+		static, derived := first, b
+		if static.Cluster != nil {
+			static, derived = derived, static
 		}
 		if derived.Cluster == nil {
 			continue
 		}
-		r.failAt(authored.Pos, "balancers."+b.Name, "cluster %s (%s) already defines a balancer of this name: want another name", derived.Cluster.Name, derived.Pos)
+		r.failAt(static.Pos, "balancers."+b.Name, "cluster %s (%s) already defines a balancer of this name: want another name", derived.Cluster.Name, derived.Pos)
 	}
 }
 

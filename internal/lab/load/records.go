@@ -11,7 +11,7 @@ import (
 )
 
 // deriveZones makes the zones of the lab's names and addresses. A record goes to the zone with the longest origin that
-// it lies in, authored or derived.
+// it lies in, static or derived.
 func (r *resolver) deriveZones() {
 	if r.lab.Domain != "" {
 		r.zone(r.lab.Domain+".", r.top())

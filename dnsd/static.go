@@ -14,7 +14,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxZoneRecords bounds what the authored part of one zone may expand to, as $GENERATE can.
+// maxZoneRecords bounds what the static part of one zone may expand to, as $GENERATE can.
 const maxZoneRecords = 500_000
 
 // recordsAtOnce is after how many records, some 0.5 ms, queries get their turn on a machine with one CPU.
@@ -27,7 +27,7 @@ var (
 	errClass      = errors.New("only class IN is served")
 )
 
-// A parser reads the authored part of one zone. It carries from line to line what a zone file does: $ORIGIN, $TTL and the
+// A parser reads the static part of one zone. It carries from line to line what a zone file does: $ORIGIN, $TTL and the
 // last owner.
 type parser struct {
 	b       *builder
@@ -40,7 +40,7 @@ type parser struct {
 	dry     bool       // only errors are wanted
 }
 
-// line adds the records of one authored line.
+// line adds the records of one static line.
 func (p *parser) line(line lab.Line, key string) {
 	b := p.b
 	b.lines = append(b.lines, line)
