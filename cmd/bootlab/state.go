@@ -81,7 +81,8 @@ func stateText(cmd *cobra.Command, s api.State) error {
 	switch s.Condition {
 	case api.StateLost:
 		fmt.Fprintf(w, "install states were lost, noticed %s: %s\n", localTime(s.Since), s.Reason)
-		fmt.Fprintln(w, "no machine with install: once is installed until an admin says so:", s.Advice)
+		fmt.Fprintln(w, "no machine with install: once is installed until an admin says so")
+		fmt.Fprintln(w, s.Advice)
 		fmt.Fprintf(w, "install state unknown, %d: %s\n", len(s.Unknown), cmp.Or(strings.Join(s.Unknown, ", "), "none"))
 		armed, accepted := s, s
 		armed.Install, armed.Pools = slices.DeleteFunc(slices.Clone(s.Install), isIn(s.Unknown)), nil

@@ -57,6 +57,11 @@ func TestStateLeft(t *testing.T) {
 		if !strings.Contains(s.Advice, "put its folder back") {
 			t.Errorf("advice: %s", s.Advice)
 		}
+		for sentence := range strings.SplitSeq(s.Advice, ". ") { // read at three in the morning
+			if n := len(strings.Fields(sentence)); n > 20 {
+				t.Errorf("a sentence of %d words: %s", n, sentence)
+			}
+		}
 		if body := r.get("http://" + addr + ":9680/readyz"); !strings.Contains(body, "\nstate: install states were lost") {
 			t.Errorf("readyz:\n%s", body)
 		}

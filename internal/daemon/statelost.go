@@ -24,7 +24,7 @@ func (d *Daemon) reportState(ctx context.Context) {
 	d.watchMarkers()
 	l := d.current.Load().Lab
 	if lost := d.installs.Lost(); lost != nil {
-		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("since %s; %s; bootlab state shows more: %s",
+		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("noticed %s. %s. %s",
 			lost.Since.Format(time.DateTime), bootOwnDisks(len(d.unknownHosts(l))), d.lossAdvice(l)), Err: lost.Why})
 	}
 	if hosts, pools := d.unaccepted(l); len(hosts)+len(pools) > 0 {
@@ -111,16 +111,18 @@ func markerAdvice(m identity.Marker) string {
 
 // lossAdvice says what to do after a loss, the safe steps first.
 func (d *Daemon) lossAdvice(l *lab.Lab) string {
-	steps := []string{"if there is a backup, stop bootlab and run bootlab restore FILE"}
+	steps := []string{"If there is a backup, stop bootlab and run bootlab restore FILE"}
 	if d.stateFolder.id.Lost() != "" {
-		steps = []string{"if the state still exists, stop bootlab, mount its disk or put its folder back, and start bootlab", steps[0]}
+		steps = []string{"If the state still exists, stop bootlab, mount its disk or put its folder back, and start bootlab", steps[0]}
 	}
-	last := "else bootlab state accept-new, which arms none: the install state of no host is unknown"
+	last := []string{"Else run bootlab state accept-new, which arms no host: the install state of none is unknown"}
 	if _, pools := d.wouldInstall(l); len(d.unknownHosts(l))+len(pools) > 0 {
-		last = "else run bootlab install HOST --done for each host that has a system, bootlab install HOST for each whose disk may be overwritten, " +
-			"and then bootlab state accept-new, which arms all whose install state is still unknown"
+		last = []string{
+			"Else run bootlab install HOST --done for each host that has a system", "Run bootlab install HOST for each whose disk may be overwritten",
+			"Then bootlab state accept-new arms all others, which overwrites their disks",
+		}
 	}
-	return strings.Join(append(steps, last), "; ") + " (" + lossPage + ")"
+	return strings.Join(append(steps, last...), ". ") + ". See " + lossPage
 }
 
 // lossPage says what to do after a loss.
@@ -185,7 +187,7 @@ func (d *Daemon) lossText(l *lab.Lab) string {
 	if lost == nil {
 		return ""
 	}
-	text := fmt.Sprintf("install states were lost, noticed %s: %s. No machine with install: once is installed until an admin says so: %s",
+	text := fmt.Sprintf("install states were lost, noticed %s: %s. No machine with install: once is installed until an admin says so. %s",
 		lost.Since.Format(time.DateTime), lost.Why, d.lossAdvice(l))
 	if hosts := d.unknownHosts(l); len(hosts) > 0 {
 		text += ". Hosts whose install state is unknown: " + lab.Named(hosts, fewNames)
