@@ -173,7 +173,11 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	}
 	if m.zone == nil {
 		if r.answerLocal() {
-			r.note(byLocal, "no server outside has an answer (RFC 6303, 6761)")
+			why := "no server outside has an answer (RFC 6303, 6761)"
+			if at, _ := r.t.localZone(r.cur); at < 0 {
+				why = "a name of one label is asked nowhere else: add the domain of the host"
+			}
+			r.note(byLocal, why)
 			return answered
 		}
 		return noZone

@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 		{"www.example.org", outside, "www.example.org. A\nREFUSED\nwww.example.org. policy: only clients of the lab's networks and of dns.allow may use the forwarder"},
 		{"out.z.test", outside, "out.z.test. A\nNOERROR aa\nout.z.test. zone: zone z.test. (static, lab.yaml:9:5), CNAME\n" +
 			"www.example.org. policy: only clients of the lab's networks and of dns.allow may use the forwarder"},
-		{"nope", inside, "nope. A\nNXDOMAIN aa ra\nnope. local: no server outside has an answer (RFC 6303, 6761)"},
+		{"nope", inside, "nope. A\nNXDOMAIN aa ra\nnope. local: a name of one label is asked nowhere else: add the domain of the host"},
 		{"a..b", inside, `not a question: "a..b" is not a domain name`},
 		{"", inside, `not a question: "" is not a domain name`},
 		{"a.b WRONG", inside, `not a question: "WRONG" is not a record type`},

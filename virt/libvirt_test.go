@@ -211,7 +211,7 @@ func TestLibvirtErrors(t *testing.T) {
 	huge := with(func(*lab.Hypervisor) {})
 	huge.Hosts[0].VM.Memory = 512 * 1024 * gib
 	b.use(t, huge)
-	wantErr(t, b.Create(ctx, "master-0"), "it wants 536870912 MiB, and hypervisor kvm1 has", "choose another hypervisor")
+	wantErr(t, b.Create(ctx, "master-0"), "it wants 536870912 MiB of memory, and hypervisor kvm1 has", "choose another hypervisor")
 	if plan, err := b.Plan(ctx, nil); err != nil || len(plan) != 1 || len(plan[0].Details) != 1 || !strings.Contains(plan[0].Details[0], "choose another hypervisor") {
 		t.Errorf("plan of a machine that is too large: %+v, %v", plan, err)
 	}

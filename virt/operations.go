@@ -157,7 +157,7 @@ func fits(ctx context.Context, hv Hypervisor, m *machine) error {
 // fitsIn is fits for a size of memory in bytes; 0: not known.
 func (m *machine) fitsIn(has uint64) error {
 	if has > 0 && uint64(m.vm.Memory) > has {
-		return fmt.Errorf("memory: it wants %d MiB, and hypervisor %s has %d MiB in all: make it smaller, or choose another hypervisor",
+		return fmt.Errorf("it wants %d MiB of memory, and hypervisor %s has %d MiB in all: make it smaller, or choose another hypervisor",
 			m.vm.Memory>>20, m.vm.Hypervisor.Name, has>>20)
 	}
 	return nil

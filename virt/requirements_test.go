@@ -58,7 +58,7 @@ func TestSurvey(t *testing.T) {
 		}, hypervisor + "there is no libvirt network lan: define it there, or let bootlab create it"},
 		{"pool", func(h *lab.Host) { h.VM.Disks[0].Pool = "fast" }, host + "disks: hypervisor kvm1 has no storage pool fast: want one of default, idle"},
 		{"idle pool", func(h *lab.Host) { h.VM.Hypervisor.Pool = "idle" }, host + "disks: storage pool idle of hypervisor kvm1 is not active"},
-		{"memory", func(h *lab.Host) { h.VM.Memory = 512 * 1024 * gib }, host + "memory: memory: it wants 536870912 MiB"},
+		{"memory", func(h *lab.Host) { h.VM.Memory = 512 * 1024 * gib }, host + "memory: it wants 536870912 MiB of memory, and hypervisor kvm1"},
 		{"machine", func(h *lab.Host) { h.VM.Machine = "pc-q35-99.0" }, host + "machine: hypervisor kvm1 runs no x86_64 machine pc-q35-99.0"},
 		{"cpu", func(h *lab.Host) { h.VM.CPU = "Pentium9" }, host + "cpu: hypervisor kvm1 does not have CPU Pentium9"},
 		{"video", func(h *lab.Host) { h.VM.Video = "xga" }, host + "video: hypervisor kvm1 has no video model xga"},

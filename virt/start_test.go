@@ -104,7 +104,7 @@ func TestMachineLargerThanItsHypervisor(t *testing.T) {
 	f := newFake()
 	f.memory = 2 << 30
 	b := newTestServer(t, oneHost(), f, virt.Config{}) // 4 GiB
-	const why = "memory: it wants 4096 MiB, and hypervisor kvm1 has 2048 MiB in all"
+	const why = "it wants 4096 MiB of memory, and hypervisor kvm1 has 2048 MiB in all"
 	wantPlan(t, b, virt.ConditionMissing, why)
 	wantErr(t, b.Create(t.Context(), "master-0"), why)
 	wantErr(t, b.Apply(t.Context(), "master-0"), why)

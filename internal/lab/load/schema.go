@@ -3,6 +3,7 @@ package load
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 )
 
 // Schema returns the JSON Schema (draft 2020-12) of the lab file, made from the types that the loader decodes into.
@@ -29,7 +30,7 @@ func (s *schemaWriter) of(p any) any {
 		return v.schema(s)
 	}
 	t := reflect.TypeOf(p).Elem()
-	name := t.Name()
+	name := strings.ToLower(strings.TrimPrefix(t.Name(), "raw"))
 	if _, ok := s.defs[name]; !ok {
 		s.defs[name] = nil // taken, for types that hold themselves
 		s.defs[name] = s.structure(t)

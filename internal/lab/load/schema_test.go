@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -201,4 +202,23 @@ func hasPath(doc any, path []string) bool {
 		}
 	}
 	return false
+}
+
+// TestSchemaNames: editors show the names of definitions, which are words of the lab file.
+func TestSchemaNames(t *testing.T) {
+	t.Parallel()
+	var schema struct {
+		Defs map[string]any `json:"$defs"`
+	}
+	if err := json.Unmarshal(Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	if len(schema.Defs) < 20 {
+		t.Errorf("%d definitions", len(schema.Defs))
+	}
+	for name := range schema.Defs {
+		if strings.HasPrefix(name, "raw") || name != strings.ToLower(name) {
+			t.Errorf("a definition is called %s", name)
+		}
+	}
 }
