@@ -167,7 +167,7 @@ func systems(t *testing.T) (names []string) {
 	if err := json.Unmarshal(load.Schema(), &s); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range s.Defs["rawProfile"].Properties["os"].Enum {
+	for _, v := range s.Defs["profile"].Properties["os"].Enum {
 		names = append(names, v.(string))
 	}
 	if len(names) < 10 {
