@@ -158,7 +158,7 @@ func TestDaemon(t *testing.T) {
 	h := serve(t)
 	h.steps(
 		step{args: "status", out: []string{"lab cli, generation 1", "SERVER STATE LISTENS", "dhcpd serving", "httpd serving 10.88.0.1:8080", "virt nothing to serve -"}},
-		step{args: "status --json", json: true, out: []string{`"generation": 1`, `"state": "serving"`, `"kind": "interface", "name": "lab1", "ok": true, "since": "20`}},
+		step{args: "status --json", json: true, out: []string{`"generation": 1`, `"state": "serving"`, `"kind": "interface", "name": "` + h.seg.Bridge + `", "ok": true, "since": "20`}},
 		step{args: "doctor --json", json: true, out: []string{`"serving": true`, "the daemon has them", "no other DHCP server answers", "with 10.88.0.1/24 of network"}},
 		step{args: "hosts", out: []string{"HOST IP MAC PROFILE INSTALL VM STATE LAST", "a 10.88.0.11 52:54:00:00:00:01 p armed - unknown no boot recorded", "b 10.88.0.12 52:54:00:00:00:02 +1 - - - unknown no boot recorded"}},
 		step{args: "hosts --json", json: true, out: []string{`"name": "a"`}},
