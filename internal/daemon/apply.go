@@ -374,7 +374,7 @@ func (d *Daemon) loadNext(before *snapshot.Snapshot, force api.Force) (*snapshot
 	if err != nil {
 		return nil, err
 	}
-	if err := halved(before.Lab, s.Lab); err != nil && force != api.Forced {
+	if err := dropsMost(before.Lab, s.Lab); err != nil && force != api.Forced {
 		return nil, err
 	}
 	return s, nil
@@ -405,15 +405,15 @@ var errForce = errors.New("bootlab reload --force applies it anyway")
 // two is a change like any other.
 const fewToLose = 3
 
-// halved refuses a lab without most of what was there before. A host with another name is still there; of the other kinds, which may be
+// dropsMost refuses a lab without most of what was there before. A host with another name is still there; of the other kinds, which may be
 // renamed, what the lab file lists is counted, not what is derived from it.
-func halved(before, after *lab.Lab) error {
+func dropsMost(before, after *lab.Lab) error {
 	left := map[*lab.Host]bool{}
 	for _, h := range before.Hosts {
 		left[sameMachine(after, h)] = true
 	}
 	delete(left, nil)
-	byHand := func(b *lab.Balancer) bool { return b.Cluster == nil }
+	listed := func(b *lab.Balancer) bool { return b.Cluster == nil }
 	inFile := func(z *lab.Zone) bool { return !z.Derived }
 	for _, kind := range []struct {
 		name       string
@@ -423,7 +423,7 @@ func halved(before, after *lab.Lab) error {
 		{"hosts", 1, len(before.Hosts), len(left)},
 		{"networks", fewToLose, len(before.Networks), len(after.Networks)},
 		{"clusters", fewToLose, len(before.Clusters), len(after.Clusters)},
-		{"balancers", fewToLose, countOf(before.Balancers, byHand), countOf(after.Balancers, byHand)},
+		{"balancers", fewToLose, countOf(before.Balancers, listed), countOf(after.Balancers, listed)},
 		{"zones", fewToLose, countOf(before.Zones, inFile), countOf(after.Zones, inFile)},
 	} {
 		if kind.were >= kind.least && 2*kind.left < kind.were {
@@ -433,14 +433,18 @@ func halved(before, after *lab.Lab) error {
 	return nil
 }
 
-// sameMachine returns the host of a lab that has a MAC of h, else the one with its name; nil: none.
-func sameMachine(l *lab.Lab, h *lab.Host) *lab.Host {
+// sameMachine returns the host of a lab that has a MAC of h, the one with its name if several have, as install states follow their machines;
+// else the one with its name; nil: none.
+func sameMachine(l *lab.Lab, h *lab.Host) (same *lab.Host) {
 	for _, m := range h.AllMACs() {
-		if same := l.HostByMAC(m); same != nil {
-			return same
+		if has := l.HostByMAC(m); has != nil && (same == nil || has.Name == h.Name) {
+			same = has
 		}
 	}
-	return l.Host(h.Name)
+	if same == nil {
+		return l.Host(h.Name)
+	}
+	return same
 }
 
 // countOf returns how many of all are counted.

@@ -30,11 +30,11 @@ const (
 type outcome int
 
 const (
-	failed    outcome = iota // no upstream answered
-	unchanged                // the cached file is current (304)
-	gone                     // upstream does not have the file
-	body                     // the body follows
-	passing                  // the body follows, but cannot be cached
+	failed      outcome = iota // no upstream answered
+	unchanged                  // the cached file is current (304)
+	gone                       // upstream does not have the file
+	body                       // the body follows
+	uncacheable                // the body follows, but cannot be cached
 )
 
 // A download is one request to upstream, which all clients of the file share: they wait for its outcome, and then read the
@@ -86,7 +86,8 @@ func (d *download) isOf(m *lab.Mirror) bool {
 	return !slices.ContainsFunc(from, func(url string) bool { return !slices.Contains(m.URLs, url) })
 }
 
-func (d *download) tell(o outcome, err error) {
+// answer gives the outcome to all who wait for it.
+func (d *download) answer(o outcome, err error) {
 	d.outcome, d.err = o, err
 	close(d.answered)
 }
@@ -141,7 +142,7 @@ func (d *download) run(ctx context.Context, q *request) {
 	resp, base, err := d.cache.up.do(ctx, q.mirror, query{http.MethodGet, d.path, q.conditions})
 	if err != nil {
 		d.cache.unreachable(s, err)
-		d.land(failed, unavailable(err))
+		d.end(failed, unavailable(err))
 		return
 	}
 	d.cache.reachable(s)
@@ -153,14 +154,14 @@ func (d *download) run(ctx context.Context, q *request) {
 	case http.StatusOK:
 		d.body(ctx)
 	case http.StatusPartialContent:
-		d.land(failed, unavailable(errors.New("upstream answered 206 to a request without Range")))
+		d.end(failed, unavailable(errors.New("upstream answered 206 to a request without Range")))
 	default:
 		s.mu.Lock()
 		if e := s.entries[d.key]; e != nil {
 			s.removeLocked(e)
 		}
 		s.mu.Unlock()
-		d.land(gone, statusError{http.StatusNotFound, fmt.Errorf("%s: upstream does not have it", d.path)})
+		d.end(gone, statusError{http.StatusNotFound, fmt.Errorf("%s: upstream does not have it", d.path)})
 	}
 }
 
@@ -173,10 +174,10 @@ func unavailable(err error) error {
 	return statusError{http.StatusServiceUnavailable, err}
 }
 
-// land ends a download without a body.
-func (d *download) land(o outcome, err error) {
-	d.leave()
-	d.tell(o, err)
+// end ends a download without a body.
+func (d *download) end(o outcome, err error) {
+	d.unshare()
+	d.answer(o, err)
 }
 
 // confirm handles 304.
@@ -189,10 +190,10 @@ func (d *download) confirm() {
 	}
 	s.mu.Unlock()
 	if e == nil { // it was evicted meanwhile
-		d.land(failed, unavailable(fmt.Errorf("%s: evicted during revalidation", d.path)))
+		d.end(failed, unavailable(fmt.Errorf("%s: evicted during revalidation", d.path)))
 		return
 	}
-	d.land(unchanged, nil)
+	d.end(unchanged, nil)
 }
 
 // body downloads the file, reports its head to the waiting clients, and caches the file when it is complete.
@@ -202,10 +203,10 @@ func (d *download) body(ctx context.Context) {
 	}
 	if err := d.begin(); err != nil {
 		d.cache.bypass(d.disk, d.path, err)
-		d.land(passing, nil)
+		d.end(uncacheable, nil)
 		return
 	}
-	d.tell(body, nil)
+	d.answer(body, nil)
 	err := d.fill(ctx)
 	if err == nil {
 		err = d.keep()
@@ -397,7 +398,7 @@ func (d *download) keep() error {
 		_ = os.Remove(d.file.Name())
 	}
 	d.unreserve() // the entry has its own size
-	d.leave()
+	d.unshare()
 	d.publish(progress{n: d.at, done: true}) // the file is right, cached or not
 	if err != nil && !errors.Is(err, errReplaced) {
 		d.cache.bypass(d.disk, d.path, err)
@@ -433,8 +434,8 @@ func (d *download) commit() error {
 	return nil
 }
 
-// leave ends sharing: later requests start a new download, or find the cached file.
-func (d *download) leave() {
+// unshare ends sharing: later requests start a new download, or find the cached file.
+func (d *download) unshare() {
 	d.disk.mu.Lock()
 	defer d.disk.mu.Unlock()
 	if d.disk.downloads[d.key] == d {
@@ -447,7 +448,7 @@ func (d *download) fail(err error) {
 	s := d.disk
 	_ = os.Remove(d.file.Name())
 	d.unreserve()
-	d.leave()
+	d.unshare()
 	p, _ := d.state()
 	p.broken = err
 	d.publish(p)

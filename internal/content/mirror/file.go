@@ -117,8 +117,8 @@ type follower struct {
 	download *download
 	size     int64
 	at       int64
-	rest     *passthrough // read from upstream instead, once passing is set
-	passing  bool
+	rest     *passthrough // read from upstream instead, once direct is set
+	direct   bool
 }
 
 // Seek implements io.Seeker.
@@ -133,7 +133,7 @@ func (s *follower) Read(p []byte) (int, error) {
 		switch {
 		case s.at >= s.size:
 			return 0, io.EOF
-		case s.passing:
+		case s.direct:
 			return s.pass(p)
 		case s.at < d.n:
 			got, err := s.download.file.ReadAt(p[:min(int64(len(p)), d.n-s.at)], s.at)
@@ -144,7 +144,7 @@ func (s *follower) Read(p []byte) (int, error) {
 		case d.broken != nil && !errors.Is(d.broken, errBypass):
 			return 0, fmt.Errorf("upstream: %w", d.broken)
 		case d.broken != nil, s.at-d.n > maxWait:
-			s.passing = true
+			s.direct = true
 			continue
 		}
 		select {

@@ -273,7 +273,7 @@ func (c *Cache) answer(ctx context.Context, s *diskCache, q *request, fl *downlo
 		return c.revalidated(s, q, Revalidated, fl)
 	case failed:
 		return c.revalidated(s, q, Stale, fl)
-	case passing:
+	case uncacheable:
 		if fl.head.Size < 0 {
 			return nil, statusError{http.StatusServiceUnavailable, fmt.Errorf("%s: %w, and upstream does not send its size", q.path, errBypass)}
 		}
@@ -376,12 +376,12 @@ func (c *Cache) bypass(s *diskCache, path string, err error) {
 	s.metrics.bypassed.Inc()
 	s.mu.Lock()
 	now := s.now()
-	tell := now.Sub(s.warned) >= warnEvery
-	if tell {
+	due := now.Sub(s.warned) >= warnEvery
+	if due {
 		s.warned = now
 	}
 	s.mu.Unlock()
-	if tell {
+	if due {
 		c.deps.Events.Record(event.Event{Kind: event.MirrorBypassed, Mirror: s.name, Detail: path, Err: lab.Shortened(err.Error(), maxErr)})
 	}
 }

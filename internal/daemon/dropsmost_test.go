@@ -9,8 +9,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// TestHalvedLab: a lab that lost more than half of its hosts, balancers, zones, networks or clusters is refused, each of them counted alone.
-func TestHalvedLab(t *testing.T) {
+// TestDropsMost: a lab that lost more than half of its hosts, balancers, zones, networks or clusters is refused, each of them counted alone.
+func TestDropsMost(t *testing.T) {
 	t.Parallel()
 	of := func(hosts, balancers, zones, networks, clusters int) *lab.Lab {
 		l := &lab.Lab{}
@@ -61,7 +61,7 @@ func TestHalvedLab(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := halved(tt.before, tt.after)
+			err := dropsMost(tt.before, tt.after)
 			if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, errForce) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
