@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,14 +27,18 @@ type Move struct {
 // error nothing has changed: a machine whose state has another name is then Unknown, and one with the state of another is, too.
 func (m *Machine) Follow(ctx context.Context, hosts []*lab.Host) (moves []Move, done func(), err error) {
 	moves, next := m.followers(hosts)
-	for _, name := range slices.Sorted(maps.Keys(touched(moves))) {
+	locked := touched(moves)
+	for name := range next {
+		locked[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(locked)) {
 		end, err := m.locks.take(ctx, name)
 		if err != nil {
 			return nil, nil, err
 		}
 		defer end()
 	}
-	if len(moves) > 0 { // transitions may have ended meanwhile
+	if len(locked) > 0 { // transitions may have ended meanwhile
 		moves, next = m.followers(hosts)
 	}
 	left := touched(moves)
@@ -113,14 +118,55 @@ func (m *Machine) followers(hosts []*lab.Host) (moves []Move, next map[string]St
 			m.keepMACs(next, from.host)
 			continue
 		}
-		s := m.states[from.name]
-		if s.MACs = from.host.AllMACs(); s.State != Installed && m.doubtful(from.name) {
-			s.Held, s.Why = true, m.damage.Why
-		}
+		s := m.trusted(from.name)
+		s.MACs = from.host.AllMACs()
 		next[name] = s
 		moves = append(moves, Move{From: from.name, To: name, MAC: from.mac, State: s.State})
 	}
+	changed := make(map[string]Status)
+	for name := range touched(moves) {
+		changed[name] = m.trusted(name)
+	}
+	for name := range next {
+		changed[name] = m.trusted(name)
+	}
+	for name, s := range departed(changed, hosts) {
+		if _, known := m.states[name]; !known {
+			next[name] = s
+		}
+	}
 	return moves, next
+}
+
+// trusted returns the state of a host, or of none, held if it may be an older one.
+func (m *Machine) trusted(name string) Status {
+	s := m.states[name]
+	if s.State != Installed && m.doubtful(name) {
+		s.Held, s.Why = true, m.damage.Why
+	}
+	return s
+}
+
+// departed returns the states that a lab leaves without a host, of those by name whose host has another MAC or another name in it: each under
+// the first of its MACs that no host has, as a machine of a pool is named. An installed machine that comes back later is not new.
+func departed(states map[string]Status, hosts []*lab.Host) map[string]Status {
+	inLab := make(map[lab.MAC]bool)
+	for _, h := range hosts {
+		for _, mac := range h.AllMACs() {
+			inLab[mac] = true
+		}
+	}
+	left := make(map[string]Status)
+	for name, s := range states {
+		gone := slices.DeleteFunc(slices.Clone(s.MACs), func(mac lab.MAC) bool { return inLab[mac] })
+		if len(gone) == 0 || !s.Held && (s.State == Armed || s.State == Live) {
+			continue
+		}
+		s.MACs = gone
+		s.Why = cmp.Or(s.Why, "its MAC was that of "+name+", which is another machine now, or has another network card")
+		left[gone[0].Hyphens()] = s
+	}
+	return left
 }
 
 // keepMACs adds the state of h to next if it has other MACs.

@@ -79,6 +79,47 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowDeparted: an installed machine that left the lab while its name became another's, or got another MAC, is installed when it comes
+// back under whatever name, also through a pool.
+func TestFollowDeparted(t *testing.T) {
+	for name, between := range map[string]*lab.Host{
+		"another machine of the lab has its name": machine("one", 2), "a new machine has its name": machine("one", 3), "it has another name and another card": machine("other", 4),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			for _, h := range []*lab.Host{machine("one", 1), machine("two", 2)} {
+				if err := r.MarkInstalled(t.Context(), h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			follow := func(hosts ...*lab.Host) {
+				t.Helper()
+				if _, done, err := r.Follow(t.Context(), hosts); err != nil {
+					t.Fatal(err)
+				} else {
+					done()
+				}
+				r.reopen()
+			}
+			follow(between)
+			if between.Name == "one" {
+				pooled := machine(machine("", 1).MACs[0].Hyphens(), 1)
+				if got := r.Status(pooled); got.State != install.Installed || !r.FromDisk(pooled, pooled.MACs[0]) {
+					t.Errorf("through a pool it is %+v, want installed", got)
+				}
+			}
+			back := machine("three", 1)
+			follow(between, back)
+			if got := r.Status(back); got.State != install.Installed {
+				t.Errorf("it is %+v, want installed", got)
+			}
+			if got := r.Status(between); between.Name == "one" && got.State != install.Installed {
+				t.Errorf("%s is %+v, want installed", between.Name, got)
+			}
+		})
+	}
+}
+
 // TestFollowDuringInstall: the installer of a host that is renamed calls back with its token.
 func TestFollowDuringInstall(t *testing.T) {
 	r := newRig(t)

@@ -22,36 +22,46 @@ const (
 )
 
 // ByHost returns install records, which are stored under RecordKey, by the name that the machine of each has in a lab: the rule of
-// Machine.Follow. A record of a machine that is in the lab under another name only is not among those of its own name. Those that the lab
-// does not know have the name that they were stored under. Other keys are ignored; a record that cannot be read counts as one without MACs.
-func ByHost(entries map[string][]byte, hosts []*lab.Host) map[string][]byte {
-	records := map[string][]byte{}
+// Machine.Follow. That of a machine which is in no lab, but whose name is a host's there, has the name of its MAC. Those that the lab does
+// not know at all keep the name that they were stored under. Other keys are ignored; a record that cannot be read counts as one without MACs.
+func ByHost(entries map[string][]byte, hosts []*lab.Host) (map[string][]byte, error) {
+	records, states, byMAC := map[string][]byte{}, map[string]Status{}, map[lab.MAC]string{}
 	for key, value := range entries {
 		if name, ok := HostOfKey(key); ok {
 			records[name] = value
 		}
 	}
-	byMAC := map[lab.MAC]string{}
 	for _, name := range slices.Sorted(maps.Keys(records)) {
-		s, _, _ := statusOf(name, records[name])
-		for _, mac := range s.MACs {
+		states[name], _, _ = statusOf(name, records[name])
+		for _, mac := range states[name].MACs {
 			byMAC[mac] = name
 		}
 	}
-	named := maps.Clone(records)
 	sources := sourcesOf(hosts, byMAC)
+	unchanged := maps.Clone(records)
 	for _, from := range sources {
-		delete(named, from.name)
+		delete(unchanged, from.name)
 	}
 	for _, h := range hosts {
-		delete(named, h.Name)
+		delete(unchanged, h.Name)
+	}
+	named := maps.Clone(unchanged)
+	maps.DeleteFunc(states, func(name string, _ Status) bool { return unchanged[name] != nil })
+	for name, s := range departed(states, hosts) {
+		record, err := json.Marshal(s)
+		if err != nil {
+			return nil, fmt.Errorf("encode install state of %s: %w", name, err)
+		}
+		if records[name] == nil {
+			named[name] = record
+		}
 	}
 	for _, from := range sources {
 		if record, ok := records[from.name]; ok {
 			named[from.host.Name] = record
 		}
 	}
-	return named
+	return named, nil
 }
 
 // A Merged is what a restore makes of the install state of one host.

@@ -127,7 +127,10 @@ func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rear
 	if err != nil {
 		return nil, err
 	}
-	return r, r.planHosts(l, saved, now, addrs, rearm)
+	if err := r.planHosts(l, saved, now, addrs, rearm); err != nil {
+		return nil, err
+	}
+	return r, r.planPools(l, now, rearm)
 }
 
 // planLeases compares the leases, and returns the address of each machine of both. No other machine gets an address that the lab file has for a
@@ -172,7 +175,14 @@ func (r *Restore) planLeases(l *lab.Lab, saved, now map[string][]byte) (addrs ma
 
 // planHosts decides about every host that the lab, the backup or the present state knows.
 func (r *Restore) planHosts(l *lab.Lab, saved, now map[string][]byte, addrs map[lab.MAC]netip.Addr, rearm Rearm) error {
-	inBackup, present := install.ByHost(saved, l.Hosts), install.ByHost(now, l.Hosts)
+	inBackup, err := install.ByHost(saved, l.Hosts)
+	if err != nil {
+		return err
+	}
+	present, err := install.ByHost(now, l.Hosts)
+	if err != nil {
+		return err
+	}
 	names := map[string]bool{}
 	for _, h := range l.Hosts {
 		names[h.Name] = true
@@ -203,6 +213,34 @@ func (r *Restore) planHosts(l *lab.Lab, saved, now map[string][]byte, addrs map[
 	}
 	return nil
 }
+
+// planPools makes machines of pools that the backup does not have boot their own disks, where the present state would tell which are installed,
+// and is lost: until an admin accepts the loss.
+func (r *Restore) planPools(l *lab.Lab, now map[string][]byte, rearm Rearm) error {
+	var pools []string
+	for _, n := range l.Networks {
+		for _, p := range n.Pools {
+			if p.Profile != nil && p.Profile.Install == lab.InstallOnce {
+				pools = append(pools, n.Name+"/"+p.Name)
+			}
+		}
+	}
+	if rearm == ArmHosts || len(pools) == 0 || whole(now) {
+		return nil
+	}
+	made := r.Backup.Created.Local().Format(time.DateTime)
+	loss, err := json.Marshal(install.Loss{Since: time.Now(), Why: "the backup of " + made + " was restored, and which machines of pools were installed after it is not known"})
+	if err != nil {
+		return fmt.Errorf("encode the loss of install states: %w", err)
+	}
+	r.records = append(r.records, backup.Entry{Key: install.LostKey, Value: loss})
+	r.Warnings = append(r.Warnings, fmt.Sprintf("machines of %s that are not in the backup boot their own disks after the restore, as they may have been installed since: "+
+		"bootlab install MAC --done or bootlab install MAC says what one is, and bootlab state accept-new arms all others, which overwrites their disks", lab.Named(pools, maxPools)))
+	return nil
+}
+
+// maxPools is how many pools a warning names.
+const maxPools = 5
 
 // whole reports whether entries are those of a state that has lost nothing, so that a host without a record never booted.
 func whole(entries map[string][]byte) bool {

@@ -126,6 +126,43 @@ func TestRestoreFollowsMachines(t *testing.T) {
 	}
 }
 
+// TestRestorePools: if the present state is lost, a machine of a pool that is not in the backup may have been installed since: it is not armed.
+func TestRestorePools(t *testing.T) {
+	t.Parallel()
+	id, err := identity.Restored(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	once := &lab.Profile{Name: "p", Install: lab.InstallOnce}
+	l := &lab.Lab{Name: "t", Networks: []*lab.Network{{Name: "n", Pools: []*lab.Pool{{Name: "any", Profile: once}}}}}
+	l.Index()
+	b := &backup.Backup{}
+	b.Lab, b.Created = l.Name, time.Now()
+	mac := lab.MAC{0x52, 0x54, 0, 0, 0, 4}
+	machine := &lab.Host{Name: mac.Hyphens(), MACs: []lab.MAC{mac}, Profile: once}
+	for _, tt := range []struct {
+		name  string
+		now   map[string][]byte
+		rearm Rearm
+		want  install.State
+	}{
+		{"the state is lost", nil, HoldHosts, install.Unknown},
+		{"the state is lost, and an admin arms all", nil, ArmHosts, install.Armed},
+		{"the state knows that it never booted", map[string][]byte{identity.Key: id}, HoldHosts, install.Armed},
+	} {
+		r, err := PlanRestore(l, b, tt.now, tt.rearm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if warned := strings.Contains(strings.Join(r.Warnings, " "), "machines of n/any that are not in the backup boot their own disks"); warned != (tt.want == install.Unknown) {
+			t.Errorf("%s: warnings %q", tt.name, r.Warnings)
+		}
+		if got := startWith(t, r, l).Status(machine); got.State != tt.want {
+			t.Errorf("%s: it is %s, want %s", tt.name, got.State, tt.want)
+		}
+	}
+}
+
 // startWith returns the install states of a daemon that starts with what r restored.
 func startWith(t *testing.T, r *Restore, l *lab.Lab) *install.Machine {
 	t.Helper()
