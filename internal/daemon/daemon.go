@@ -303,7 +303,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.W
 	}
 	change.commit()
 	d.handover.CloseOthers()
-	d.reloadMetrics.Started(snap.Gen, len(snap.Lab.Hosts), snap.At)
+	d.reloadMetrics.Started(snap.Lab, snap.Gen, snap.At)
 	return watcher, nil
 }
 
@@ -313,7 +313,7 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	if err != nil {
 		return err
 	}
-	if d.reloadMetrics, err = metrics.NewLab(d.registry, d.cfg.Version, d.current.Load().Lab.Name); err != nil {
+	if d.reloadMetrics, err = metrics.NewLab(d.registry, d.cfg.Version); err != nil {
 		return err
 	}
 	d.timeline, err = timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: d.serverLog, Registerer: d.registry})

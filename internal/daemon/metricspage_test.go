@@ -137,7 +137,7 @@ func TestMetricsPageLines(t *testing.T) {
 	if _, err := metrics.NewRecorder(registry); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := metrics.NewLab(registry, "v1", "telco"); err != nil {
+	if _, err := metrics.NewLab(registry, "v1"); err != nil {
 		t.Fatal(err)
 	}
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_something", Help: "Not ours."}))

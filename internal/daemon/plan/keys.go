@@ -54,7 +54,7 @@ var recorded = fieldSet("Host: FQDN Domain IP IP6 NICName Aliases")
 
 // always are fields whose change the text of a plan shows itself.
 var always = fieldSet(
-	"Lab: Name Domain",
+	"Lab: Domain",
 	"Network: Subnet Interface Address Router DHCP",
 	"Pool: Range MACs Archs VendorClasses UserClasses CircuitIDs RemoteIDs PerPort Profile",
 	"Profile: OS Image ConfigReads InstallTo Install",
@@ -256,6 +256,7 @@ func below(above, key string) string { return strings.TrimPrefix(above+"."+key, 
 
 // keyNames are the keys of fields that have other names than these.
 var keyNames = map[string]string{
+	"Lab.Name":  "lab",
 	"Lab.Zones": "dns.zones", "Mirror.URLs": "url", "Image.URLs": "url", "Host.Local": "local_boot", "Host.RoleSynonym": "role", "Host.NICs": "nics", "Host.Named": "nics",
 	"Host.IP6": "ip6", "Balancer.Certificates": "tls", "Balancer.ACME": "tls.acme", "Balancer.Protocol": "backend_protocol", "BackendTLS.On": "ca_file", "BackendTLS.Unverified": "verify", "Cluster.Names": "balancer",
 	"Zone.ForwardMissing": "forward", "DNS.Keys": "keys", "DNS.CacheEntries": "cache.entries", "DNS.CacheSize": "cache.size", "VM.Candidates": "hypervisor", "VM.Shared": "shared_memory",

@@ -6,6 +6,6 @@
 //	registry := prometheus.NewPedanticRegistry()
 //	counts, err := metrics.NewRecorder(registry)
 //	bus := event.NewBus(event.BusConfig{Recorders: []event.Recorder{counts}})
-//	m, err := metrics.NewLab(registry, version, l.Name)
-//	m.Started(gen, len(l.Hosts), time.Now()) // then m.Applied after each reload
+//	m, err := metrics.NewLab(registry, version)
+//	m.Started(l, gen, time.Now()) // then m.Applied after each reload
 package metrics

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -50,6 +51,7 @@ func (r *Recorder) Record(e event.Event) {
 
 // A Lab exports the applied lab, and attempts to replace it. It is safe for concurrent use.
 type Lab struct {
+	build   *prometheus.GaugeVec
 	success prometheus.Gauge
 	applied prometheus.Gauge
 	gen     prometheus.Gauge
@@ -64,7 +66,7 @@ const (
 )
 
 // NewLab registers the metrics of the lab, and bootlab_build_info. A nil registerer is a bug and panics; the error is the registerer's.
-func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error) {
+func NewLab(registerer prometheus.Registerer, version string) (*Lab, error) {
 	if registerer == nil {
 		panic("metrics: registerer is nil")
 	}
@@ -72,6 +74,8 @@ func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error)
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	l := &Lab{
+		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: BuildInfo, Help: "Always 1; the labels name what is running.",
+			ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}}, []string{"lab"}),
 		success: gauge(LabSuccess, "1 if the last reload of the lab file succeeded, 0 if it was refused and the running lab stays in force."),
 		applied: gauge(LabApplyTime, "Time at which the current lab was applied, in seconds since 1970."),
 		gen:     gauge(LabGeneration, "Generation of the current lab; it counts from 1 at each start."),
@@ -81,10 +85,7 @@ func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error)
 	for _, result := range []string{resultApplied, resultRefused} {
 		l.reloads.WithLabelValues(result)
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: BuildInfo, Help: "Always 1; the labels name what is running.",
-		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version(), "lab": lab}})
-	build.Set(1)
-	for _, c := range []prometheus.Collector{build, l.success, l.applied, l.gen, l.hosts, l.reloads} {
+	for _, c := range []prometheus.Collector{l.build, l.success, l.applied, l.gen, l.hosts, l.reloads} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
@@ -93,17 +94,19 @@ func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error)
 }
 
 // Applied records that a reload applied a lab.
-func (l *Lab) Applied(gen uint64, hosts int, at time.Time) {
+func (l *Lab) Applied(of *lab.Lab, gen uint64, at time.Time) {
 	l.reloads.WithLabelValues(resultApplied).Inc()
-	l.Started(gen, hosts, at)
+	l.Started(of, gen, at)
 }
 
 // Started records the lab of the start, which is no reload.
-func (l *Lab) Started(gen uint64, hosts int, at time.Time) {
+func (l *Lab) Started(of *lab.Lab, gen uint64, at time.Time) {
+	l.build.Reset()
+	l.build.WithLabelValues(of.Name).Set(1)
 	l.success.Set(1)
 	l.applied.Set(float64(at.UnixNano()) / 1e9)
 	l.gen.Set(float64(gen))
-	l.hosts.Set(float64(hosts))
+	l.hosts.Set(float64(len(of.Hosts)))
 }
 
 // Refused records that a lab was refused.

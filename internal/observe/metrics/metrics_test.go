@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
 )
@@ -67,12 +68,12 @@ func TestEveryKindIsCounted(t *testing.T) {
 func TestLab(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
-	l, err := metrics.NewLab(registry, "v1", "telco")
+	l, err := metrics.NewLab(registry, "v1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Started(1, 9, time.Unix(50, 0))
-	l.Applied(2, 7, time.Unix(100, 5e8))
+	l.Started(&lab.Lab{Name: "before", Hosts: make([]*lab.Host, 9)}, 1, time.Unix(50, 0))
+	l.Applied(&lab.Lab{Name: "telco", Hosts: make([]*lab.Host, 7)}, 2, time.Unix(100, 5e8))
 	l.Refused()
 	want := `
 # HELP bootlab_build_info Always 1; the labels name what is running.

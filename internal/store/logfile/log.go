@@ -264,7 +264,7 @@ func (l *log) probe() error {
 // cut removes a batch that is not durable, so that no restart finds a transaction whose commit returned an error.
 func (l *log) cut(why error) error {
 	if err := l.trim(); err != nil {
-		l.broken = errors.Join(why, fmt.Errorf("cut: %w", err))
+		l.broken = fmt.Errorf("%w; what was written of it cannot be removed: %w", why, err)
 		return l.broken
 	}
 	return why
