@@ -433,7 +433,7 @@ hosts:
 	boots := lab.MAC{0x52, 0x54, 0, 0, 0, 1}
 	for from, refused := range map[string]string{
 		"10.0.0.11": "", "10.1.0.11": "", "fd00:16::11": "",
-		"10.0.0.12": "w holds 10.0.0.11", "fd00:16::12": "w holds 10.0.0.11", "10.9.0.1": "no network of the lab",
+		"10.0.0.12": "w holds 10.0.0.11", "fd00:16::12": "w holds fd00:16::11", "10.9.0.1": "no network of the lab",
 	} {
 		_, script := r.Script(t.Context(), boots, netip.MustParseAddr(from), lab.ScriptName)
 		report := r.Report(t.Context(), boots, "manufacturer=x", netip.MustParseAddr(from))
@@ -442,6 +442,23 @@ hosts:
 		}
 		if (report == nil) != (refused == "") || report != nil && !strings.Contains(report.Error(), refused) {
 			t.Errorf("report from %s: %v, want %q", from, report, refused)
+		}
+	}
+}
+
+// TestNeighbourByIPv6: the request of a neighbour from an address that the machine does not hold is that neighbour's, and no failure of the
+// machine's boot. From the machine's own MAC it is the machine's, whose IPv6 addresses DHCP does not assign.
+func TestNeighbourByIPv6(t *testing.T) {
+	t.Parallel()
+	from := netip.MustParseAddr("fd00:16::77")
+	for user, others := range map[neighbour.User]bool{neighbour.Foreign: true, neighbour.Own: false} {
+		r := newRig(t)
+		r.found = neighbour.Found{User: user, MAC: lab.MAC{2, 9}}
+		if _, err := r.Config(t.Context(), mac, "token", "", from); statusOf(err) != http.StatusForbidden {
+			t.Errorf("user %v: %v, want a refusal", user, err)
+		}
+		if e := r.events[len(r.events)-1]; !e.Claimed || e.Forgeable() != others {
+			t.Errorf("user %v: %+v, want it to be of another machine: %v", user, e, others)
 		}
 	}
 }

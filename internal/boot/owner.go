@@ -99,10 +99,15 @@ func (s *Service) verifyAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.A
 	switch {
 	case from == leased || h.Pool == nil && h.Has(from): // the host made for a machine of a pool has the address that asks
 		return nil
+	case from.Is6() && h.IP6.IsValid():
+		holds = h.IP6.String()
 	case reserved.IsValid():
 		holds = reserved.String()
 	case leased.IsValid():
 		holds = leased.String()
+	}
+	if found, err := s.deps.Neighbours.Entry(from, h.AllMACs()); err == nil && found.User == neighbour.Foreign {
+		return refusalOf(found, nil, h.Name, from, errOther) // by IPv6 too, where any address may be the machine's own
 	}
 	return forbidden(event.WrongAddress, "asked from "+from.String()+", but "+h.Name+" holds "+holds, nil)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/daemon/interfaces"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -26,7 +27,7 @@ import (
 // DHCP servers, reserved and leased addresses that others use, mirrors without an upstream, a TFTP server that is full, markers that would not show a
 // loss of the state, and the machines and zones that are refused.
 func (d *Daemon) conditions(s *snapshot.Snapshot) []api.Condition {
-	all := slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.disks.Conditions(),
+	all := slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools(s.DHCP)), d.diskConditions(),
 		d.certificateConditions(s.Lab), upstreamConditions(d.dns.Forwards(s.DNS)),
 		rogueConditions(d.servers.dhcp.RogueServers()), addressConflictConditions(d.servers.dhcp.AddressConflicts()),
 		mirrorConditions(s.Lab, d.servers.mirrors.Outages()), tftpConditions(d.servers.tftp.Full()), markerConditions(d.badMarkers()), refusedConditions(s))
@@ -101,6 +102,17 @@ func (d *Daemon) hypervisorConditions(l *lab.Lab) (all []api.Condition) {
 			c.Problem = err.Error()
 		}
 		all = append(all, c)
+	}
+	return all
+}
+
+// diskConditions has one condition for each folder. That of the state is not good while its disk takes no writes: its free space can still be read.
+func (d *Daemon) diskConditions() []api.Condition {
+	all := d.disks.Conditions()
+	for i, c := range all {
+		if silent := d.storeWatch.Hangs(); silent > 0 && c.OK && c.Name == d.storeWatch.Folder() {
+			all[i].OK, all[i].Problem, all[i].Since = false, diskhealth.CauseHangs, time.Now().Add(-silent)
+		}
 	}
 	return all
 }

@@ -107,7 +107,7 @@ func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 		if i > 0 && c.SameProblem(s.Conditions[i-1]) || slices.ContainsFunc(faults, c.Has) {
 			continue
 		}
-		if c.Kind == api.ConditionDisk && c.Name == s.Store.Folder && !c.OK && len(s.Store.Problems) > 0 {
+		if c.Kind == api.ConditionDisk && c.Name == s.Store.Folder && len(s.Store.Problems) > 0 {
 			continue // one of them says more
 		}
 		check, subject := checks[c.Kind], c.Name

@@ -234,7 +234,7 @@ func (c *boot) diagnose() Diagnosis {
 	case s.Cause == machine.DiskReturns:
 		return c.diskReturns()
 	case s.Cause == machine.FromDisk:
-		return c.stopped(s.Why, c.commands("set the network first in its boot order, or "+c.networkBoot()), c.own[max(0, len(c.own)-1):]...)
+		return c.fromDisk()
 	}
 	for _, rule := range []func() (Diagnosis, bool){c.console, c.unstored, c.failure} { // what is certain comes before what is likely
 		if d, ok := rule(); ok {

@@ -171,6 +171,9 @@ func makesGood(failed, later event.Event) bool {
 	if failed.Kind == event.AddressConflict {
 		return reached(later, event.StageFirmware) // it got an answer at its address
 	}
+	if failed.Kind == event.ScriptRefused && later.Client == event.ClientOS {
+		return false // firmware goes on with the disk
+	}
 	if failed.Kind == event.FileMissing || failed.Kind == event.FileAborted {
 		return later.Kind == event.FileServed && later.Detail == failed.Detail || reached(later, failed.Shows()) && later.Shows() != failed.Shows()
 	}

@@ -117,6 +117,15 @@ func (c *boot) diskReturns() Diagnosis {
 		c.commands("check the boot order and the disk of its firmware, or install it again: bootlab install HOST"), sent...)
 }
 
+// fromDisk is a machine that is to be installed, and whose own system started: as its script was refused, after which firmware goes on with the
+// disk, or as it did not boot from the network.
+func (c *boot) fromDisk() Diagnosis {
+	if d, ok := c.failure(); ok && d.Evidence[len(d.Evidence)-1].Kind == event.ScriptRefused {
+		return d
+	}
+	return c.stopped(c.m.State.Why, c.commands("set the network first in its boot order, or "+c.networkBoot()), c.own[max(0, len(c.own)-1):]...)
+}
+
 // unstored is a machine that needs a lease of a pool while leases cannot be stored: it gets offers, and no acknowledgement.
 func (c *boot) unstored() (Diagnosis, bool) {
 	if c.m.Store == "" || c.m.Reserved || len(c.own) == 0 {
