@@ -123,7 +123,7 @@ func (m *Machine) forget(ctx context.Context, name string) error {
 	}
 	defer end()
 	m.mu.RLock()
-	s := m.states[name]
+	s := m.states.of[name]
 	m.mu.RUnlock()
 	if !m.stale(s) {
 		return nil // it boots again

@@ -81,13 +81,13 @@ type source struct {
 
 // sourcesOf returns the sources of all hosts: the state that has one of the host's MACs, or else the one of its name, unless that is another
 // host's now.
-func sourcesOf(hosts []*lab.Host, byMAC map[lab.MAC]string) (sources []source) {
+func sourcesOf(hosts []*lab.Host, states states) (sources []source) {
 	taken := make(map[string]bool)
 	var unknown []*lab.Host // no state has one of their MACs
 	for _, h := range hosts {
 		from := source{host: h}
 		for _, mac := range h.AllMACs() {
-			if name, ok := byMAC[mac]; ok && (from.name == "" || name == h.Name) {
+			if name, ok := states.nameOf(mac); ok && (from.name == "" || name == h.Name) {
 				from.name, from.mac = name, mac
 			}
 		}
@@ -112,7 +112,7 @@ func (m *Machine) followers(hosts []*lab.Host) (moves []Move, next map[string]St
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	next = make(map[string]Status)
-	for _, from := range sourcesOf(hosts, m.byMAC) {
+	for _, from := range sourcesOf(hosts, m.states) {
 		name := from.host.Name
 		if from.name == name {
 			m.keepMACs(next, from.host)
@@ -131,7 +131,7 @@ func (m *Machine) followers(hosts []*lab.Host) (moves []Move, next map[string]St
 		changed[name] = m.trusted(name)
 	}
 	for name, s := range departed(changed, hosts) {
-		if _, known := m.states[name]; !known {
+		if have, ok := m.states.of[name]; !ok || s.since(have) {
 			next[name] = s
 		}
 	}
@@ -140,7 +140,7 @@ func (m *Machine) followers(hosts []*lab.Host) (moves []Move, next map[string]St
 
 // trusted returns the state of a host, or of none, held if it may be an older one.
 func (m *Machine) trusted(name string) Status {
-	s := m.states[name]
+	s := m.states.of[name]
 	if s.State != Installed && m.doubtful(name) {
 		s.Held, s.Why = true, m.damage.Why
 	}
@@ -159,7 +159,7 @@ func departed(states map[string]Status, hosts []*lab.Host) map[string]Status {
 	left := make(map[string]Status)
 	for name, s := range states {
 		gone := slices.DeleteFunc(slices.Clone(s.MACs), func(mac lab.MAC) bool { return inLab[mac] })
-		if len(gone) == 0 || !s.Held && (s.State == Armed || s.State == Live) {
+		if len(gone) == 0 || !s.known() {
 			continue
 		}
 		s.MACs = gone
@@ -172,7 +172,7 @@ func departed(states map[string]Status, hosts []*lab.Host) map[string]Status {
 // keepMACs adds the state of h to next if it has other MACs.
 func (m *Machine) keepMACs(next map[string]Status, h *lab.Host) {
 	macs := h.AllMACs()
-	s, known := m.states[h.Name]
+	s, known := m.states.of[h.Name]
 	if len(macs) == 0 || !known || slices.Equal(s.MACs, macs) || m.doubtful(h.Name) {
 		return
 	}
@@ -196,7 +196,7 @@ func (m *Machine) follow(moves []Move, next map[string]Status) {
 		}
 	}
 	for name, s := range next {
-		m.setLocked(name, s)
+		m.states.set(name, s)
 	}
 }
 
@@ -208,33 +208,16 @@ func (m *Machine) leave(names map[string]bool) {
 	}
 }
 
-func (m *Machine) setLocked(host string, s Status) {
-	m.unindexLocked(host)
-	m.states[host] = s
-	for _, mac := range s.MACs {
-		m.byMAC[mac] = host
-	}
-}
-
 func (m *Machine) dropLocked(host string) {
-	m.unindexLocked(host)
-	delete(m.states, host)
+	m.states.drop(host)
 	delete(m.plain, host)
-}
-
-func (m *Machine) unindexLocked(host string) {
-	for _, mac := range m.states[host].MACs {
-		if m.byMAC[mac] == host {
-			delete(m.byMAC, mac)
-		}
-	}
 }
 
 // elsewhereLocked returns the name under which the machine of h has a state that a new machine has not; empty: there is none.
 func (m *Machine) elsewhereLocked(h *lab.Host) string {
 	for _, mac := range h.AllMACs() {
-		name, ok := m.byMAC[mac]
-		if s := m.states[name]; ok && name != h.Name && s.State != Armed && s.State != Live {
+		name, ok := m.states.nameOf(mac)
+		if s := m.states.of[name]; ok && name != h.Name && s.known() {
 			return name
 		}
 	}

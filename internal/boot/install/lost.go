@@ -53,7 +53,7 @@ func (m *Machine) Lose(ctx context.Context, why string) error {
 		return fmt.Errorf("encode the loss of install states: %w", err)
 	}
 	t := store.Put(LostKey, value)
-	for host, s := range m.states {
+	for host, s := range m.states.of {
 		if s.State != Installed {
 			t.Then = append(t.Then, store.Op{Key: keyPrefix + host, Delete: true})
 		}

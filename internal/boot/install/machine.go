@@ -57,12 +57,11 @@ type Machine struct {
 	locks hostLocks // of hosts, to make a transition
 
 	mu      sync.RWMutex
-	states  map[string]Status  // by host name
-	byMAC   map[lab.MAC]string // the host name of the state that has it
-	plain   map[string]tokens  // by host name; the store has their hashes only
-	reading map[sum]int        // reads under way that count, by the first token of their boot
-	lost    *Loss              // not accepted yet; nil: none
-	damage  *Loss              // likewise, of the hosts whose state is doubtful
+	states  states
+	plain   map[string]tokens // by host name; the store has their hashes only
+	reading map[sum]int       // reads under way that count, by the first token of their boot
+	lost    *Loss             // not accepted yet; nil: none
+	damage  *Loss             // likewise, of the hosts whose state is doubtful
 }
 
 // tokens are those in the scripts of a host; empty: none, or one that a daemon before this one made.
@@ -77,8 +76,8 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	if deps.Wall == nil {
 		deps.Wall = func(t time.Time) time.Time { return t }
 	}
-	m := &Machine{cfg: Config{Attempts: cmp.Or(cfg.Attempts, 5)}, deps: deps, damage: deps.Damage, states: map[string]Status{},
-		byMAC: map[lab.MAC]string{}, plain: map[string]tokens{}, reading: map[sum]int{}}
+	m := &Machine{cfg: Config{Attempts: cmp.Or(cfg.Attempts, 5)}, deps: deps, damage: deps.Damage, states: newStates(),
+		plain: map[string]tokens{}, reading: map[sum]int{}}
 	var bad store.Undecodable
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)
@@ -88,7 +87,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 			m.damage = cmp.Or(m.damage, &Loss{Since: deps.Wall(deps.Now()), Why: "stored install states cannot be decoded: " + err.Error()})
 			return nil
 		}
-		m.setLocked(host, s) // nobody else has m yet
+		m.states.set(host, s) // nobody else has m yet
 		return nil
 	})
 	if err == nil {
@@ -121,7 +120,7 @@ func (m *Machine) All() map[string]Status {
 func (m *Machine) all() map[string]Status {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return maps.Clone(m.states)
+	return maps.Clone(m.states.of)
 }
 
 // public returns s without its tokens, with times of the system clock. An Unknown status, which is never stored, has one already.
@@ -146,7 +145,7 @@ func (m *Machine) status(h *lab.Host) Status {
 }
 
 func (m *Machine) statusLocked(h *lab.Host) Status {
-	s, known := m.states[h.Name]
+	s, known := m.states.of[h.Name]
 	start := initial(h)
 	loss := m.lost
 	other := ""
@@ -155,7 +154,7 @@ func (m *Machine) statusLocked(h *lab.Host) Status {
 		loss = &Loss{Since: m.deps.Wall(s.Since), Why: "the state of this name is that of " + other}
 	} else if !known {
 		if other = m.elsewhereLocked(h); other != "" {
-			loss = &Loss{Since: m.deps.Wall(m.states[other].Since), Why: "this machine has a state as " + other}
+			loss = &Loss{Since: m.deps.Wall(m.states.of[other].Since), Why: "this machine has a state as " + other}
 		}
 	}
 	if s.State != Installed && m.doubtful(h.Name) {
@@ -233,7 +232,7 @@ func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, plain to
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.setLocked(h.Name, next)
+	m.states.set(h.Name, next)
 	m.plain[h.Name] = plain
 	if plain == (tokens{}) {
 		delete(m.plain, h.Name)

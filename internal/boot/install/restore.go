@@ -25,19 +25,15 @@ const (
 // Machine.Follow. That of a machine which is in no lab, but whose name is a host's there, has the name of its MAC. Those that the lab does
 // not know at all keep the name that they were stored under. Other keys are ignored; a record that cannot be read counts as one without MACs.
 func ByHost(entries map[string][]byte, hosts []*lab.Host) (map[string][]byte, error) {
-	records, states, byMAC := map[string][]byte{}, map[string]Status{}, map[lab.MAC]string{}
+	records, stored := map[string][]byte{}, newStates()
 	for key, value := range entries {
 		if name, ok := HostOfKey(key); ok {
 			records[name] = value
+			s, _, _ := statusOf(name, value)
+			stored.set(name, s)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(records)) {
-		states[name], _, _ = statusOf(name, records[name])
-		for _, mac := range states[name].MACs {
-			byMAC[mac] = name
-		}
-	}
-	sources := sourcesOf(hosts, byMAC)
+	sources := sourcesOf(hosts, stored)
 	unchanged := maps.Clone(records)
 	for _, from := range sources {
 		delete(unchanged, from.name)
@@ -46,13 +42,14 @@ func ByHost(entries map[string][]byte, hosts []*lab.Host) (map[string][]byte, er
 		delete(unchanged, h.Name)
 	}
 	named := maps.Clone(unchanged)
-	maps.DeleteFunc(states, func(name string, _ Status) bool { return unchanged[name] != nil })
-	for name, s := range departed(states, hosts) {
+	changed := maps.Clone(stored.of)
+	maps.DeleteFunc(changed, func(name string, _ Status) bool { return unchanged[name] != nil })
+	for name, s := range departed(changed, hosts) {
 		record, err := json.Marshal(s)
 		if err != nil {
 			return nil, fmt.Errorf("encode install state of %s: %w", name, err)
 		}
-		if records[name] == nil {
+		if have, ok := stored.of[name]; !ok || s.since(have) {
 			named[name] = record
 		}
 	}
@@ -62,6 +59,33 @@ func ByHost(entries map[string][]byte, hosts []*lab.Host) (map[string][]byte, er
 		}
 	}
 	return named, nil
+}
+
+// Separate gives the present records of machines that are in no lab the names of their MACs, where the backup has another machine under their
+// name: else one of the two would be forgotten. Both are of ByHost.
+func Separate(saved, now map[string][]byte, hosts []*lab.Host) error {
+	inLab := map[string]bool{}
+	for _, h := range hosts {
+		inLab[h.Name] = true
+	}
+	for name := range saved {
+		present, ok, _ := statusOf(name, now[name])
+		before, _, _ := statusOf(name, saved[name])
+		if !ok || inLab[name] || len(before.MACs) == 0 || slices.ContainsFunc(present.MACs, func(mac lab.MAC) bool { return slices.Contains(before.MACs, mac) }) {
+			continue
+		}
+		for other, s := range departed(map[string]Status{name: present}, hosts) {
+			record, err := json.Marshal(s)
+			if err != nil {
+				return fmt.Errorf("encode install state of %s: %w", other, err)
+			}
+			if have, ok, _ := statusOf(other, now[other]); !ok || s.since(have) {
+				now[other] = record
+			}
+		}
+		delete(now, name)
+	}
+	return nil
 }
 
 // A Merged is what a restore makes of the install state of one host.
@@ -103,7 +127,7 @@ func Merge(name string, h *lab.Host, saved, now []byte, made time.Time, r Rearm)
 		m.Saved = s.label()
 	}
 	switch {
-	case !m.Once && !inBackup, h == nil && !inBackup && before.State != Installed:
+	case !m.Once && !inBackup, h == nil && !inBackup && !(known && before.known()):
 		return m, nil // as one that never booted
 	case !m.Once, s.State == Installed, h == nil && s.State == Live:
 	case before.State == Installed:

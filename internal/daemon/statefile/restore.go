@@ -183,6 +183,9 @@ func (r *Restore) planHosts(l *lab.Lab, saved, now map[string][]byte, addrs map[
 	if err != nil {
 		return err
 	}
+	if err := install.Separate(inBackup, present, l.Hosts); err != nil {
+		return err
+	}
 	names := map[string]bool{}
 	for _, h := range l.Hosts {
 		names[h.Name] = true
