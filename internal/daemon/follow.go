@@ -42,7 +42,7 @@ func (d *Daemon) watch(ctx context.Context, w *watch.Watcher) error {
 func (d *Daemon) poll() bool {
 	d.watchState()
 	d.watchMarkers()
-	d.health.Look() // since when something is gone
+	d.health.Look(d.current.Load().Lab) // since when something is gone
 	d.lost.log(d.health.Lost(), d.log)
 	d.followMemory()
 	d.garbage.Look(time.Now())

@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/process/descriptors"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
 )
 
@@ -206,16 +207,16 @@ func cause(err error) string {
 var errNoAddress = errors.New("no interface of this machine has this address")
 
 // Look notes since when sockets are open while what they are bound to is gone: an address, or an interface.
-func (h *Servers) Look() { h.look(thisMachine()) }
+func (h *Servers) Look(l *lab.Lab) { h.look(thisMachine(), l) }
 
 // look notes which sockets are open while what they are bound to is gone, or down.
-func (h *Servers) look(have machine) {
+func (h *Servers) look(have machine, l *lab.Lab) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	gone := map[string]observation{}
 	for server, of := range h.sockets {
 		for socket, seen := range of {
-			err := have.socketError(server, socket)
+			err := have.socketError(server, socket, l)
 			if _, was := h.gone[socket]; was && err == nil {
 				seen.back = time.Now()
 				of[socket] = seen

@@ -50,18 +50,22 @@ func unlinked(interfaces []net.Interface, addrs links.Addresses) map[netip.Addr]
 }
 
 // socketError returns why clients do not reach a socket that a server has opened; nil: they do. An address of balancers that this machine lacks
-// may be another machine's for now.
-func (m machine) socketError(server, socket string) error {
+// may be another machine's for now, but not while the interface of its network is gone or down.
+func (m machine) socketError(server, socket string, l *lab.Lab) error {
 	if server == DHCP {
 		return m.interfaceError(socket)
 	}
 	if ifi, ok := m.unlinked[addrOf(socket)]; ok && ifi.Flags&net.FlagUp == 0 {
 		return &downError{ifi.Name}
 	}
-	if server == LB {
-		return nil
+	err := m.addressError(socket)
+	if server != LB || err == nil {
+		return err
 	}
-	return m.addressError(socket)
+	if n := l.NetworkOf(addrOf(socket)); n != nil {
+		return m.interfaceError(n.Interface)
+	}
+	return nil
 }
 
 // A downError is segment.ErrDown of the interface of an address.

@@ -25,7 +25,7 @@ type Moment struct {
 // States returns the state of each server. The interfaces and addresses that they serve are looked at now.
 func (h *Servers) States(at Moment) []api.Server {
 	have := thisMachine()
-	h.look(have)
+	h.look(have, at.Lab)
 	balancers := balancerSockets(at.Lab)
 	virtual := h.Server(Virt, nil)
 	virtual.Idle = len(at.Lab.Hypervisors) == 0
