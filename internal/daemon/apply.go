@@ -308,7 +308,7 @@ func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	d.reloads.applied(api.Reload{
 		At: s.At, Generation: s.Gen, Detail: s.Lab.Summary(), Dur: took, Warnings: warnings, Faults: faults, Armed: armedText(byReload, withMode(s.Lab, hosts), pools),
 	})
-	d.reloadMetrics.Applied(s.Lab, s.Gen, s.At)
+	d.reloadMetrics.Applied(s.Lab.Name, len(s.Lab.Hosts), s.Gen, s.At)
 	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: s.Lab.Summary(), Dur: took})
 	d.warn(s)
 }

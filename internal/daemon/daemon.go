@@ -303,7 +303,7 @@ func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watch.W
 	}
 	change.commit()
 	d.handover.CloseOthers()
-	d.reloadMetrics.Started(snap.Lab, snap.Gen, snap.At)
+	d.reloadMetrics.Started(snap.Lab.Name, len(snap.Lab.Hosts), snap.Gen, snap.At)
 	return watcher, nil
 }
 

@@ -7,5 +7,5 @@
 //	counts, err := metrics.NewRecorder(registry)
 //	bus := event.NewBus(event.BusConfig{Recorders: []event.Recorder{counts}})
 //	m, err := metrics.NewLab(registry, version)
-//	m.Started(l, gen, time.Now()) // then m.Applied after each reload
+//	m.Started(l.Name, len(l.Hosts), gen, time.Now()) // then m.Applied after each reload
 package metrics

@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -94,19 +93,19 @@ func NewLab(registerer prometheus.Registerer, version string) (*Lab, error) {
 }
 
 // Applied records that a reload applied a lab.
-func (l *Lab) Applied(of *lab.Lab, gen uint64, at time.Time) {
+func (l *Lab) Applied(name string, hosts int, gen uint64, at time.Time) {
 	l.reloads.WithLabelValues(resultApplied).Inc()
-	l.Started(of, gen, at)
+	l.Started(name, hosts, gen, at)
 }
 
 // Started records the lab of the start, which is no reload.
-func (l *Lab) Started(of *lab.Lab, gen uint64, at time.Time) {
+func (l *Lab) Started(name string, hosts int, gen uint64, at time.Time) {
 	l.build.Reset()
-	l.build.WithLabelValues(of.Name).Set(1)
+	l.build.WithLabelValues(name).Set(1)
 	l.success.Set(1)
 	l.applied.Set(float64(at.UnixNano()) / 1e9)
 	l.gen.Set(float64(gen))
-	l.hosts.Set(float64(len(of.Hosts)))
+	l.hosts.Set(float64(hosts))
 }
 
 // Refused records that a lab was refused.

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
 )
@@ -72,8 +71,8 @@ func TestLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Started(&lab.Lab{Name: "before", Hosts: make([]*lab.Host, 9)}, 1, time.Unix(50, 0))
-	l.Applied(&lab.Lab{Name: "telco", Hosts: make([]*lab.Host, 7)}, 2, time.Unix(100, 5e8))
+	l.Started("before", 9, 1, time.Unix(50, 0))
+	l.Applied("telco", 7, 2, time.Unix(100, 5e8))
 	l.Refused()
 	want := `
 # HELP bootlab_build_info Always 1; the labels name what is running.
