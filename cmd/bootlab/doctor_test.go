@@ -177,7 +177,7 @@ func TestRefusedHosts(t *testing.T) {
 		step{args: "why a", err: "not booted", out: []string{"a.ks:2:1: profiles.p.config: for hosts a, b: "}},
 	)
 	const mistake = ":2:1: profiles.p.config: for hosts a, b: "
-	if text := h.run("status").out; strings.Count(text, "refused: ") != 1 || strings.Count(text, mistake) != 2 { // as a warning, too
+	if text := h.run("status").out; strings.Count(text, "see the error above") != 2 || strings.Count(text, mistake) != 1 {
 		t.Errorf("status shows the mistake more than once:\n%s", text)
 	}
 	ready := h.run("status", "--json")

@@ -54,7 +54,7 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 		rows   [][]string
 	}{
 		{"SERVER STATE LISTENS SINCE", serverRows(s)},
-		{"CONDITION NAME STATE DETAIL SINCE", conditionRows(s.Conditions)},
+		{"CONDITION NAME STATE DETAIL SINCE", conditionRows(s)},
 		{"BALANCER LISTENS BACKENDS", balancerRows(s.Balancers)},
 		{"ADDRESS STATE INTERFACE OF SINCE", addressRows(s.Addresses)},
 	} {
@@ -148,9 +148,13 @@ func serverRows(s api.Status) (rows [][]string) {
 	return rows
 }
 
-func conditionRows(conditions []api.Condition) (rows [][]string) {
-	for i, c := range conditions {
-		if i+1 < len(conditions) && c.SameProblem(conditions[i+1]) { // it is below the last one
+func conditionRows(s api.Status) (rows [][]string) {
+	for i, c := range s.Conditions {
+		switch {
+		case slices.ContainsFunc(s.Faults, c.Has): // it is above
+			c.Problem = ""
+			c.Detail = cmp.Or(c.Detail, "see the error above")
+		case i+1 < len(s.Conditions) && c.SameProblem(s.Conditions[i+1]): // it is below the last one
 			c.Problem = ""
 		}
 		rows = append(rows, []string{c.Kind, c.Name, c.State(), c.Detail, localTime(c.Since), c.Problem})
