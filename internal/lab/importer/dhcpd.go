@@ -128,6 +128,15 @@ func (p *clauses) block(depth int) (all []*clause, err error) {
 			all = finish(all, c)
 			c = &clause{}
 		case '{':
+			if n := len(c.words); n > 0 && c.words[n-1] == "=" { // the types of an option
+				for ; p.next < len(p.tokens) && p.tokens[p.next].kind != '}'; p.next++ {
+					if p.tokens[p.next].kind == 'w' {
+						c.words = append(c.words, p.tokens[p.next].text)
+					}
+				}
+				p.next++
+				continue
+			}
 			if depth >= maxBlocks || len(c.words) == 0 {
 				return nil, fmt.Errorf("%s:%d: a block is not possible here", p.file, t.line)
 			}
@@ -168,12 +177,13 @@ func finish(all []*clause, c *clause) []*clause {
 // dhcpd reads the configuration of ISC dhcpd.
 type dhcpd struct {
 	*draft
-	codes    map[string]uint8 // options that the file defines
-	deferred []func()         // hosts, which need all networks
+	defined  map[string]definition // options that the file defines, by name
+	deferred []func()              // hosts, which need all networks
 }
 
 func readDHCPD(d *draft, s *sources, names []string) error {
-	r := &dhcpd{draft: d, codes: map[string]uint8{}}
+	d.needsDomain = true
+	r := &dhcpd{draft: d, defined: map[string]definition{}}
 	for _, name := range names {
 		all, err := parseDHCPD(s, name, 0)
 		if err != nil {
@@ -305,11 +315,12 @@ func (r *dhcpd) option(c *clause) (setting, bool) {
 	name, words := c.words[1], c.words[2:]
 	if len(words) > 1 && words[0] == "code" {
 		if code, ok := optionCode(words[1]); ok && !strings.Contains(name, ".") {
-			r.codes[name] = code
+			r.defined[name] = dhcpdDefinition(code, words[2:])
 		}
 		return setting{}, false
 	}
-	code, ok := r.codes[name]
+	def, ok := r.defined[name]
+	code := def.code
 	if !ok {
 		code, ok = optionCode(strings.TrimPrefix(name, "dhcp."))
 	}
@@ -341,7 +352,7 @@ func (r *dhcpd) option(c *clause) (setting, bool) {
 		}
 		return setting{at: c.at, code: code, words: routes}, true
 	}
-	return setting{at: c.at, code: code, words: words}, true
+	return setting{at: c.at, code: code, words: words, fields: def.fields}, true
 }
 
 func (r *dhcpd) subnet(c *clause, of, group settings) {

@@ -23,6 +23,10 @@ const (
 	kindU32
 	kindBool
 	kindHex
+	kindBytes       // as kindHex, and nothing else
+	kindBytesOrText // bytes with colons, else text
+	kindAddr6
+	kindDomains // RFC 3397, without compression
 )
 
 // optionKinds are the encodings of options (RFC 2132 and IANA's registry of BOOTP and DHCP parameters).
@@ -192,14 +196,37 @@ func span(seconds uint64) string {
 // encode returns the value of an option in the notation of the lab file.
 func encode(code uint8, words []string) (string, error) {
 	k := optionKinds[code]
-	if code == 119 {
-		return searchList(words)
-	}
-	if k == kindUnknown {
+	switch {
+	case code == 119:
+		k = kindDomains
+	case k == kindUnknown:
 		k = guess(words)
 	}
+	return encodeAs(k, words)
+}
+
+// encodeAs returns a value of one kind in the notation of the lab file.
+func encodeAs(k kind, words []string) (string, error) {
 	text := strings.Join(words, ",")
 	switch k {
+	case kindDomains:
+		return searchList(words)
+	case kindAddr6:
+		a, err := netip.ParseAddr(text)
+		if err != nil || !a.Is6() {
+			return "", fmt.Errorf("%q is not an IPv6 address", text)
+		}
+		return "hex:" + hex.EncodeToString(a.AsSlice()), nil
+	case kindBytes:
+		b, err := keaBytes(text)
+		if err != nil {
+			return "", fmt.Errorf("%q: %w", text, err)
+		}
+		return "hex:" + hex.EncodeToString(b), nil
+	case kindBytesOrText:
+		if b, ok := hexBytes(text); ok && strings.Contains(text, ":") {
+			return "hex:" + hex.EncodeToString(b), nil
+		}
 	case kindAddrs:
 		for _, w := range words {
 			if a, err := netip.ParseAddr(w); err != nil || !a.Is4() {

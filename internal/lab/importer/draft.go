@@ -19,19 +19,21 @@ type draft struct {
 	expected  []expectation
 	accounted map[line]bool
 
-	domain    string // of the lab; empty: derived from names
-	domainAt  place
-	appliance mapping
-	networks  []*network
-	hosts     []*host
-	seen      []string // names of other machines, which say what the domain is
-	outside   []string // names that are looked up in DNS: the domain is none of theirs
-	names     []address
-	zones     mapping // by origin
-	dns       mapping
-	balancers mapping
-	profiles  mapping
-	hyper     mapping // hypervisors
+	domain   string // of the lab; empty: derived from names
+	domainAt place
+	// needsDomain says that files of the format have the domain of the machines.
+	needsDomain bool
+	appliance   mapping
+	networks    []*network
+	hosts       []*host
+	seen        []string // names of other machines, which say what the domain is
+	outside     []string // names that are looked up in DNS: the domain is none of theirs
+	names       []address
+	zones       mapping // by origin
+	dns         mapping
+	balancers   mapping
+	profiles    mapping
+	hyper       mapping // hypervisors
 	// forwardAll says that names which a zone does not have are to be forwarded, as the other server does, except in zones of owned.
 	forwardAll bool
 	owned      map[string]bool   // by origin
@@ -49,6 +51,7 @@ type network struct {
 	address netip.Addr
 	options scope
 	pools   []*pool
+	relayed bool // the file says that its machines are behind a DHCP relay
 }
 
 // A pool is a pool of a network.
@@ -226,7 +229,7 @@ func (d *draft) tree() *mapping {
 // reach sets how the appliance reaches the networks, from the interfaces of this machine where the files do not say. One that neither
 // an interface nor a relay leads to is not served.
 func (d *draft) reach() {
-	relays := false
+	addressed, reached := false, false
 	for _, n := range d.networks {
 		if d.o.Interface != nil && n.get("interface") == nil {
 			if name, own := d.o.Interface(n.subnet.Addr()); name != "" {
@@ -238,13 +241,19 @@ func (d *draft) reach() {
 		}
 		if n.address.IsValid() {
 			n.set("address", n.at, n.address.String())
-			relays = true
 		}
+		addressed = addressed || n.address.IsValid()
+		reached = reached || addressed || n.get("interface") != nil && n.get("dhcp") == nil
 	}
 	for _, n := range d.networks {
 		switch {
 		case n.get("interface") != nil || n.get("dhcp") != nil:
-		case relays:
+		case reached && n.relayed:
+			d.note(n.at, "network %s is served through its DHCP relay, and needs no interface", n.name)
+		case n.relayed:
+			d.note(n.at, "network %s is served through its DHCP relay, and needs no interface: add the network that the relay reaches this machine in, with its address, and remove dhcp: off", n.name)
+			n.set("dhcp", n.at, "off")
+		case addressed:
 			d.note(n.at, "the interface of network %s is not in the file: it is served through a DHCP relay", n.name)
 		default:
 			d.note(n.at, "the interface of network %s is not in the file: set interface and address, and remove dhcp: off", n.name)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,7 +16,7 @@ import (
 type kea struct {
 	*draft
 	classes  map[string]map[string]string // criteria of a pool, by class
-	codes    map[string]uint8             // options of option-def
+	defined  map[string]definition        // options of option-def, by name
 	open     []string                     // interfaces-config
 	deferred []func()                     // hosts, which need all networks
 }
@@ -59,7 +60,8 @@ func (n *node) list(name string) []*node {
 }
 
 func readKea(d *draft, s *sources, names []string) error {
-	k := &kea{draft: d, classes: map[string]map[string]string{}, codes: map[string]uint8{}}
+	k := &kea{draft: d, classes: map[string]map[string]string{}, defined: map[string]definition{}}
+	d.needsDomain = true
 	for _, name := range names {
 		data, err := s.read(name)
 		if err != nil {
@@ -227,7 +229,7 @@ func (k *kea) server(n *node) {
 	}
 	for _, def := range n.list("option-def") {
 		if code, ok := optionCode(def.value("code")); ok && (def.value("space") == "" || def.value("space") == "dhcp4") {
-			k.codes[def.value("name")] = code
+			k.defined[def.value("name")] = keaDefinition(code, def)
 		}
 	}
 	for _, class := range n.list("client-classes") {
@@ -254,12 +256,7 @@ func (k *kea) server(n *node) {
 func (k *kea) settings(n *node) (s settings) {
 	for _, o := range n.list("option-data") {
 		name := o.value("name")
-		code, ok := optionCode(o.value("code"))
-		if !ok {
-			if code, ok = k.codes[name]; !ok {
-				code, ok = optionCode(name)
-			}
-		}
+		def, ok := k.definition(o)
 		space := o.value("space")
 		switch {
 		case space != "" && space != "dhcp4":
@@ -268,9 +265,10 @@ func (k *kea) settings(n *node) (s settings) {
 			k.note(o.at, "option %s is not known here: set it by its number", name)
 		default:
 			o.at.text = "option-data: " + strings.Trim(name+" "+o.value("data"), " ")
-			s.options = append(s.options, setting{o.at, code, keaWords(o, code), o.value("always-send") == "true"})
+			s.options = append(s.options, def.keaSetting(o))
 		}
 	}
+	k.times(n)
 	for name, v := range map[string]*setting{"valid-lifetime": &s.lease, "next-server": &s.next, "boot-file-name": &s.file} {
 		if m := n.get(name); m != nil && m.text != "" {
 			*v = setting{at: m.at, words: []string{m.text}}
@@ -279,22 +277,17 @@ func (k *kea) settings(n *node) (s settings) {
 	return s
 }
 
-// keaWords returns the words of an option: its data at commas, unless csv-format is false.
-func keaWords(o *node, code uint8) (words []string) {
-	data := o.value("data")
-	if o.value("csv-format") == "false" {
-		b, ok := hexBytes(strings.ReplaceAll(data, " ", ""))
-		if routes, err := routeBytes(b); ok && err == nil && code == 121 {
-			return routes
-		}
-		return []string{data}
-	}
-	for w := range strings.SplitSeq(strings.ReplaceAll(data, " - ", ","), ",") {
-		if w = strings.TrimSpace(w); w != "" {
-			words = append(words, w)
+// times notes when clients are to renew and rebind, unless they do so then anyway (RFC 2131 section 4.4.5).
+func (k *kea) times(n *node) {
+	lease, _ := strconv.ParseUint(n.value("valid-lifetime"), 10, 32)
+	for _, t := range []struct {
+		key, does, share string
+		seconds          uint64
+	}{{"renew-timer", "renew", "half", lease / 2}, {"rebind-timer", "rebind", "7/8", lease * 7 / 8}} {
+		if m := n.get(t.key); m != nil && (lease == 0 || m.text != fmt.Sprint(t.seconds)) {
+			k.note(m.at, "clients %s after %s of the lease (RFC 2131): it is left out", t.does, t.share)
 		}
 	}
-	return words
 }
 
 // relayed reports whether a subnet or shared network is of clients behind a relay. Kea 1.4 writes one address, 0.0.0.0 for none.
@@ -321,6 +314,7 @@ func (k *kea) subnet(n *node, outer settings, shared *node) {
 	if iface != "" {
 		net.set("interface", at, iface)
 	}
+	net.relayed = relayed(n) || relayed(shared)
 	k.apply(k.settings(n).within(outer), net.target())
 	k.ofClass(n)
 	for _, p := range n.list("pools") {
@@ -424,7 +418,7 @@ func (k *kea) reservation(n *node, net *network) {
 	k.unread(n)
 	mac := n.value("hw-address")
 	h := &host{at: n.at, name: n.value("hostname")}
-	h.at.text = strings.TrimSpace("reservation " + mac + " " + n.value("ip-address"))
+	h.at.text = strings.Join(strings.Fields("reservation "+mac+" "+n.value("ip-address")), " ")
 	if mac == "" {
 		note := k.note
 		if slices.ContainsFunc(n.list("client-classes"), func(c *node) bool { return c.text == "DROP" }) {

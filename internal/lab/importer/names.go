@@ -133,6 +133,9 @@ func (d *draft) chooseDomain() {
 	}
 	if best == "" {
 		best = "lab.internal"
+		if len(d.networks) > 0 && d.needsDomain {
+			d.note(d.networks[0].at, "no domain is in the file: %s stands for it: set domain", best)
+		}
 	}
 	d.domain = best
 }

@@ -23,6 +23,8 @@ type setting struct {
 	code  uint8
 	words []string
 	force bool
+	// fields are how the file itself defines the option; nil: it does not.
+	fields *fields
 }
 
 // within returns s inside of outer: both, and what s says last.
@@ -49,7 +51,7 @@ func (d *draft) apply(s settings, t target) {
 	for _, routes := range []bool{false, true} {
 		for _, o := range s.options {
 			if (o.code == 121 || o.code == 249) == routes {
-				d.option(o.at, t, o.code, o.words, o.force)
+				d.setting(o, t)
 			}
 		}
 	}

@@ -205,7 +205,7 @@ func (r *resolver) addresses() {
 		case own.ok():
 			r.writtenAddress(n, own)
 		case !own.set() && !n.HasAppliance():
-			if n.Address = r.addressElsewhere(n); !n.Address.IsValid() && n.DHCP != lab.DHCPOff && n.Interface == "" {
+			if n.Address = r.addressElsewhere(n); !n.Address.IsValid() && n.DHCP != lab.DHCPOff && !slices.ContainsFunc(r.lab.Networks, (*lab.Network).Served) {
 				r.fail(e.spot, "networks."+n.Name+".address", "is missing: want the appliance's address in %s, or in another network, or interface, or dhcp: off", n.Subnet)
 			}
 		}

@@ -150,3 +150,11 @@ hosts:
 		t.Error(got)
 	}
 }
+
+// TestRelayAtAnUnknownAddress: a network without interface takes the appliance's address of another one. Where that is not known here, one
+// warning says so.
+func TestRelayAtAnUnknownAddress(t *testing.T) {
+	t.Parallel()
+	warned(t, "networks: {lan: {subnet: 10.1.2.0/24, interface: eth1}, far: {subnet: 10.1.3.0/24, pools: {p: {range: 10.1.3.50-10.1.3.90}}}}\n",
+		"networks.lan.address: interface eth1 has no address in 10.1.2.0/24 on this machine")
+}
