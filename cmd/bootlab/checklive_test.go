@@ -40,7 +40,7 @@ hosts:
 	out, err := live("fast", "br9")
 	for _, part := range []string{
 		"lab.yaml:7:61: hypervisors.kvm1.bridges.lan: there is no interface br9: want one of eth1",
-		"lab.yaml:9:3: hosts.a.vm.disks: hypervisor kvm1 has no storage pool fast: want one of default-pool",
+		"lab.yaml:9:69: hosts.a.vm.disks: hypervisor kvm1 has no storage pool fast: want one of default-pool",
 		"the hypervisors lack what virtual machines of the lab file need: 2 errors",
 	} {
 		if err == nil || !strings.Contains(out, part) {

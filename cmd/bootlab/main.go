@@ -36,12 +36,13 @@ func detailed(err error) string {
 	if !ok {
 		return err.Error()
 	}
+	text, list := err.Error(), problems.Error()
 	load.Quote(problems)
 	lead := ""
-	if err.Error() == problems.Error() {
+	if text == list {
 		lead = countErrors(len(problems)) + ":"
 	}
-	return lead + strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), "\n"+firstOf(problems, "error"), 1), "\n")
+	return lead + strings.TrimSuffix(strings.Replace(text, list, "\n"+firstOf(problems, "error"), 1), "\n")
 }
 
 // onInterrupt annotates a command with what becomes of it at an interrupt or SIGTERM. Without it, the command has interruptGrace to end by itself.

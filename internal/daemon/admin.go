@@ -279,8 +279,9 @@ func reason(err error) string {
 	if !ok {
 		return err.Error()
 	}
+	text, list := err.Error(), problems.Error()
 	load.Quote(problems)
-	return strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), problems.Detail(), 1), "\n")
+	return strings.TrimSuffix(strings.Replace(text, list, problems.Detail(), 1), "\n")
 }
 
 // Reload implements httpd.Backend.

@@ -191,7 +191,7 @@ func onMachine(addr netip.Addr) bool {
 // AddressFound reports whether an interface has an address now that its network lacked at the load of l.
 func AddressFound(l *lab.Lab) bool {
 	for _, n := range l.Networks {
-		warned := slices.ContainsFunc(l.Warnings, func(w *lab.Problem) bool { return w.Pos == n.Pos && w.Key == "networks."+n.Name+".address" })
+		warned := slices.ContainsFunc(l.Warnings, func(w *lab.Problem) bool { return w.Key == "networks."+n.Name+".address" })
 		if warned && n.HasAppliance() && !addressMissing(n) {
 			return true
 		}

@@ -75,7 +75,11 @@ func (r *resolver) backends(e *entry[rawBalancer], of *lab.Balancer, key string)
 		name string // of one without an address
 	}
 	var out []lab.Backend
-	places := map[place]bool{}
+	type listed struct {
+		s    spot
+		host *lab.Host
+	}
+	places := map[place]listed{}
 	raw := &e.V.Backends
 	for i := range raw.Items {
 		m := &raw.Items[i]
@@ -88,10 +92,13 @@ func (r *resolver) backends(e *entry[rawBalancer], of *lab.Balancer, key string)
 		if b.Dynamic() {
 			p.name = b.Name
 		}
-		if places[p] {
-			r.fail(m.spot, at, "%s is listed twice", b.AddrText())
+		first, twice := places[p]
+		if twice && first.host == b.Host { // two hosts with one address are reported as that
+			r.fail(m.spot, at, "%s is listed twice, here and at %s: want it once", b.AddrText(), r.pos(first.s))
 		}
-		places[p] = true
+		if !twice {
+			places[p] = listed{m.spot, b.Host}
+		}
 		out = append(out, b)
 	}
 	if len(raw.Items) == 0 && !raw.bad() && e.V.Redirect.V != lab.RedirectHTTPS {

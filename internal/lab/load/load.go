@@ -265,27 +265,6 @@ type lineOf struct {
 	line int
 }
 
-// Quote sets the source of problems: the lines that they are about, as the files have them now. What may hold secrets is left out.
-func Quote(problems lab.Problems) {
-	files := map[string][]string{}
-	for _, p := range problems {
-		if p.Secret || p.Source != "" || p.Pos.Line == 0 {
-			continue
-		}
-		lines, known := files[p.Pos.File]
-		if !known {
-			data, err := readLimited(p.Pos.File)
-			if err == nil && len(data) <= maxFileSize {
-				lines = strings.Split(string(data), "\n")
-			}
-			files[p.Pos.File] = lines
-		}
-		if p.Pos.Line <= len(lines) {
-			p.Source = strings.Clone(strings.TrimRight(lines[p.Pos.Line-1], " \r")) // not with the whole file
-		}
-	}
-}
-
 // finish resolves what was decoded. Of a lab with problems, what could be resolved is returned, and its warnings, unless they may follow from lines that were
 // not understood.
 func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, lab.Problems, error) {

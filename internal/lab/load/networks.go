@@ -103,7 +103,7 @@ func (r *resolver) overlappingSubnets() {
 	var widest *lab.Network // with the highest last address so far
 	for _, n := range r.bySubnet {
 		if widest != nil && widest.Subnet.Overlaps(n.Subnet) {
-			r.failAt(n.Pos, "networks."+n.Name+".subnet", "%s overlaps %s of network %s (%s): want subnets that do not overlap", n.Subnet, widest.Subnet, widest.Name, widest.Pos)
+			r.overlaps = append(r.overlaps, [2]*lab.Network{widest, n})
 		}
 		if widest == nil || lastAddr(widest.Subnet).Less(lastAddr(n.Subnet)) {
 			widest = n

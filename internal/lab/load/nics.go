@@ -32,10 +32,15 @@ func (r *resolver) nics(e *entry[rawHost], h *lab.Host) {
 	for i := range items {
 		key := fmt.Sprintf("%s[%d]", hostKey(e, "nics"), i)
 		n := r.nic(e, h, &items[i], key)
-		if n.Network != nil && used[n.Network] {
-			r.fail(items[i].MAC.spot, key+".network", "%s has another NIC of this host: want networks that differ, or mac as a list for NICs with one address", n.Network.Name)
+		fits := n.Network != nil && (!n.IP.IsValid() || n.Network.Subnet.Contains(n.IP)) // else its network or its ip is wrong
+		if fits && used[n.Network] {
+			s, of := items[i].Network.spot, ".network"
+			if !s.set() {
+				s, of = items[i].IP.spot, ".ip"
+			}
+			r.fail(s, key+of, "%s has another NIC of this host: want networks that differ, or mac as a list for NICs with one address", n.Network.Name)
 		}
-		used[n.Network] = true
+		used[n.Network] = used[n.Network] || fits
 		switch {
 		case i == boots:
 			h.IP, h.IP6, h.Network, h.Model = n.IP, n.IP6, n.Network, n.Model

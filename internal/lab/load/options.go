@@ -26,8 +26,10 @@ func (r *resolver) options(raw *dict[either[payload, rawOption]], key string, ow
 		case seen[code] != nil:
 			r.fail(e.spot, at, "option %d is defined twice, here and at %s: want it once", code, r.pos(seen[code].spot))
 		case protocolOption(code):
+			r.forget(at)
 			r.fail(e.spot, at, "option %d belongs to the protocol and is set by the server: leave it out", code)
 		case ownKey(code) != "":
+			r.forget(at)
 			r.fail(e.spot, at, "option %d has a key of its own: want %s", code, ownKey(code))
 		}
 		seen[code] = e

@@ -63,24 +63,42 @@ func (r *resolver) failEach(all []outsider, where string) {
 // wrongSubnets reports a subnet with nothing in it, instead of what should be. If there is one of IPv4, that is the network which is meant by what
 // is outside of every network.
 func (r *resolver) wrongSubnets() {
-	empty := map[int]bool{}
+	empty := map[*lab.Network]spot{}
 	for i, n := range r.lab.Networks {
 		of := subnetOf{n: n}
 		used := r.inside[of] || slices.ContainsFunc(r.outsiders[of], func(o outsider) bool { return o.elsewhere })
 		if n.Subnet.IsValid() && !used && (len(r.outsiders[of]) > 0 || len(r.lab.Networks) == 1) {
-			empty[i] = true
+			empty[n] = r.raw.Networks.Entries[i].V.Subnet.spot
 		}
 		if of.six = true; !r.inside[of] {
 			r.wrongSubnet(r.raw.Networks.Entries[i].V.Subnet6.spot, "networks."+n.Name+".subnet6", n.Subnet6, of)
 		}
 	}
-	for i := range empty {
-		n := r.lab.Networks[i]
+	r.failOverlaps(empty)
+	for n, s := range empty {
 		meant := []subnetOf{{n: n}}
 		if len(empty) == 1 {
 			meant = append(meant, subnetOf{})
 		}
-		r.wrongSubnet(r.raw.Networks.Entries[i].V.Subnet.spot, "networks."+n.Name+".subnet", n.Subnet, meant...)
+		r.wrongSubnet(s, "networks."+n.Name+".subnet", n.Subnet, meant...)
+	}
+}
+
+// failOverlaps reports subnets that overlap: of two, the one with nothing in it. That it overlaps says why.
+func (r *resolver) failOverlaps(empty map[*lab.Network]spot) {
+	for _, pair := range r.overlaps {
+		first, n := pair[0], pair[1]
+		if _, wrong := empty[first]; wrong {
+			first, n = n, first
+		}
+		r.fail(r.raw.Networks.byName[n.Name].V.Subnet.spot, "networks."+n.Name+".subnet", "%s overlaps %s of network %s (%s): want subnets that do not overlap",
+			n.Subnet, first.Subnet, first.Name, first.Pos)
+		if _, wrong := empty[n]; wrong {
+			delete(r.outsiders, subnetOf{n: n})
+			if len(empty) == 1 {
+				delete(r.outsiders, subnetOf{})
+			}
+		}
 	}
 }
 

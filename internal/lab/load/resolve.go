@@ -77,6 +77,7 @@ type resolver struct {
 	once        map[string]*repeat      // problems that several values have for one reason
 	outsiders   map[subnetOf][]outsider // values outside of subnets
 	inside      map[subnetOf]bool       // subnets with values inside
+	overlaps    [][2]*lab.Network       // subnets that overlap, in the order of their addresses
 }
 
 func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
@@ -145,6 +146,17 @@ func (r *resolver) fail(s spot, key, format string, args ...any) {
 		pos = r.top()
 	}
 	r.failAt(pos, key, format, args...)
+}
+
+// forget removes what was found at a key or below it: another problem says that it is not to be set at all.
+func (r *resolver) forget(key string) {
+	var left lab.Problems // a new list: causes has the old one
+	for _, p := range r.problems {
+		if p.Key != key && !strings.HasPrefix(p.Key, key+".") {
+			left = append(left, p)
+		}
+	}
+	r.problems = left
 }
 
 // missing adds a problem if a required value is not set. It returns whether the value is set and valid.
