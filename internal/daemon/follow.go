@@ -87,11 +87,13 @@ func (p *networkFaults) log(l *lab.Lab, log *slog.Logger) {
 			log.Warn("network is served, but has no carrier", "problem", f.Problem, "advice", f.Fix)
 		case f.AddressLost:
 			log.Warn("network has lost its address: only DHCP answers", "problem", f.Problem, "advice", f.Fix)
+		case f.Elsewhere:
+			log.Warn("network's address is on another interface", "problem", f.Problem, "advice", f.Fix)
 		case f.Problem != "":
 			log.Warn("network is not served", "problem", f.Problem, "advice", f.Fix)
 		case before.NoCarrier:
 			log.Info("network has a carrier again")
-		case before.AddressLost:
+		case before.AddressLost || before.Elsewhere:
 			log.Info("network has its address again")
 		default:
 			log.Info("network is served again")

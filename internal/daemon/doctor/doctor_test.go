@@ -107,10 +107,38 @@ func TestSegment(t *testing.T) {
 	}
 
 	netns.Run(t, "ip", "addr", "flush", "dev", seg.Bridge)
+	elsewhere(t, m, seg.Bridge)
 	found(t, m, "interfaces", seg.Bridge, doctor.Fail, "ip addr add 10.132.1.1/24 dev "+seg.Bridge)
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")
 	found(t, m, "interfaces", seg.Bridge, doctor.Fail, "ip link set "+seg.Bridge+" up")
 	found(t, machine(t, "none0", "", ""), "interfaces", "none0", doctor.Fail, "interface does not exist")
+}
+
+// elsewhere: an address on another interface than the lab says is named by doctor, check --live and the condition of the interface, in the same words.
+func elsewhere(t *testing.T, m *doctor.Machine, bridge string) {
+	t.Helper()
+	netns.Run(t, "ip", "link", "add", "other0", "type", "bridge")
+	netns.Run(t, "ip", "addr", "add", "10.132.1.1/24", "dev", "other0")
+	const problem = "has no address, and not 10.132.1.1, which is on other0: DHCP answers the machines of another network"
+	found(t, m, "interfaces", bridge, doctor.Fail, problem+" (network lan) set networks.lan.interface: other0, or move the address")
+	if f := interfaces.FaultOf(m.Lab, m.Lab.Networks[0]); f.Problem != problem || !f.Elsewhere || f.AddressLost {
+		t.Errorf("fault %+v", f)
+	}
+	warnings := interfaces.AddressWarnings(m.Lab)
+	if len(warnings) != 1 || !strings.Contains(warnings[0].Error(), "networks.lan.interface: "+bridge+" "+problem) {
+		t.Errorf("warnings: %v", warnings)
+	}
+	m.Lab.Warnings = warnings
+	if interfaces.AddressFound(m.Lab) {
+		t.Error("the lab is reloaded though nothing has changed")
+	}
+	netns.Run(t, "ip", "link", "del", "other0")
+	netns.Run(t, "ip", "addr", "add", "10.132.1.1/24", "dev", bridge)
+	if !interfaces.AddressFound(m.Lab) {
+		t.Error("the lab is not reloaded for the address that its interface has now")
+	}
+	m.Lab.Warnings = nil
+	netns.Run(t, "ip", "addr", "flush", "dev", bridge)
 }
 
 // rogue starts a DHCP server in the namespace of a client.

@@ -77,11 +77,15 @@ func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
 }
 
 // NetworkWarnings warns of networks whose interface exists while no interface of this machine has their address: machines would
-// be sent there for everything they boot. It also warns of those without interface whose address an interface has.
+// be sent there for everything they boot. It also warns of those without interface whose address an interface has, and of those
+// whose address another interface has.
 func NetworkWarnings(l *lab.Lab) (warnings lab.Problems) {
 	for _, n := range l.Networks {
 		if problem, fix := Forgotten(n); problem != "" {
 			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "%s: want %s", problem, fix)
+		}
+		if problem, fix := elsewhere(n); problem != "" {
+			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "%s %s: %s", n.Interface, problem, fix)
 		}
 		if !addressMissing(n) {
 			continue
@@ -102,12 +106,17 @@ type Fault struct {
 	Problem, Fix string // Fix is what to do
 	NoCarrier    bool   // that is all: the network is served, and nothing is connected
 	AddressLost  bool   // that is all: DHCP answers, as it needs only the interface, and no other server is reached
+	Elsewhere    bool   // that is all: DHCP answers on this interface, and another one has the address
 }
 
 // FaultOf returns what is wrong with the interface of a network now.
 func FaultOf(l *lab.Lab, n *lab.Network) (f Fault) {
 	f.Problem, f.Fix = unserved(n)
 	f.AddressLost = f.Problem != "" && n.HasAppliance() && Up(n)
+	if f.Problem == "" {
+		f.Problem, f.Fix = elsewhere(n)
+		f.Elsewhere = f.Problem != ""
+	}
 	if f.Problem == "" {
 		f.Problem, f.Fix = noCarrier(l, n)
 		f.NoCarrier = f.Problem != ""
@@ -141,6 +150,29 @@ func unserved(n *lab.Network) (problem, fix string) {
 		return fmt.Sprintf("%s is on no interface, and this one has %s", n.Address, strings.Join(others, ", ")), "set networks." + n.Name + ".address, or run " + n.AddCommand(n.Address)
 	}
 	return n.Address.String() + " is on no interface", "run " + n.AddCommand(n.Address)
+}
+
+// elsewhere says which other interface has the address of a network, and what to do; "": its own has it, or none. The loopback interface may:
+// the address is reached from every segment.
+func elsewhere(n *lab.Network) (problem, fix string) {
+	if !n.Served() || !n.HasAppliance() || !interfaceExists(n) || slices.Contains(addrsOf(n.Interface), n.Address) {
+		return "", ""
+	}
+	other, _ := links.Find(func(p netip.Prefix) bool { return p.Addr() == n.Address })
+	if other == "" {
+		return "", ""
+	}
+	has := "no address"
+	for i, a := range addrsOf(n.Interface) {
+		switch {
+		case i == 0:
+			has = a.String()
+		case a.Is4():
+			has += ", " + a.String()
+		}
+	}
+	return fmt.Sprintf("has %s, and not %s, which is on %s: DHCP answers the machines of another network", has, n.Address, other),
+		fmt.Sprintf("set networks.%s.interface: %s, or move the address", n.Name, other)
 }
 
 // Forgotten says which interface has the address of a network without interface, and what to do; "": none.
@@ -191,8 +223,13 @@ func onMachine(addr netip.Addr) bool {
 // AddressFound reports whether an interface has an address now that its network lacked at the load of l.
 func AddressFound(l *lab.Lab) bool {
 	for _, n := range l.Networks {
-		warned := slices.ContainsFunc(l.Warnings, func(w *lab.Problem) bool { return w.Key == "networks."+n.Name+".address" })
-		if warned && n.HasAppliance() && !addressMissing(n) {
+		warned := func(key string) bool {
+			return slices.ContainsFunc(l.Warnings, func(w *lab.Problem) bool { return w.Key == "networks."+n.Name+key })
+		}
+		if n.HasAppliance() && warned(".address") && !addressMissing(n) {
+			return true
+		}
+		if problem, _ := elsewhere(n); n.Interface != "" && n.HasAppliance() && interfaceExists(n) && warned(".interface") && problem == "" {
 			return true
 		}
 		if n.Interface == "" || n.HasAppliance() {
