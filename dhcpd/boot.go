@@ -19,7 +19,7 @@ var firmwares = []struct {
 }{
 	{"BIOS", 0, firmware.BIOS}, {"UEFI x64", 7, firmware.UEFI}, {"UEFI arm64", 11, firmware.ARM64},
 	// Not built in: served from the folder of --firmware. A pool of such machines is a warning if it has none.
-	{"UEFI ia32", 6, "ipxe-ia32.efi"}, {"UEFI arm32", 10, "ipxe-arm32.efi"}, {"UEFI riscv64", 27, "ipxe-riscv64.efi"}, {"UEFI loongarch64", 39, "ipxe-loong64.efi"},
+	{"UEFI ia32", 6, firmware.IA32}, {"UEFI arm32", 10, firmware.ARM32}, {"UEFI riscv64", 27, firmware.RISCV64}, {"UEFI loongarch64", 39, firmware.LoongArch64},
 }
 
 // programs are the network boot programs of firmwares, by lab.ArchName.

@@ -65,10 +65,12 @@ func List(dir string) ([]Program, error) {
 func (p program) toGet() string {
 	own := "put it into the folder of --firmware"
 	switch {
+	case p.pkg == "" && p.only != "":
+		return own + " of bootlab serve; only " + p.only + " need it"
 	case p.pkg == "":
 		return "build with make, or " + own
-	case p.optional:
-		return "apt-get install " + p.pkg + ", or " + own + "; only labs with chain: grub need it"
+	case p.only != "":
+		return "apt-get install " + p.pkg + ", or " + own + "; only " + p.only + " need it"
 	}
 	return "build with make, apt-get install " + p.pkg + ", or " + own
 }

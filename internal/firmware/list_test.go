@@ -95,9 +95,12 @@ func TestList(t *testing.T) {
 			t.Errorf("%+v: want either a file or how to get it", p)
 		}
 	}
-	want := []string{BIOS, UEFI, UEFISNP, ARM64, ShimX64, GRUBX64, ShimARM64, GRUBARM64, "memtest.efi"}
+	want := []string{BIOS, UEFI, UEFISNP, ARM64, ShimX64, GRUBX64, ShimARM64, GRUBARM64, IA32, ARM32, RISCV64, LoongArch64, "memtest.efi"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("names (-want +got)\n%s", diff)
+	}
+	if want := "put it into the folder of --firmware of bootlab serve; only such machines need it"; byName[IA32].Missing != want {
+		t.Errorf("%s: %q, want %q", IA32, byName[IA32].Missing, want)
 	}
 	sum := sha256.Sum256(shim)
 	wantShim := Program{

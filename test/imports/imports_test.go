@@ -67,7 +67,7 @@ var rules = []rule{
 	{"internal/daemon/interfaces", []string{"dhcpd/segment", "internal/host/link/links", "internal/host/link/vip", "internal/lab"}, "asks the kernel about a lab; of DHCP only why an interface cannot be served"},
 	{"internal/daemon/leaseadmin", []string{"dhcpd", "dhcpd/leases", "internal/api", "internal/api/leasefile", "internal/lab"}, "lists leases, and gives those of another server to the DHCP server; of lease files only how a client id is written"},
 	{"internal/daemon/media", []string{"internal/api/redfish", "internal/host/socket/outbound", "internal/lab", "internal/observe/panics", "virt"}, "downloads into virt; knows no other server"},
-	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
+	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/firmware", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 	{"internal/daemon/ports", []string{"internal/api", "internal/host/socket/freebind", "internal/host/socket/portowner"}, "listens; asks another daemon only whether it stops"},
 	{"internal/daemon/privileges", []string{"internal/boot", "internal/daemon/doctor", "internal/daemon/statefile", "internal/host/process/confine", "internal/host/process/privilege", "internal/host/file/regular", "internal/lab", "internal/lab/load", "internal/store/identity"}, "what the process of the daemon may do; of boot only which documents a lab has, of the loader only which files a kubeconfig is made from"},
 	{"internal/daemon/serverstate", []string{"dnsd", "internal/api", "internal/store", "internal/store/records", "virt"}, "stores what dnsd and virt give it; answers nothing"},
@@ -115,7 +115,7 @@ var rules = []rule{
 	{"internal/lab/load", []string{"internal/host/file/regular", "internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
 
 	{"internal/observe/consolelog", []string{"internal/host/required"}, "files and texts; opens no console"},
-	{"internal/observe/diagnosis", []string{"internal/boot/install", "internal/lab", "internal/observe/event", "internal/observe/machine", "internal/observe/timeline"}, "a pure function of boots; asks nobody; of the lab only what to do about another DHCP server"},
+	{"internal/observe/diagnosis", []string{"internal/boot/install", "internal/firmware", "internal/lab", "internal/observe/event", "internal/observe/machine", "internal/observe/timeline"}, "a pure function of boots; asks nobody; of the lab only what to do about another DHCP server, of the firmware the names of boot programs"},
 	{"internal/observe/event", []string{"internal/lab", "internal/observe/repeats"}, "every package may record events"},
 	{"internal/observe/logs", []string{"internal/lab", "internal/observe/event", "internal/observe/repeats"}, "a recorder of events, and the servers' log; of the lab only what a MAC is"},
 	{"internal/observe/machine", []string{"internal/boot/install", "internal/lab", "internal/observe/event", "internal/observe/timeline"}, "a pure function of what was observed; asks nobody"},

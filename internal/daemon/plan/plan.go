@@ -3,12 +3,14 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -104,6 +106,7 @@ type Machine struct {
 type BootFile struct {
 	Firmware string `json:"firmware"` // "BIOS", "UEFI x64", "iPXE" …
 	File     string `json:"file"`     // a path by TFTP, or a URL
+	Note     string `json:"note,omitempty"`
 }
 
 // Of returns the plan of host, or of the whole lab where host is empty.
@@ -370,7 +373,11 @@ func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
 func bootFiles(h *lab.Host) (files []BootFile) {
 	for _, f := range dhcpd.BootFiles(h) {
 		if h.VM == nil || f.Firmware == "iPXE" || strings.HasPrefix(f.Firmware, vmFirmware(h.VM)) {
-			files = append(files, BootFile(f))
+			file := BootFile{Firmware: f.Firmware, File: f.File}
+			if firmware.Added(path.Base(f.File)) {
+				file.Note = "not built in: served from the folder of bootlab serve --firmware"
+			}
+			files = append(files, file)
 		}
 	}
 	return files

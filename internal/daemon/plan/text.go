@@ -140,7 +140,11 @@ const configSection = "CONFIG "
 func (w *printer) machine(m Machine) {
 	var rows [][]string
 	for _, f := range m.Boot {
-		rows = append(rows, []string{f.Firmware, f.File})
+		file := f.File
+		if f.Note != "" {
+			file += " (" + f.Note + ")"
+		}
+		rows = append(rows, []string{f.Firmware, file})
 	}
 	w.table("BOOT "+m.Host, "FIRMWARE FILE", rows)
 	w.block("SCRIPT "+m.Host, m.Script)

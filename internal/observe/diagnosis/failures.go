@@ -2,9 +2,11 @@ package diagnosis
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -89,7 +91,7 @@ func (c *boot) failure() (Diagnosis, bool) {
 		if !ok || slices.ContainsFunc(c.own[i+1:], func(later event.Event) bool { return makesGood(e, later) }) {
 			continue
 		}
-		d := c.stopped(causeOf(f.cause, e), c.advice(f, e.Reason), append(c.leadingTo(i), e)...)
+		d := c.stopped(causeOf(f.cause, e), c.advice(f, e), append(c.leadingTo(i), e)...)
 		d.Reason = e.Reason
 		return d, true
 	}
@@ -97,11 +99,14 @@ func (c *boot) failure() (Diagnosis, bool) {
 }
 
 // advice returns what to do about a failure.
-func (c *boot) advice(f failing, why event.Reason) []string {
-	if !c.m.Known && why == event.NoReservation {
+func (c *boot) advice(f failing, e event.Event) []string {
+	if !c.m.Known && e.Reason == event.NoReservation {
 		return nil // see adoption
 	}
-	if do, ok := f.by[why]; ok {
+	if program := path.Base(e.Detail); e.Reason == event.NotFound && slices.Contains(firmware.Names(), program) {
+		return []string{"it is a boot program: put " + program + " into a folder, and name that by bootlab serve --firmware FOLDER; bootlab firmware lists those that are missing"}
+	}
+	if do, ok := f.by[e.Reason]; ok {
 		return c.commands(do)
 	}
 	return c.commands(f.do...)
