@@ -81,8 +81,11 @@ func (f adoptFlags) reservation(a api.Adoption) (reservation, error) {
 			return r, fmt.Errorf("--ip %.60q is not an address", f.ip)
 		}
 	}
-	if !r.IP.IsValid() {
-		return r, errors.New("the machine has no lease, and its network is not known or has no free address: set one with --ip")
+	switch {
+	case !r.IP.IsValid() && a.Network != "":
+		return r, fmt.Errorf("the machine has no lease, and network %s has no free address: set one with --ip", a.Network)
+	case !r.IP.IsValid():
+		return r, errors.New("the machine has no lease, and its network is not known: set an address with --ip")
 	}
 	return r, nil
 }

@@ -84,7 +84,7 @@ func TestUnknown(t *testing.T) {
 		{args: "adopt", err: "usage: bootlab adopt MAC"},
 		{args: "adopt printer", err: `"printer" is not a MAC address`},
 		{args: "adopt 02:00:00:00:00:09", err: "was not seen"},
-		{args: "adopt 02:00:00:00:00:03", err: "set one with --ip"},
+		{args: "adopt 02:00:00:00:00:03", err: "its network is not known: set an address with --ip"},
 		{args: "adopt 02:00:00:00:00:03 --ip nowhere", err: `--ip "nowhere" is not an address`},
 		{args: "install web --done", out: []string{"web is installed"}},
 		{args: "install web --done --now", err: "--done and --now exclude each other"},

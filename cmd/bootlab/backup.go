@@ -165,7 +165,7 @@ func verifyBackup(cmd *cobra.Command, o *options, path string) error {
 // kindNames name what a backup holds, in the order that people look for it.
 var kindNames = []struct{ kind, one, many string }{
 	{"lease", "lease", "leases"}, {"install", "install state", "install states"}, {"drain", "drained backend", "drained backends"},
-	{"member", "backend set at run time", "backends set at run time"},
+	{"backend", "backend set at run time", "backends set at run time"},
 	{"discovered", "hardware report of an unknown machine", "hardware reports of unknown machines"}, {"serial", "zone serial", "zone serials"},
 	{"timelines", "machine with a timeline", "machines with a timeline"}, {"timeline", "part of timelines", "parts of timelines"},
 }

@@ -44,7 +44,8 @@ func TestBackup(t *testing.T) {
 	file := filepath.Join(dir, "lab.backup")
 	h.steps(
 		step{args: "install a --done"},
-		step{args: "backup " + file, out: []string{"saved " + file + ": lab cli, ", "0 leases, 1 install state,", "0 hardware reports of unknown machines,"}},
+		step{args: "backend weight web a 5"},
+		step{args: "backup " + file, out: []string{"saved " + file + ": lab cli, ", "0 leases, 1 install state,", "0 drained backends, 1 backend set at run time,", "0 hardware reports of unknown machines,"}},
 		step{args: "backup --verify " + file, out: []string{file + " is whole: lab cli, "}},
 		step{args: "backup --json --verify " + file, json: true, out: []string{`"lab": "cli"`, `"install": 1`, `"bytes"`}},
 	)

@@ -68,7 +68,7 @@ func addTimeline(u *api.UnknownMachine, s timeline.Summary) {
 		return
 	}
 	u.Last, u.Stage, u.Event = s.Last.At, s.Stage, s.Last.Kind.String()
-	u.IP, u.Reason = s.Last.Addr, ""
+	u.IP, u.Network, u.Reason = s.Last.Addr, s.Last.Network, ""
 	if s.Last.Kind == event.DHCPRogue {
 		u.IP = netip.Addr{} // that of the other server
 	}
@@ -158,9 +158,14 @@ func addLease(u *api.UnknownMachine, lease leases.Lease) {
 	}
 }
 
-// located adds the network and the pool of a machine.
+// located adds the network and the pool of a machine. Without an address, as after a refusal, the network is that of its last event.
 func located(l *lab.Lab, u api.UnknownMachine) api.UnknownMachine {
-	if n := l.NetworkOf(u.IP); n != nil {
+	n := l.NetworkOf(u.IP)
+	if n == nil {
+		n = l.Network(u.Network)
+	}
+	u.Network = ""
+	if n != nil {
 		u.Network = n.Name
 		if p := n.PoolHolding(u.IP); p != nil {
 			u.Pool = p.Name
@@ -237,7 +242,7 @@ func (m Machines) wanted(l *lab.Lab, u api.UnknownMachine) (netip.Addr, string) 
 	if lease, ok := m.Book.ByMAC(u.MAC); ok && l.NetworkOf(lease.Addr) != nil && l.HostByIP(lease.Addr) == nil {
 		return lease.Addr, "its lease"
 	}
-	n := l.NetworkOf(u.IP)
+	n := l.Network(u.Network)
 	if n == nil && len(l.Networks) == 1 {
 		n = l.Networks[0]
 	}

@@ -57,6 +57,27 @@ func TestRogueServer(t *testing.T) {
 	}
 }
 
+// TestRefused: the network of a machine without an address is that of the event that refused it, and has the address to reserve.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	l, err := load.Parse("lab.yaml", []byte("version: 1\ndomain: d.example\nnetworks:\n  a: {subnet: 10.0.0.0/24, dhcp: off}\n  b: {subnet: 10.1.0.0/24, dhcp: off}\n"), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, err := leases.Open(t.Context(), storetest.Memory(), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for network, want := range map[string]string{"b": "10.1.0.1", "gone": "invalid IP", "": "invalid IP"} {
+		u := api.UnknownMachine{MAC: lab.MAC{2, 0, 0, 0, 0, 6}}
+		addTimeline(&u, timeline.Summary{Last: event.Event{At: time.Unix(1, 0), Kind: event.DHCPRefused, Network: network, Reason: event.PoolFull}})
+		u = located(l, u)
+		if a, _ := (Machines{Book: book}).wanted(l, u); a.String() != want || u.Network != "" && u.Network != "b" {
+			t.Errorf("refused in %q: network %q, address %s, want %s", network, u.Network, a, want)
+		}
+	}
+}
+
 func TestNextFree(t *testing.T) {
 	t.Parallel()
 	const text = `version: 1
