@@ -147,7 +147,7 @@ func TestReservedAddressInUse(t *testing.T) {
 	h.until("it is on the timeline", func() bool { return strings.Contains(h.run("timeline", "a").out, "address conflict") })
 	h.steps(
 		step{args: "status", out: []string{"reservation 10.88.0.11 failed host a 2", "switch off 02:00:00:00:00:66"}},
-		step{args: "timeline a", out: []string{"02:00:00:00:00:66 uses 10.88.0.11, which is reserved for a", "requests of other machines in its name: 1"}},
+		step{args: "timeline a", out: []string{"02:00:00:00:00:66 uses 10.88.0.11, which is reserved for a", "events that other machines caused: 1"}},
 		step{args: "doctor", err: "found", out: []string{"fail daemon reservation 10.88.0.11 another machine uses it"}},
 		step{args: "why a", err: "failing: a", out: []string{"a: failing at stage address", "another machine uses its address"}},
 	)

@@ -167,7 +167,7 @@ func TestOf(t *testing.T) {
 		{name: "size asked only", machine: host, events: append(leased(event.ClientPXE), ev(event.TFTPProbe)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "never transferred", do: "tftp_single_port"},
 		{name: "TFTP refused", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), because(event.TFTPRefused, event.NotFound, "x.efi", "no such file")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "x.efi: it does not exist", do: "bootlab plan a"},
 		{name: "boot program that is not built in", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), because(event.TFTPRefused, event.NotFound, "boot/52-54-00-78-00-10/ipxe-ia32.efi", "no such file")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "ipxe-ia32.efi: it does not exist", do: "put ipxe-ia32.efi into a folder, and name that by bootlab serve --firmware FOLDER"},
-		{name: "boot program by HTTP that is not built in", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientHTTP), because(event.FileMissing, event.NotFound, "boot/52-54-00-78-00-10/ipxe-ia32.efi", "file not found")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "ipxe-ia32.efi: it does not exist", do: "put ipxe-ia32.efi into a folder"},
+		{name: "boot program by HTTP that is not built in", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientHTTP), because(event.FileMissing, event.NotFound, "boot/52-54-00-78-00-10/ipxe-ia32.efi", "file not found")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "ipxe-ia32.efi: it does not exist", do: "put ipxe-ia32.efi into a folder"},
 		{name: "TFTP full", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), because(event.TFTPRefused, event.Busy, "x.efi", "all transfers are in use")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "x.efi: all transfers by TFTP were in use", do: "bootlab status"},
 		{name: "boot program does not start", machine: host, events: append(leased(event.ClientPXE), ev(event.TFTPRefused, "probe"), ev(event.TFTPServed)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "Secure Boot"},
 		{name: "iPXE without a script", machine: host, events: toScript()[:7], state: diagnosis.Stopped, stage: event.StageFirmware, cause: "iPXE has an address and has not fetched", do: "appliance.http"},
@@ -280,6 +280,25 @@ func TestEverySilence(t *testing.T) {
 		if soon.State != diagnosis.Booting || late.State != diagnosis.Stopped || late.Cause == "" || !late.Since.Equal(b[0].Ended) {
 			t.Errorf("after %v: %s, then %s since %v: %s", all[n-1].Kind, soon.State, late.State, late.Since, late.Cause)
 		}
+	}
+}
+
+// TestConflictIsNoSignOfLife: that another machine uses the address of one that boots is said once, and says nothing of when it did something.
+func TestConflictIsNoSignOfLife(t *testing.T) {
+	t.Parallel()
+	own := toScript()
+	b := boot(timeline.Booting, start, append(own, event.Event{Kind: event.AddressConflict, Claimed: true, Reason: event.OtherMachine, Err: "02:00:00:00:00:09 uses it"})...)
+	m := machineOf(install.Armed)
+	m.State, m.ConflictText = machine.State{Stage: machine.Booting, Why: "it boots from the network, at stage script"}, "02:00:00:00:00:09 uses it"
+	d := of(t, []timeline.Boot{b}, m, b.Ended.Add(time.Second))
+	if want := b.Events[len(own)-1].At; !d.Since.Equal(want) {
+		t.Errorf("since %v, want %v", d.Since, want)
+	}
+	if facts := strings.Join(d.Facts, "\n"); facts != "another machine uses its address: 02:00:00:00:00:09 uses it" {
+		t.Errorf("facts: %s", facts)
+	}
+	if !slices.ContainsFunc(d.Evidence, func(e event.Event) bool { return e.Kind == event.AddressConflict }) {
+		t.Errorf("evidence: %v", d.Evidence)
 	}
 }
 

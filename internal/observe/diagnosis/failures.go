@@ -37,7 +37,7 @@ var failings = map[event.Kind]failing{
 	event.FileMissing:           {"a file that it loads is not served", []string{"bootlab images pull, if an image is not pulled yet; bootlab check lists files that do not exist"}, fileAdvice},
 	event.FileAborted:           {"the transfer of a file", []string{"check its memory (kernel and initrd must fit) and the link; compare the MTU on the way"}, transferAdvice},
 	event.ConfigRefused:         {"its request for a config document was refused", []string{"bootlab plan HOST renders the document and shows an error in it; bootlab install HOST begins a new boot with a new token"}, documentAdvice},
-	event.AddressConflict:       {"another machine uses its address", []string{"the event has the MAC: switch that machine off, or add the MAC to the host's line if it is a NIC of it"}, nil},
+	event.AddressConflict:       {"another machine uses its address", []string{"switch that machine off, or add its MAC to the host's line if it is a NIC of it"}, nil},
 	event.InstallTimeout:        {"its installer sent no signal within install_timeout; it counts as installed", []string{"look at its console, then: bootlab install HOST"}, nil},
 	event.VMFailed:              {"its hypervisor refused an operation", []string{"bootlab vm plan HOST"}, nil},
 	event.PowerCycleFailed:      {"its BMC did not power-cycle it", []string{"bootlab power status HOST; check bmc in the lab file"}, nil},

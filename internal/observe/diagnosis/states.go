@@ -141,14 +141,15 @@ func (c *boot) unstored() (Diagnosis, bool) {
 
 // underWay is a machine that goes on by itself. What failed in its boot, or the boot before, is the better hint if it does not.
 func (c *boot) underWay() Diagnosis {
-	d := Diagnosis{Stage: c.Stage, Cause: c.m.State.Why, Evidence: c.own[max(0, len(c.own)-1):]}
+	did := slices.DeleteFunc(slices.Clone(c.own), func(e event.Event) bool { return e.Kind == event.AddressConflict }) // another machine did that
+	d := Diagnosis{Stage: c.Stage, Cause: c.m.State.Why, Evidence: did[max(0, len(did)-1):]}
 	if c.m.Discover && c.Stage == event.StageScript {
 		d.Cause = "it is not in the lab file: it waits until it is adopted"
 	}
 	if len(d.Evidence) > 0 {
 		d.Since = d.Evidence[0].At
 	}
-	if f, ok := c.failure(); ok {
+	if f, ok := c.failure(); ok && (c.m.ConflictText == "" || f.Evidence[len(f.Evidence)-1].Kind != event.AddressConflict) { // else addressConflict says it
 		d.Facts = append(d.Facts, "before: "+f.Cause)
 	}
 	if failed := c.mirrorFailed(); len(failed) > 0 {

@@ -28,7 +28,7 @@ type Boot struct {
 	Stage   event.Stage // the furthest it reached
 	Outcome string      // Booting, Done, Failed, Ended or None
 	Reason  string      // why it failed
-	Claimed int         // requests of other machines in this one's name; the first of them are among Events
+	Claimed int         // events that other machines caused: requests in this one's name, conflicts about its address; the first of them are among Events
 	Events  []event.Event
 }
 
@@ -61,7 +61,7 @@ type bootSummary struct {
 	Events  int         `json:"events"`            // but for refusals
 	Refused int         `json:"refused,omitempty"` // own refusals and failures; a summary counts as one
 	Others  int         `json:"others,omitempty"`  // requests of other machines; a summary counts as one
-	Claimed int         `json:"claimed,omitempty"` // how many requests those were
+	Claimed int         `json:"claimed,omitempty"` // how many events those were
 	MAC     lab.MAC     `json:"mac,omitzero"`
 	Local   bool        `json:"local,omitempty"` // it was sent to its disk
 	At      event.Stage `json:"at,omitempty"`    // where the last event of its own shows the machine to be

@@ -67,7 +67,7 @@ func Format(w io.Writer, b Boot, o Options) error {
 		fmt.Fprintf(&out, "  %s\n", o.paint(red, "failed: "+lab.Printable(b.Reason)))
 	}
 	if b.Claimed > 0 {
-		fmt.Fprintf(&out, "  requests of other machines in its name: %d\n", b.Claimed)
+		fmt.Fprintf(&out, "  events that other machines caused: %d\n", b.Claimed)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

@@ -749,7 +749,7 @@ func TestRefusalsCrowdOutNothing(t *testing.T) {
 	if err := timeline.Format(&text, boots[0], timeline.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("requests of other machines in its name: %d\n", boots[0].Claimed); !strings.HasSuffix(text.String(), want) {
+	if want := fmt.Sprintf("events that other machines caused: %d\n", boots[0].Claimed); !strings.HasSuffix(text.String(), want) {
 		t.Errorf("the text does not end in %q", want)
 	}
 }
