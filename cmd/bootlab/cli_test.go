@@ -147,6 +147,8 @@ func TestProcess(t *testing.T) {
 		{"bad, in JSON", "check --json --lab " + broken, 1, "bootlab: the lab file has"},
 		{"wrong use", "plan a b", 1, "bootlab: 2 arguments are too many; usage: bootlab plan"},
 		{"no daemon", "status --server /nowhere.sock", 1, "bootlab: no bootlab daemon answers"},
+		{"nothing to compare with", "plan --diff --server /nowhere.sock --lab " + contract, 2, "bootlab: no bootlab daemon answers"},
+		{"wrong use of a comparison", "plan --diff a b", 2, "bootlab: 2 arguments are too many; usage: bootlab plan"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

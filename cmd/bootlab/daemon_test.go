@@ -290,6 +290,14 @@ func TestReload(t *testing.T) {
 	h.steps(
 		step{args: "plan --diff", err: "and bootlab reload refuses it: the new lab file drops more than half of the hosts (1 of 3 are left); bootlab reload --force applies it anyway", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},
 		step{args: "plan --diff --json", err: "differs", json: true, out: []string{`"op": "-"`}},
+	)
+	differ := bootlab(h.ctx, "plan", "--diff", "--lab", h.lab)
+	var stderr strings.Builder
+	differ.Stderr = &stderr
+	if err := differ.Run(); differ.ProcessState.ExitCode() != 1 || !strings.HasPrefix(stderr.String(), "the lab file differs") {
+		t.Errorf("a plan that differs: %v: %s", err, stderr.String())
+	}
+	h.steps(
 		step{args: "plan --diff a", not: []string{"+ ", "- "}},
 		step{args: "reload", err: "bootlab reload --force"},
 		step{args: "hosts", out: []string{"b 10.88.0.12"}},

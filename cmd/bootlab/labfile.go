@@ -172,7 +172,7 @@ func planCommand(o *options) *cobra.Command {
 		Annotations: map[string]string{onInterrupt: interruptEnds},
 	}
 	cmd.Flags().BoolVar(&show, "secrets", false, "include config documents, with the keys and passwords in them")
-	cmd.Flags().BoolVar(&diff, "diff", false, "show what a reload would change")
+	cmd.Flags().BoolVar(&diff, "diff", false, "show what a reload would change; exit status 0: nothing, 1: something, 2: trouble")
 	cmd.Flags().BoolVar(&zones, "zones", false, "show DNS zones as zone files: all, or with plan --zones ZONE one")
 	cmd.MarkFlagsMutuallyExclusive("zones", "diff")
 	cmd.MarkFlagsMutuallyExclusive("zones", "secrets")
@@ -234,8 +234,8 @@ func (o *options) updates(cmd *cobra.Command, l *lab.Lab) []api.DNSUpdate {
 	return all
 }
 
-// planDiff compares the plan of the running daemon with that of the lab file, and the keys that no plan shows. It exits with an error if they differ, as
-// diff does.
+// planDiff compares the plan of the running daemon with that of the lab file, and the keys that no plan shows. The error is a differError if they
+// differ.
 func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) error {
 	c, err := o.client()
 	if err != nil {
@@ -272,9 +272,9 @@ func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) 
 		return nil
 	}
 	if why := refusedBy(cmd, c, o.lab); why != "" {
-		return errors.New("the lab file differs from the running lab, and bootlab reload refuses it: " + why)
+		return differError("the lab file differs from the running lab, and bootlab reload refuses it: " + why)
 	}
-	return errors.New("the lab file differs from the running lab; bootlab reload applies it, or says why not")
+	return differError("the lab file differs from the running lab; bootlab reload applies it, or says why not")
 }
 
 // refusedBy says why a daemon that serves this lab file would not reload it now; empty: nothing is known against it.

@@ -182,7 +182,25 @@ func importLeases(cmd *cobra.Command, o *options, path string, format leasefile.
 	}
 	done.Skipped = append(f.Skipped, done.Skipped...)
 	slices.SortStableFunc(done.Skipped, func(x, y api.SkippedLease) int { return x.IP.Compare(y.IP) })
-	return o.print(cmd, done, func() error { return importedText(cmd, done) })
+	if err := o.print(cmd, done, func() error { return importedText(cmd, done) }); err != nil {
+		return err
+	}
+	return importFailed(done)
+}
+
+// importFailed returns an error if a lease could not be stored, or if none was imported or is leased here already, as after a first import, and
+// not all are over: the file is probably of other networks.
+func importFailed(d api.LeaseImport) error {
+	has := func(kinds ...api.SkipKind) bool {
+		return slices.ContainsFunc(d.Skipped, func(s api.SkippedLease) bool { return slices.Contains(kinds, s.Kind) })
+	}
+	switch {
+	case has(api.SkipFailed):
+		return errors.New("a lease was not stored: bootlab status says what is wrong with the disk")
+	case d.Imported == 0 && !has(api.SkipLeased) && has(api.SkipOutside, api.SkipNoPool, api.SkipReserved, api.SkipNoEthernet):
+		return errors.New("no lease was imported: the table has the reasons")
+	}
+	return nil
 }
 
 func readLeaseFile(cmd *cobra.Command, path string) ([]byte, error) {

@@ -71,6 +71,7 @@ func TestLeaseFiles(t *testing.T) {
 	}
 	h.steps(
 		step{args: "leases import " + write("other", fmt.Sprintf("%d 52:54:00:00:09:08 10.88.0.101 * *\n", soon)), out: []string{"imported 0 leases, skipped 1: 1 already leased", "the address is leased to 52:54:00:00:09:01"}},
+		step{args: "leases import " + write("elsewhere", fmt.Sprintf("%d 52:54:00:00:09:09 10.99.0.5 * *\n", soon)), err: "no lease was imported", out: []string{"imported 0 leases, skipped 1: 1 outside our networks"}},
 		step{args: "leases import --replace " + filepath.Join(dir, "other"), out: []string{"imported 1 lease (1 of them in place of other leases)"}},
 		step{args: "leases", out: []string{"10.88.0.101 52:54:00:00:09:08"}, not: []string{"52:54:00:00:09:01"}},
 	)

@@ -25,9 +25,27 @@ func main() {
 	command := root()
 	running, _, _ := command.Find(os.Args[1:]) // nil or root if there is none
 	if cmd, err := command.ExecuteContextC(interruptible(graceOf(running))); err != nil {
-		fmt.Fprintln(os.Stderr, "bootlab:", detailed(noLab(cmd, err)))
-		os.Exit(1)
+		if differ, ok := errors.AsType[differError](err); ok {
+			fmt.Fprintln(os.Stderr, differ)
+		} else {
+			fmt.Fprintln(os.Stderr, "bootlab:", detailed(noLab(cmd, err)))
+		}
+		os.Exit(statusOf(cmd, err))
 	}
+}
+
+// A differError says that plan --diff has found changes, which is no failure of the command.
+type differError string
+
+// Error implements error.
+func (e differError) Error() string { return string(e) }
+
+// statusOf returns the exit status for an error: 1, or 2 where 1 says that plans differ, as diff(1) does.
+func statusOf(cmd *cobra.Command, err error) int {
+	if _, differ := errors.AsType[differError](err); !differ && cmd.CommandPath() == "bootlab plan" && cmd.Flag("diff").Changed {
+		return 2
+	}
+	return 1
 }
 
 // detailed returns the text of an error. Problems of a lab file come with their lines.
