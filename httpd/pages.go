@@ -375,7 +375,7 @@ func steps(stage event.Stage, outcome string) []step {
 		switch {
 		case i < at, i == at && (outcome == "done" || outcome == "ended"):
 			drawn[i].Class = "done"
-		case i == at && outcome == "failed":
+		case i == at && (outcome == "failed" || outcome == "stopped"):
 			drawn[i].Class = "failed"
 		case i == at:
 			drawn[i].Class = "here"

@@ -284,9 +284,9 @@ type Boot struct {
 	Started time.Time     `json:"started"`
 	Ended   time.Time     `json:"ended,omitzero"`  // of the last event
 	Stage   event.Stage   `json:"stage,omitempty"` // the last one reached
-	Outcome string        `json:"outcome"`         // booting, done, failed; ended: its virtual machine was deleted before; none: no boot, as nothing was started
+	Outcome string        `json:"outcome"`         // booting, done, failed; stopped, off, unknown: no event since, as in hosts; ended: its virtual machine was deleted before; none: no boot, as nothing was started
 	Reason  string        `json:"reason,omitempty"`
-	Claimed int           `json:"claimed,omitempty"` // requests of other machines in this one's name; the first of them are among events
+	Claimed int           `json:"claimed,omitempty"` // events that other machines caused; the first of them are among events
 	Events  []event.Event `json:"events"`
 }
 

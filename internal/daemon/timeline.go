@@ -8,6 +8,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/machine"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // key returns the name under which the timeline keeps a machine: a host of the lab, or the MAC of an unknown machine. It may be asked for
@@ -42,7 +43,24 @@ func (b *adminBackend) Boots(ctx context.Context, machine string) ([]api.Boot, e
 	for i, one := range boots {
 		out[i] = api.Boot(one)
 	}
+	if n := len(out); n > 0 && out[n-1].Outcome == timeline.Booting {
+		observed := b.clusters.observe(ctx, b.current.Load())
+		if h := observed.Lab.Host(key); h != nil {
+			s, _ := b.clusters.machineState(h, observed)
+			out[n-1].Outcome = outcomeNow(s)
+		}
+	}
 	return out, err
+}
+
+// outcomeNow is the outcome of a boot after whose last event something else could still follow: the word that hosts and why have for its
+// machine, if nothing does.
+func outcomeNow(s machine.State) string {
+	switch s.Stage {
+	case machine.Stopped, machine.Off, machine.Unknown:
+		return string(s.Stage)
+	}
+	return timeline.Booting
 }
 
 // Follow implements httpd.Backend.

@@ -146,3 +146,16 @@ func TestOwnNetwork(t *testing.T) {
 		t.Errorf("network b: %+v", c)
 	}
 }
+
+// TestOutcomeOfASilentMachine: a boot without an end has the word that hosts and why have for its machine, once it is not under way any more.
+func TestOutcomeOfASilentMachine(t *testing.T) {
+	t.Parallel()
+	for stage, want := range map[machine.Stage]string{
+		machine.Booting: "booting", machine.Installing: "booting", machine.Starting: "booting", machine.Serving: "booting",
+		machine.Stopped: "stopped", machine.Off: "off", machine.Unknown: "unknown",
+	} {
+		if got := outcomeNow(machine.State{Stage: stage}); got != want {
+			t.Errorf("%s: outcome %s, want %s", stage, got, want)
+		}
+	}
+}

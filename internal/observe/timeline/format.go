@@ -101,7 +101,7 @@ func title(b Boot, o Options) string {
 	switch b.Outcome {
 	case Done:
 		colour = green
-	case Failed:
+	case Failed, "stopped":
 		colour = red
 	}
 	at := b.Started.In(o.location()).Format("2006-01-02 15:04:05 MST")
