@@ -324,6 +324,7 @@ var dnsmasqReasons = func() map[string]string {
 		"a machine that sends no name has none":                                                               "dhcp-generate-names",
 		"an address of a pool is probed before it is offered: for a network without probes, set probe: false": "no-ping",
 		"the order of addresses is the same for all clients":                                                  "localise-queries",
+		"the upstream that answers fastest is asked first, whatever their order":                              "strict-order",
 		"queries of Windows are answered like others":                                                         "filterwin2k",
 		"file names are used as they are":                                                                     "tftp-lowercase",
 		"there is no rapid commit":                                                                            "dhcp-rapid-commit",
@@ -334,7 +335,7 @@ var dnsmasqReasons = func() map[string]string {
 		}
 	}
 	for _, key := range strings.Fields(`interface listen-address except-interface bind-interfaces bind-dynamic user group pid-file log-dhcp log-facility log-async
-		log-debug quiet-dhcp quiet-dhcp6 quiet-ra quiet-tftp no-daemon keep-in-foreground no-hosts no-resolv no-poll strict-order all-servers expand-hosts
+		log-debug quiet-dhcp quiet-dhcp6 quiet-ra quiet-tftp no-daemon keep-in-foreground no-hosts no-resolv no-poll all-servers expand-hosts
 		bogus-priv domain-needed dhcp-authoritative dhcp-ignore-clid dhcp-sequential-ip dhcp-no-override
 		no-negcache clear-on-reload local-service
 		tftp-no-blocksize tftp-secure tftp-max tftp-mtu tftp-no-fail dns-loop-detect dns-forward-max

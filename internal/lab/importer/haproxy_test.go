@@ -180,6 +180,9 @@ func TestProxySemantics(t *testing.T) {
 		"requests that are broken": {http + " option accept-invalid-http-request\n server a 10.0.0.11:80\n", nil, []string{"x:7: option accept-invalid-http-request: what is malformed gets 400\n"}},
 
 		"check with TLS, of one":    {tcp + " option httpchk GET /up\n server a 10.0.0.11:5432 check check-ssl verify none\n server b 10.0.0.12:5432 check\n", []string{"kind: https"}, []string{"x:5: server b 10.0.0.12:5432 check: check-ssl is one for all backends of a balancer: that of the first is used\n"}},
+		"one server is checked":     {tcp + " server a 10.0.0.11:5432 port 9 inter 9s\n server b 10.0.0.12:5432 check\n", []string{"!kind: none"}, []string{"x:4: server b 10.0.0.12:5432 check: check is one for all backends of a balancer: all are checked\n", "!that of", "!inter is one"}},
+		"another check":             {tcp + " server a 10.0.0.11:5432\n server b 10.0.0.12:5432 check inter 3s\n server c 10.0.0.13:5432 check\n", []string{"interval: 3s"}, []string{"x:5: server c 10.0.0.13:5432 check: inter is one for all backends of a balancer: that of server b is used\n"}},
+		"defaults of a check":       {tcp + " server a 10.0.0.11:5432 check inter 2s rise 2 fall 3\n server b 10.0.0.12:5432 check\n server c 10.0.0.13:5432 check inter 2000\n", []string{"interval: 2s"}, []string{"!is one for all"}},
 		"PROXY header of a check":   {tcp + " server a 10.0.0.11:5432 check check-send-proxy\n server b 10.0.0.12:5432 check\n", []string{"!send_proxy"}, []string{"x:3: server a 10.0.0.11:5432 check check-send-proxy: check-send-proxy is left out: checks send a PROXY header where connections do"}},
 		"PROXY header, checked":     {tcp + " server a 10.0.0.11:5432 check send-proxy check-send-proxy\n", []string{"send_proxy: v1"}, []string{"!check-send-proxy is left out"}},
 		"PROXY header, other port":  {tcp + " server a 10.0.0.11:5432 check send-proxy check-send-proxy port 8008\n", nil, []string{"check-send-proxy is left out"}},

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -347,22 +348,58 @@ func (h *haproxy) backendEntry(m *mapping, s proxyServer) {
 	}
 }
 
-// shared sets what is one value of a balancer: the first server's.
-func (h *haproxy) shared(m *mapping, all []proxyServer, http bool) {
-	first := all[0]
-	for _, s := range all[1:] {
-		for _, name := range []string{"send-proxy", "send-proxy-v2", "ssl", "port", "inter", "rise", "fall", "check", "check-ssl"} {
-			a, ok := first.params[name]
-			b, ok2 := s.params[name]
-			if a != b || ok != ok2 {
-				whose := "that of the first is used"
-				if name == "ssl" {
-					whose = "all get it"
-				}
+// effective returns the value of a parameter that counts for a server: the default of HAProxy where it has none. One without a value is true.
+func (s proxyServer) effective(name string) string {
+	v, ok := s.params[name]
+	switch {
+	case name == "inter":
+		return cmp.Or(proxyTime(v), 2*time.Second).String()
+	case !ok:
+		return map[string]string{"rise": "2", "fall": "3"}[name]
+	}
+	return cmp.Or(v, "true")
+}
+
+// sharedCheck notes servers that are checked in another way than the first that is checked, whose check all get.
+func (h *haproxy) sharedCheck(all []proxyServer) {
+	i := slices.IndexFunc(all, proxyServer.checked)
+	if i < 0 {
+		return
+	}
+	whose := "that of the first is used"
+	if i > 0 {
+		whose = "that of server " + all[i].name + " is used"
+	}
+	for _, s := range all[i+1:] {
+		for _, name := range []string{"port", "inter", "rise", "fall", "check-ssl"} {
+			if s.checked() && s.effective(name) != all[i].effective(name) {
 				h.note(s.at, "%s is one for all backends of a balancer: %s", name, whose)
 			}
 		}
 	}
+}
+
+func (s proxyServer) checked() bool { _, ok := s.params["check"]; return ok }
+
+// shared sets what is one value of a balancer: the first server's.
+func (h *haproxy) shared(m *mapping, all []proxyServer, http bool) {
+	first := all[0]
+	for _, s := range all[1:] {
+		for _, name := range []string{"send-proxy", "send-proxy-v2", "ssl", "check"} {
+			if first.effective(name) == s.effective(name) {
+				continue
+			}
+			whose := "that of the first is used"
+			switch name {
+			case "ssl":
+				whose = "all get it"
+			case "check":
+				whose = "all are checked"
+			}
+			h.note(s.at, "%s is one for all backends of a balancer: %s", name, whose)
+		}
+	}
+	h.sharedCheck(all)
 	has := func(name string) bool { _, ok := first.params[name]; return ok }
 	switch {
 	case has("send-proxy"):

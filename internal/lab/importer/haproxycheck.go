@@ -10,7 +10,7 @@ import (
 // check sets the health check.
 func (h *haproxy) check(m *mapping, s *proxySection, all []proxyServer) {
 	server := all[0]
-	if i := slices.IndexFunc(all, func(s proxyServer) bool { _, ok := s.params["check"]; return ok }); i >= 0 {
+	if i := slices.IndexFunc(all, proxyServer.checked); i >= 0 {
 		server = all[i]
 	} else {
 		m.under("check", server.at).set("kind", server.at, "none")
