@@ -222,7 +222,10 @@ func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
 	if err := privileges.MakeFolders(l.Appliance); err != nil {
 		return nil, err
 	}
-	if d.ports, err = d.openPorts(ctx, l); err == nil && user != nil {
+	if d.ports, err = d.openPorts(ctx, l); err != nil {
+		return user, errors.Join(append([]error{err}, d.dhcpInUse(snap.DHCP.Interfaces())...)...)
+	}
+	if user != nil {
 		err = user.Bound(privileges.Kept(l.Appliance)...) // before the store is read, on every processor
 	}
 	return user, err

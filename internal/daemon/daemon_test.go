@@ -21,6 +21,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
@@ -243,7 +244,15 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	dhcp, err := segment.Listen(r.seg.Bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dhcp.Close()
 	err = daemon.Run(t.Context(), daemon.Config{Lab: r.lab, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "listen udp :67: address already in use by ") {
+		t.Errorf("error %v, want the port of DHCP, too", err)
+	}
 	self := fmt.Sprintf("(pid %d)", os.Getpid())
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "appliance.http") || !strings.Contains(err.Error(), self) {
 		t.Errorf("error %v, want one that names appliance.http and %s", err, self)

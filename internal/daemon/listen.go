@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/daemon/doctor"
@@ -23,6 +25,23 @@ func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
 		return nil, portowner.Explain(err, "udp", "", doctor.DHCPKey)
 	}
 	return s, nil
+}
+
+// dhcpInUse returns an error for each port of DHCP that another program has, but for that of another bootlab, whose error names all that it has.
+// For a start that fails anyway: the ports are opened with the server, and bootlab doctor lists them, too.
+func (d *Daemon) dhcpInUse(interfaces []string) (errs []error) {
+	for _, iface := range interfaces {
+		s, err := d.listenDHCP(iface)
+		if err == nil {
+			_ = s.Close()
+		}
+		used, ok := errors.AsType[*portowner.InUse](err)
+		same := func(e error) bool { return e.Error() == err.Error() } // one program that has it on all interfaces
+		if ok && !slices.ContainsFunc(errs, same) && !slices.ContainsFunc(used.Holders, func(p portowner.Process) bool { return p.Command == "bootlab" }) {
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 // balancerKey returns the key of the lab file that has the balancers listen on an address, of the lab that is being put in force.

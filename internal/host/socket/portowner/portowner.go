@@ -26,6 +26,7 @@ type InUse struct {
 	Address string // and port, of the call that failed
 	By      string // "by NAME (pid 123)"
 	Fix     string // what to do about it; empty: By says how to find the process
+	Holders []Process
 	err     error
 	on      string // "listen udp :53"
 }
@@ -54,7 +55,7 @@ func Explain(err error, network, address, key string) error {
 	}
 	e := &InUse{Address: address, err: err, on: "listen " + network + " " + address}
 	holders := Holders(network, address)
-	if len(holders) == 0 {
+	if e.Holders = holders; len(holders) == 0 {
 		e.By = "by another process (sudo ss -lptun shows which)"
 		if !seesAll() {
 			e.By = "by another process, which only root sees (sudo bootlab doctor names it)"
