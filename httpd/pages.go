@@ -279,7 +279,7 @@ func hostWords(h api.Host) []string {
 func countStates(hosts []api.Host) (counts []count) {
 	n := map[string]int{}
 	for _, h := range hosts {
-		n[h.Install]++
+		n[h.MachineStage]++ // as the table below shows it
 	}
 	for state, hosts := range n {
 		if state != "" {

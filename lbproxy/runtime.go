@@ -193,7 +193,7 @@ func (s *Server) AddBackend(ctx context.Context, m RuntimeBackend) ([]BackendSta
 		return nil, fmt.Errorf("store backend %s of balancer %s: %w", m.Addr, m.Balancer, err)
 	}
 	s.applyRuntime(func() { s.setRuntimeLocked(m) })
-	if _, added := s.active.Load().find(m.Balancer, m.Addr.String()); len(added) > 0 { // else a reload has removed the balancer meanwhile
+	if _, added := s.active.Load().find(m.Balancer, m.Addr.String()); len(added) > 0 && m != before { // else nothing has changed, or a reload has removed the balancer meanwhile
 		s.deps.Events.Record(added[0].event(event.BackendAdded, m.Balancer))
 	}
 	return s.statusOf(backendKey{m.Balancer, m.Addr}), nil

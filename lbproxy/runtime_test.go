@@ -257,6 +257,9 @@ func TestAddedAgain(t *testing.T) {
 		}
 		weight(step.want)
 	}
+	if n := len(r.recorder.of(event.BackendAdded)); n != 3 {
+		t.Errorf("%d events, want 3: the third call changes nothing", n)
+	}
 	for _, tt := range []struct{ balancer, backend, want string }{
 		{"web", "nobody", "balancer web has no backend nobody"}, {"nothing", "nobody", "there is no balancer nothing"},
 	} {

@@ -331,13 +331,13 @@ func withAddr(b api.Backend) string {
 	return b.Name + " " + b.Addr
 }
 
-// changedState says what a backend is after a change. One that was drained, or is new, was not checked yet.
+// changedState says what a backend is after a change, with the state that bootlab backend list shows. One that was drained, or is new, was not checked yet.
 func changedState(change api.BackendAction, b api.Backend) string {
 	if b.State == api.BackendUnknown && (change == api.BackendReady || change == api.BackendAdd) {
-		return "ready: it gets connections, and was not checked yet"
+		return string(b.State) + ": it gets connections, and was not checked yet"
 	}
 	if b.State == api.BackendUnchecked && (change == api.BackendReady || change == api.BackendAdd) {
-		return "ready: it gets connections, and has no checks"
+		return string(b.State) + ": it gets connections, and has no checks"
 	}
 	return string(b.State)
 }

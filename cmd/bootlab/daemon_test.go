@@ -230,12 +230,12 @@ func TestBackend(t *testing.T) {
 		step{args: "backend drain web a", out: []string{"a 10.88.0.11:80 is drain", "0 connections open"}},
 		step{args: "backend drain web 10.88.0.14:80 --json", json: true, out: []string{`"state": "drain`}},
 		step{args: "backend list", out: []string{"a 10.88.0.11:80 drain"}},
-		step{args: "backend ready web a", out: []string{"a 10.88.0.11:80 is ready: it gets connections, and has no checks, weight 1, 0 connections open"}},
-		step{args: "backend add web 10.88.0.77:80 --weight 3 --backup", out: []string{"10.88.0.77:80 is ready: it gets connections, and has no checks, weight 3"}},
-		step{args: "backend add web b:81", out: []string{":81 is ready: it gets connections, and has no checks, weight 1"}},
+		step{args: "backend ready web a", out: []string{"a 10.88.0.11:80 is unchecked: it gets connections, and has no checks, weight 1, 0 connections open"}},
+		step{args: "backend add web 10.88.0.77:80 --weight 3 --backup", out: []string{"10.88.0.77:80 is unchecked: it gets connections, and has no checks, weight 3"}},
+		step{args: "backend add web b:81", out: []string{":81 is unchecked: it gets connections, and has no checks, weight 1"}},
 		step{args: "backend add web 10.88.0.11:80", err: "is in the lab file"},
 		step{args: "backend add web nobody:80", err: "no host has this name"},
-		step{args: "backend add web 10.88.0.78", out: []string{"10.88.0.78:80 is ready"}}, // the balancer's port
+		step{args: "backend add web 10.88.0.78", out: []string{"10.88.0.78:80 is unchecked"}}, // the balancer's port
 		step{args: "backend add web 10.88.0.78:81"},
 		step{args: "backend drain web 10.88.0.78", out: []string{"10.88.0.78:80 is drain", "10.88.0.78:81 is drain"}},
 		step{args: "backend weight web 10.88.0.78 2 --json", json: true, out: []string{`"addr": "10.88.0.78:80"`, `"addr": "10.88.0.78:81"`}},
