@@ -50,7 +50,7 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/static/live.js", true, "200", "use strict", false},
 		{"GET", "/static/nothing", true, "404", "", false},
 		{"GET", "/", false, "200", "<b>master-0</b>", true},
-		{"GET", "/", false, "200", "1&nbsp;installing", true},
+		{"GET", "/", false, "200", "2&nbsp;stopped", true},
 		{"GET", "/?q=dell", false, "200", `Dell Inc. &lt;b&gt;R640&lt;/b&gt;<small>serial J8K2P53`, true}, // a stranger's own words
 		{"GET", "/?q=de:ad:be:ef:00:03", false, "200", "bootlab adopt de:ad:be:ef:00:03", true},
 		{"GET", "/api/v1/lab?host=a&secrets=1", false, "200", "plan of a, secrets and all\n", false},
