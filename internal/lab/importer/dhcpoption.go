@@ -239,11 +239,17 @@ func encodeAs(k kind, words []string) (string, error) {
 			return "hex:" + hex.EncodeToString(b), nil
 		}
 	case kindBool:
-		return map[bool]string{true: "u8:1", false: "u8:0"}[slices.Contains([]string{"1", "true", "on", "yes"}, strings.ToLower(text))], nil
+		switch strings.ToLower(text) {
+		case "1", "true", "on", "yes":
+			return "u8:1", nil
+		case "0", "false", "off", "no", "":
+			return "u8:0", nil
+		}
+		return "", fmt.Errorf("%q is not true or false", text)
 	case kindU8, kindU16, kindU32:
 		bits := map[kind]int{kindU8: 8, kindU16: 16, kindU32: 32}[k]
 		n, err := strconv.ParseInt(text, 0, 64)
-		if err != nil || n < -1<<31 || n >= 1<<bits {
+		if err != nil || n < -1<<(bits-1) || n >= 1<<bits {
 			return "", fmt.Errorf("%q is not a number of %d bits", text, bits)
 		}
 		return fmt.Sprintf("u%d:%d", bits, uint64(n)&(1<<bits-1)), nil
