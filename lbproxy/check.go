@@ -29,7 +29,7 @@ func (s *Server) runCheck(ctx context.Context, k healthKey) (connected time.Dura
 	defer cancel()
 	defer func() {
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-			err = fmt.Errorf("no answer within %s: %w", k.check.Timeout, err)
+			err = &noAnswer{k.check.Timeout, err}
 		}
 	}()
 	target := k.addr
@@ -50,6 +50,18 @@ func (s *Server) runCheck(ctx context.Context, k healthKey) (connected time.Dura
 	defer stop()
 	return connected, s.speak(ctx, conn, k, target)
 }
+
+// A noAnswer is that a check had no answer in time. The error below it says the same in other words.
+type noAnswer struct {
+	within time.Duration
+	err    error
+}
+
+// Error implements error.
+func (e *noAnswer) Error() string { return fmt.Sprintf("no answer within %s", e.within) }
+
+// Unwrap returns the error of the call.
+func (e *noAnswer) Unwrap() error { return e.err }
 
 // checkDials is how many connects a check makes, so that a lost packet fails none: the kernel repeats it after a second only.
 const checkDials = 3

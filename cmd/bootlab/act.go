@@ -44,7 +44,7 @@ func reload(cmd *cobra.Command, o *options, force api.Force) error {
 	if err := o.print(cmd, r, func() error { return reloadText(cmd, r) }); err != nil || len(r.Faults) == 0 {
 		return err
 	}
-	return fmt.Errorf("the lab file has %s; the daemon has applied it, and refuses the machines, zones and certificates with errors until they are fixed", countErrors(len(r.Faults)))
+	return fmt.Errorf("the lab file has %s; the daemon has applied it, and refuses the machines, zones and certificates with errors until %s fixed", countErrors(len(r.Faults)), areThey(len(r.Faults)))
 }
 
 func reloadText(cmd *cobra.Command, r api.Reload) error {

@@ -78,8 +78,8 @@ func TestUsage(t *testing.T) {
 			out: []string{"# NOT ENFORCED: ../../internal/lab/importer/testdata/haproxy/helper.cfg:54: http-request deny", "NOT ENFORCED: ../../"}},
 		{args: "import haproxy --json ../../internal/lab/importer/testdata/haproxy/helper.cfg", err: "1 statement not enforced", out: []string{`"weakens_access": [ { "file"`}},
 		{args: "import haproxy --accept-weaker-access ../../internal/lab/importer/testdata/haproxy/helper.cfg", out: []string{"# NOT ENFORCED: "}},
-		{args: "doctor --lab NOWHERE", err: "1 error found", out: []string{"fail", "nowhere.yaml: no such file or directory"}},
-		{args: "doctor --json --lab NOWHERE", err: "1 error found", out: []string{`"level": "fail"`, `"serving": false`}},
+		{args: "doctor --lab NOWHERE", err: "1 failure found", out: []string{"fail", "nowhere.yaml: no such file or directory"}},
+		{args: "doctor --json --lab NOWHERE", err: "1 failure found", out: []string{`"level": "fail"`, `"serving": false`}},
 		{args: "check lab.yaml", err: "bootlab check --lab lab.yaml"},
 		{args: "serve " + contract, err: "bootlab serve --lab " + contract},
 	} {

@@ -43,7 +43,11 @@ func resolveText(cmd *cobra.Command, a api.DNSAnswer) error {
 		fmt.Fprintln(w, "because")
 	}
 	for _, s := range a.Steps {
-		if _, err := fmt.Fprintf(w, "  %s: %s: %s\n", s.Name, s.By, lab.Printable(s.Text)); err != nil {
+		text := lab.Printable(s.Text)
+		if !strings.HasPrefix(text, s.By+" ") { // as "zone lab.example." does
+			text = s.By + ": " + text
+		}
+		if _, err := fmt.Fprintf(w, "  %s: %s\n", s.Name, text); err != nil {
 			return err
 		}
 	}

@@ -109,6 +109,10 @@ func examine(ctx context.Context, o *options) doctorResult {
 	r.Serving = unseen == nil
 	var measured, own []doctor.Finding
 	if r.Serving {
+		if refused := status.Reload.Refused(); refused != "" && !valid { // for what labFindings reports
+			status.Reload.Err = ""
+			r.Findings = append(r.Findings, doctor.Finding{Check: "daemon", Subject: "reload", Level: doctor.Warn, Text: refused, Fix: "fix the lab file; it reloads by itself"})
+		}
 		measured = doctor.FromStatus(status, l, found.Faults)
 	}
 	if valid {
@@ -132,7 +136,11 @@ func labFindings(o *options, l *lab.Lab, found daemon.Findings, err error) (all 
 		if p.Key != "" {
 			text = p.Key + ": " + text
 		}
-		all = append(all, doctor.Finding{Check: "lab", Subject: p.Pos.String(), Level: doctor.Fail, Text: text})
+		f := doctor.Finding{Check: "lab", Subject: p.Pos.String(), Level: doctor.Fail, Text: text}
+		if hint := p.Hint(); hint != "" {
+			f.Text, f.Fix = strings.TrimRight(strings.TrimSuffix(text, hint), ":; "), hint
+		}
+		all = append(all, f)
 	}
 	if err == nil && len(found.Faults) == 0 {
 		all = append(all, doctor.Finding{Check: "lab", Subject: o.lab, Level: doctor.OK, Text: "is valid: " + l.Summary()})
@@ -140,7 +148,7 @@ func labFindings(o *options, l *lab.Lab, found daemon.Findings, err error) (all 
 	return all
 }
 
-// print prints the result. The error says how many findings are errors.
+// print prints the result. The error says how many findings have the level fail.
 func (r doctorResult) print(cmd *cobra.Command, o *options) error {
 	if err := o.print(cmd, r, func() error { return doctorText(cmd.OutOrStdout(), r) }); err != nil {
 		return err
@@ -149,7 +157,7 @@ func (r doctorResult) print(cmd *cobra.Command, o *options) error {
 		return nil
 	}
 	n := len(slices.DeleteFunc(r.Findings, func(f doctor.Finding) bool { return f.Level != doctor.Fail }))
-	return fmt.Errorf("%s found", countErrors(n))
+	return fmt.Errorf("%s found", lab.Plural(n, "failure"))
 }
 
 // askedDaemon returns the status of the daemon. The error is api.ErrNoDaemon if none runs.

@@ -172,7 +172,7 @@ func TestRefusedHosts(t *testing.T) {
 	h.edit("{kernel: k, install_to: /dev/vda}", "{os: anaconda, kernel: k, initrd: [i], config: a.ks, install_to: /dev/vda}")
 	h.edit("ip: 10.88.0.12}", "ip: 10.88.0.12, profile: p}")
 	h.steps(
-		step{args: "reload", err: "until they are fixed"},
+		step{args: "reload", err: "until it is fixed"},
 		step{args: "status", out: []string{"machine a failed", "machine b failed"}},
 		step{args: "why a", err: "not booted", out: []string{"a.ks:2:1: profiles.p.config: for hosts a, b: "}},
 	)
@@ -185,7 +185,7 @@ func TestRefusedHosts(t *testing.T) {
 		t.Errorf("%d machines are refused, want 2:\n%s", n, ready.out)
 	}
 	a := h.run("doctor")
-	if strings.Count(a.out, "a.ks") != 1 || !strings.Contains(a.out, "for hosts a, b: ") || a.err == nil || !strings.HasPrefix(a.err.Error(), "1 error ") {
+	if strings.Count(a.out, "a.ks") != 1 || !strings.Contains(a.out, "for hosts a, b: ") || a.err == nil || !strings.HasPrefix(a.err.Error(), "1 failure ") {
 		t.Errorf("doctor does not show it once: %v\n%s", a.err, a.out)
 	}
 }
@@ -205,14 +205,14 @@ func TestDoctorRefusedReload(t *testing.T) {
 	h.steps(
 		step{args: "reload", err: "refused"},
 		step{args: "status", out: []string{" was refused; generation 1 stays in force:"}},
-		step{args: "doctor", err: "2 errors found", out: []string{"fail daemon reload the reload of 2", " was refused; generation 1 stays in force: balancer extra: listen on 10.88.0.1:9001",
+		step{args: "doctor", err: "2 failures found", out: []string{"fail daemon reload the reload of 2", " was refused; generation 1 stays in force: balancer extra: listen on 10.88.0.1:9001",
 			"fail ports tcp 10.88.0.1:9001 in use by ", holder, "-> stop that program, or change balancers.extra.listen", "ok ports all others the daemon has them"}},
 	)
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
 	h.steps(
-		step{args: "doctor", err: "1 error found", out: []string{"fail daemon reload", "ok ports tcp 10.88.0.1:9001 free (balancers.extra.listen)"}},
+		step{args: "doctor", err: "1 failure found", out: []string{"fail daemon reload", "ok ports tcp 10.88.0.1:9001 free (balancers.extra.listen)"}},
 		step{args: "reload"},
 		step{args: "doctor", out: []string{"ok ports all the daemon has them"}, not: []string{"was refused"}},
 	)

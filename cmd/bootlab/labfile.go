@@ -68,9 +68,17 @@ func check(cmd *cobra.Command, o *options, strict, live bool) error {
 	case err == nil && lacking == len(v.Errors):
 		return fmt.Errorf("the hypervisors lack what virtual machines of the lab file need: %s", countErrors(lacking))
 	case err == nil:
-		return fmt.Errorf("the lab file has %s; a daemon applies it, and serves everything else until they are fixed", countErrors(len(v.Errors)))
+		return fmt.Errorf("the lab file has %s; a daemon applies it, and serves everything else until %s fixed", countErrors(len(v.Errors)), areThey(len(v.Errors)))
 	}
 	return fmt.Errorf("the lab file has %s", countErrors(len(v.Errors)))
+}
+
+// areThey returns what is said of n things that were named before.
+func areThey(n int) string {
+	if n == 1 {
+		return "it is"
+	}
+	return "they are"
 }
 
 func countErrors(n int) string { return lab.Plural(n, "error") }

@@ -295,7 +295,7 @@ func TestNoCarrier(t *testing.T) {
 	}
 	check("")
 	netns.Run(t, "ip", "-n", client.Name, "link", "set", "eth0", "down")
-	check("has no carrier: a cable is not connected: look at ip link show " + r.seg.Bridge)
+	check("has no carrier: no cable, or no port of the bridge, is connected: look at ip link show " + r.seg.Bridge)
 	netns.Run(t, "ip", "netns", "del", client.Name) // and with it the bridge's port
 	check("has no carrier: the bridge has no port: run ip link set NIC master " + r.seg.Bridge)
 	r.until("the log has it", func() bool { return strings.Contains(r.log.String(), "the bridge has no port") })

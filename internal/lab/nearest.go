@@ -12,7 +12,7 @@ func Nearest(s string, names []string) string {
 			best, bestDistance = name, d
 		}
 	}
-	if best != "" && bestDistance < len(s) {
+	if best != "" && bestDistance < len(s) && bestDistance <= len(best) { // BAR is not like A
 		return best
 	}
 	best = ""

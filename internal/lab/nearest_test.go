@@ -16,6 +16,7 @@ func TestNearest(t *testing.T) {
 		{"worker", []string{"worker-100", "worker-101"}, ""}, // abbreviates both
 		{"when", []string{"force", "value"}, ""},
 		{"x", []string{"y"}, ""},
+		{"BAR", []string{"A", "MX", "TXT"}, ""},
 		{"", []string{"y"}, ""},
 	} {
 		if got := Nearest(tt.s, tt.names); got != tt.want {

@@ -98,7 +98,7 @@ func (p *Problem) Detail() string {
 
 // span returns the length of the key or value that line begins with.
 func span(line []rune) int {
-	if len(line) == 0 || line[0] == ' ' || line[0] == ':' {
+	if len(line) == 0 || strings.ContainsRune(" :,]}", line[0]) {
 		return 1 // something is missing there
 	}
 	if q := line[0]; q == '"' || q == '\'' {

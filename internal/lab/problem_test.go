@@ -24,6 +24,7 @@ func TestProblemDetail(t *testing.T) {
 		{"in quotes", `a: "b, c" # d`, 4, "k", "    7 | a: \"b, c\" # d\n      |    ^^^^^^\n"},
 		{"MAC", "mac: 52:54:00:00:00:0g", 6, "k", "    7 | mac: 52:54:00:00:00:0g\n      |      ^^^^^^^^^^^^^^^^^\n"},
 		{"missing", "  fcos", 7, "k", "    7 |   fcos\n      |       ^\n"},
+		{"empty", "{mac: , network: a}", 7, "k", "    7 | {mac: , network: a}\n      |       ^\n"},
 		{"word of a zone file", "x AA 1.2.3.4", 3, "zone z.", "    7 | x AA 1.2.3.4\n      |   ^^\n"},
 		{"no source", "", 3, "k", ""},
 		{"cursor", "a: \x1b[2J", 4, "k", "    7 | a: \uFFFD[2J\n      |    ^^^^\n"},

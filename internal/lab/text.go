@@ -72,3 +72,12 @@ func Redacted(s string) string {
 	}
 	return u.Redacted()
 }
+
+// TemplateReason returns what keeps a text from being a template in words of templates: text/template names the character that it did not
+// expect.
+func TemplateReason(reason string) string {
+	if strings.Contains(reason, "bad character U+007D") || strings.Contains(reason, "unclosed action") {
+		return "}} is missing: want {{…}}"
+	}
+	return reason
+}

@@ -337,7 +337,7 @@ func TestCompileProblems(t *testing.T) {
 		want    string
 	}{
 		{"not a template", lab.Profile{Image: "k/{{.Host"}, false,
-			`profiles.p.image: "k/{{.Host" is not a template: template: image:1: unclosed action`},
+			`profiles.p.image: "k/{{.Host" is not a template: }} is missing: want {{…}}`},
 		{"outside", lab.Profile{Kernel: "../k"}, false, `profiles.p.kernel: "../k" is not below the files folder: want a path relative to it`},
 		{"outside by template", lab.Profile{Kernel: "../{{.Host.Role}}"}, false,
 			`profiles.p.kernel: "../worker" is not below the files folder: want a path relative to it`},

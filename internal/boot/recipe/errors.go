@@ -165,6 +165,7 @@ func Reason(err error) string {
 var (
 	missingEntry = regexp.MustCompile(`^at <([^>]*)>: map has no entry for key "(.*)"$`)
 	typedKey     = regexp.MustCompile(`^at <([^>]*)>: error calling index: value has type recipe\.\w+; should be string$`)
+	failedCall   = regexp.MustCompile(`^at <([^>]*)>: error calling \w+: (.*)$`)
 	missingField = regexp.MustCompile(`^at <([^>]*)>: can't evaluate field (\w+) in type \*?recipe\.(\w+)$`)
 )
 
@@ -187,7 +188,10 @@ func readable(reason string) string {
 		}
 		return fmt.Sprintf("{{%s}} is not known to templates: there is no %s, want one of %s%s", m[1], m[2], strings.Join(fields, ", "), hint)
 	}
-	return reason
+	if m := failedCall.FindStringSubmatch(reason); m != nil {
+		return fmt.Sprintf("{{%s}}: %s", m[1], m[2])
+	}
+	return lab.TemplateReason(reason)
 }
 
 // fieldsOf returns the fields of a type of Data that templates may use.

@@ -54,7 +54,7 @@ func (c *compiler) parse(key, text string) *line {
 	}
 	t, err := newLine(key, text)
 	if err != nil {
-		c.problems.Addf(c.profile.PosOf(key), "profiles."+c.profile.Name+"."+key, "%q is not a template: %v", text, err)
+		c.problems.Addf(c.profile.PosOf(key), "profiles."+c.profile.Name+"."+key, "%q is not a template: %v", text, keyError(key, err))
 	}
 	return t
 }

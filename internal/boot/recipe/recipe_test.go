@@ -328,7 +328,8 @@ func TestMirrors(t *testing.T) {
 		`{{.MirrorURL "debian"}}`:                             "http://192.168.16.1:8080/mirror/debian",
 		`{{with .Mirror "debian"}}{{.Host}} {{.Path}}{{end}}`: "192.168.16.1:8080 /mirror/debian",
 		`{{(.Mirror "epel").URL}}/9`:                          "http://192.168.16.1:8080/mirror/epel/9",
-		`{{.MirrorURL "ubuntu"}}`:                             `error calling MirrorURL: mirror "ubuntu" is not in the lab: want one of its mirrors (debian, epel)`,
+		`{{.MirrorURL "ubuntu"}}`:                             `preseed.cfg:1:23: {{.MirrorURL}}: mirror "ubuntu" is not in the lab: want one of its mirrors (debian, epel)`,
+		`{{.Host.Name}`:                                       "preseed.cfg:1: }} is missing: want {{…}}",
 	} {
 		p := &lab.Profile{Name: "p", OS: lab.OSDebian, Kernel: "k", Config: "preseed.cfg"}
 		r, d := compile(t, p, fstest.MapFS{"preseed.cfg": {Data: []byte("d-i mirror/x string " + text)}})

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -29,6 +30,19 @@ func serverFix(state api.ServerState) string {
 		return "set the interface or the address up: the server uses it as soon as it exists"
 	}
 	return "remove the cause; if the server has stopped, restart the daemon: systemctl restart bootlab"
+}
+
+// withoutInterfaces returns the problems of a server, without those of interfaces that have a finding of their own.
+func withoutInterfaces(s api.Status, srv api.Server) []string {
+	problems := s.Problems(srv)
+	if !srv.Serving {
+		return problems
+	}
+	return slices.DeleteFunc(problems, func(problem string) bool {
+		return slices.ContainsFunc(s.Conditions, func(c api.Condition) bool {
+			return c.Kind == api.ConditionInterface && !c.OK && strings.HasPrefix(problem, c.Name+": ")
+		})
+	})
 }
 
 func addressFix(a api.Address) string {
@@ -62,6 +76,20 @@ func conditionFix(c api.Condition) string {
 	return "" // the problem says it
 }
 
+// advice splits what a problem says is to be done from what is wrong.
+func advice(problem string) (text, fix string) {
+	i := strings.LastIndex(problem, ": ")
+	if i < 0 {
+		return problem, ""
+	}
+	for _, begin := range []string{"run ", "look at ", "set ", "make "} {
+		if fix = problem[i+2:]; strings.HasPrefix(fix, begin) {
+			return problem[:i], fix
+		}
+	}
+	return problem, ""
+}
+
 // statusServers are a refused reload, and the servers, addresses and store that are not good, and a loss of install states.
 func statusServers(s api.Status) (all []Finding) {
 	if refused := s.Reload.Refused(); refused != "" {
@@ -70,7 +98,7 @@ func statusServers(s api.Status) (all []Finding) {
 		all = append(all, f)
 	}
 	for _, srv := range s.Servers {
-		problems := strings.Join(s.Problems(srv), "; ")
+		problems := strings.Join(withoutInterfaces(s, srv), "; ")
 		text := string(s.StateOf(srv)) + ": " + problems
 		if notes := s.Notes(srv); srv.Serving && len(notes) > 0 {
 			text += ": " + strings.Join(notes, "; ")
@@ -125,7 +153,8 @@ func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 		case c.Kind == api.ConditionMarker: // the lab works
 			all = append(all, reported(Warn, check, subject, c.Problem))
 		default:
-			all = append(all, failed(check, subject, c.Problem, conditionFix(c)))
+			text, fix := advice(c.Problem)
+			all = append(all, failed(check, subject, text, cmp.Or(fix, conditionFix(c))))
 		}
 	}
 	return all
@@ -162,6 +191,9 @@ func statusWarnings(s api.Status, l *lab.Lab) (all []Finding) {
 // servers the checks say more; of the rest, as of hypervisors, the daemon knows more.
 func Join(reported, own []Finding) []Finding {
 	good := func(f Finding) bool { return f.Level == OK }
+	if slices.ContainsFunc(reported, func(d Finding) bool { return d.Check == "dns" && d.Subject == "dns.forward" && !good(d) }) { // none of its servers answers
+		own = slices.DeleteFunc(own, func(f Finding) bool { return f.Check == "dns" && !good(f) })
+	}
 	same := func(d, f Finding) bool { return d.Check == f.Check && d.Subject == f.Subject }
 	reported = slices.DeleteFunc(reported, func(d Finding) bool {
 		return slices.ContainsFunc(own, func(f Finding) bool {

@@ -79,6 +79,25 @@ func TestStatusConditions(t *testing.T) {
 	}
 }
 
+// TestReportedOnce: what a condition says is neither a problem of each server nor a finding of a check, and what to do stands apart.
+func TestReportedOnce(t *testing.T) {
+	t.Parallel()
+	s := api.Status{
+		Servers: []api.Server{{Name: "dhcpd", Serving: true, Warnings: []string{"lab0: interface has no carrier: nobody is reached on it"}}, {Name: "httpd", Serving: true, Warnings: []string{"lab0: interface has no carrier: nobody is reached on it", "lab1: other"}}},
+		Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "lab0", Problem: "has no carrier: the bridge has no port: run ip link set NIC master lab0"},
+			{Kind: api.ConditionUpstream, Name: "dns.forward", Problem: "clients get SERVFAIL: no answer: set dns.forward to servers that this machine may ask"}},
+	}
+	want := []doctor.Finding{
+		{Check: "daemon", Subject: "httpd", Level: doctor.Warn, Text: "degraded: lab1: other"},
+		{Check: "interfaces", Subject: "lab0", Level: doctor.Fail, Text: "has no carrier: the bridge has no port", Fix: "run ip link set NIC master lab0"},
+		{Check: "dns", Subject: "dns.forward", Level: doctor.Fail, Text: "clients get SERVFAIL: no answer", Fix: "set dns.forward to servers that this machine may ask"},
+	}
+	own := []doctor.Finding{{Check: "dns", Subject: "10.0.0.9:53", Level: doctor.Fail, Text: "does not answer questions"}}
+	if got := doctor.Join(doctor.FromStatus(s, &lab.Lab{}, nil), own); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestStatusSaysWhatToDo: a failure of which the text does not say what to do has that behind it.
 func TestStatusSaysWhatToDo(t *testing.T) {
 	t.Parallel()

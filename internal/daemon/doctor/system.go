@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/diskhealth"
 	"github.com/bootlab/bootlab/internal/host/file/regular"
 	"github.com/bootlab/bootlab/internal/host/socket/dnsprobe"
+	"github.com/bootlab/bootlab/internal/host/socket/neterror"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -158,7 +159,7 @@ func upstream(ctx context.Context, server netip.AddrPort) Finding {
 	ctx, cancel := context.WithTimeout(ctx, upstreamWait)
 	defer cancel()
 	if err := dnsprobe.Ask(ctx, server, "", upstreamWait); err != nil {
-		return fail(server.String(), fmt.Sprintf("does not answer questions: %v", err), "set dns.forward to servers that this machine may ask, or look at the firewall")
+		return fail(server.String(), "does not answer questions: "+neterror.Text(err), "set dns.forward to servers that this machine may ask, or look at the firewall")
 	}
 	return ok(server.String(), "answers")
 }
@@ -173,7 +174,7 @@ func reachable(ctx context.Context, network, address, good string) Finding {
 		return warn(address, "was not tried: this user may not open "+address, needsRoot)
 	}
 	if err != nil {
-		return fail(address, "cannot be reached: "+err.Error(), "look at its address, its service and firewalls")
+		return fail(address, "cannot be reached: "+neterror.Text(err), "look at its address, its service and firewalls")
 	}
 	_ = c.Close()
 	return ok(address, good)

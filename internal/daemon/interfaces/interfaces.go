@@ -276,5 +276,5 @@ func noCarrier(l *lab.Lab, n *lab.Network) (problem, fix string) {
 	if _, noPort := links.NoCarrier(n.Interface); noPort {
 		return "has no carrier: the bridge has no port", "run ip link set NIC master " + n.Interface
 	}
-	return "has no carrier: a cable is not connected", "look at ip link show " + n.Interface
+	return "has no carrier: no cable, or no port of the bridge, is connected", "look at ip link show " + n.Interface
 }

@@ -23,6 +23,7 @@ type dhcpRange struct {
 
 // A reservation is a dhcp-host.
 type reservation struct {
+	byID bool // it names a client identifier
 	*host
 	sets    []string
 	ignored bool
@@ -209,9 +210,7 @@ func (q *dnsmasq) reservations() {
 			case tagged && form == "tag":
 				q.note(st.at, "tag:%s is left out: a host has one address", rest)
 			case tagged && form == "id":
-				if rest != "*" {
-					q.note(st.at, "machines are known by MAC: the client identifier is left out")
-				}
+				h.byID = rest != "*"
 			case notAddress == nil && a.Is4():
 				h.ip = a
 			case notAddress == nil || strings.HasPrefix(w, "["):
@@ -240,6 +239,9 @@ func (q *dnsmasq) reserve(st statement, h *reservation, lease, wild string) {
 		q.tag(s)
 		q.accounted[st.at.on()] = true
 	}
+	if h.byID && len(h.macs) > 0 { // else the note below says it
+		q.note(st.at, "machines are known by MAC: the client identifier is left out")
+	}
 	switch {
 	case wild != "":
 		for _, s := range h.sets {
@@ -254,7 +256,7 @@ func (q *dnsmasq) reserve(st statement, h *reservation, lease, wild string) {
 	case len(h.macs) == 0 && h.ignored:
 		q.weaker(st.at, "machines are ignored by MAC only: this one is served")
 	case len(h.macs) == 0 && h.name != "" && h.ip.IsValid():
-		q.note(st.at, "machines are known by MAC, not by the name that they send: the host has no mac")
+		q.note(st.at, "machines are known by MAC, not by a client identifier or the name that they send: the host has no mac")
 		q.names = append(q.names, address{st.at, h.name, h.ip})
 	case len(h.macs) == 0:
 		q.note(st.at, "there is no MAC address: it is left out")

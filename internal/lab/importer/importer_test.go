@@ -174,6 +174,8 @@ func TestNotes(t *testing.T) {
 		"enabled again":            {importer.HAProxy, "defaults\n disabled\nlisten l\n bind 10.0.0.1:80\n disabled\n enabled\n server s 10.0.0.11:80\n", "10.0.0.11:80", "disabled", ""},
 		"MAC twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu\ndhcp-host=52:54:00:77:00:01,10.202.77.12,alpha\n", "alpha: {mac", "zulu",
 			"x:2: dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu: 52:54:00:77:00:01 is the MAC of a host at x:3: this host is left out\n"},
+		"a host that is left out has one note": {importer.Dnsmasq, "domain=a.example\ninterface=eth0\n" + dhcpHead + "dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu,infinite\ndhcp-host=52:54:00:77:00:01,10.202.77.12,alpha\n", "alpha: {mac", "8760h", "x:4: dhcp-host=52:54:00:77:00:01,10.202.77.11,zulu,infinite: 52:54:00:77:00:01 is the MAC of a host at x:5"},
+		"a client identifier":                  {importer.Dnsmasq, dhcpHead + "dhcp-host=id:01:02,10.202.77.11,zulu\n", "zulu", "", "machines are known by MAC, not by a client identifier or the name that they send: the host has no mac\n"},
 		"one of two MACs twice": {importer.Dnsmasq, dhcpHead + "dhcp-host=52:54:00:77:00:01,52:54:00:77:00:02,10.202.77.12,alpha\ndhcp-host=52:54:00:77:00:01,10.202.77.11,zulu\n",
 			"alpha: {mac: 52:54:00:77:00:02", "", "52:54:00:77:00:01 is the MAC of a host at x:3: it is left out\n"},
 		"MAC twice in dhcpd": {importer.DHCPD, "host zulu { hardware ethernet 52:54:00:77:00:01; }\nhost alpha { hardware ethernet 52:54:00:77:00:01; }\n", "zulu: {mac", "alpha:",

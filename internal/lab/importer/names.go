@@ -69,6 +69,9 @@ func (d *draft) oneHostPerMAC() {
 			case again && had > 1:
 				d.note(h.at, "%s is the MAC of a host at %s:%d: it is left out", s, at.file, at.line)
 			case again:
+				d.notes = slices.DeleteFunc(d.notes, func(n Note) bool { // about what is left out
+					return n.File == lab.Printable(h.at.file) && n.Line == h.at.line && !n.WeakensAccess
+				})
 				d.note(h.at, "%s is the MAC of a host at %s:%d: this host is left out", s, at.file, at.line)
 			default:
 				first[mac] = h.at

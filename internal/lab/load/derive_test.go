@@ -554,3 +554,17 @@ func TestClusterHosts(t *testing.T) {
 		t.Errorf("hosts %v", hosts)
 	}
 }
+
+// TestZoneOfTheDomain: the derived zone of the lab's domain is where the domain is written.
+func TestZoneOfTheDomain(t *testing.T) {
+	t.Parallel()
+	l, err := load.Parse("lab.yaml", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: 10.0.0.0/24, dhcp: off}}\nhosts: {a: {ip: 10.0.0.9}}\n"), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, z := range l.Zones {
+		if z.Origin == "lab.example." && z.Pos.String() != "lab.yaml:2:9" {
+			t.Errorf("zone at %s", z.Pos)
+		}
+	}
+}

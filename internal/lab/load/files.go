@@ -57,7 +57,7 @@ func (r *resolver) template(v *scalar[text], key string) {
 	t.Mode = parse.SkipFuncCheck
 	if _, err := t.Parse(string(v.V), "", "", map[string]*parse.Tree{}); err != nil {
 		_, reason, _ := strings.Cut(strings.TrimPrefix(err.Error(), "template: "), ":1: ")
-		r.fail(v.spot, key, "%q is not a template: %s", v.V, reason)
+		r.fail(v.spot, key, "%q is not a template: %s", v.V, lab.TemplateReason(reason))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // it lies in, static or derived.
 func (r *resolver) deriveZones() {
 	if r.lab.Domain != "" {
-		r.zone(r.lab.Domain+".", r.top())
+		r.zone(r.lab.Domain+".", r.pos(r.raw.Domain.spot))
 	}
 	for _, c := range r.lab.Clusters {
 		z := r.zone(c.Domain+".", c.Pos)
