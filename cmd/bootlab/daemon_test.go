@@ -197,7 +197,7 @@ func TestDaemon(t *testing.T) {
 		step{args: "timeline a", out: []string{"a (52:54:00:00:00:01)", "install armed"}},
 		step{args: "timeline 52-54-00-00-00-01", out: []string{"install armed"}},
 		step{args: "timeline a --all --json", json: true, out: []string{`"kind": "install_armed"`}},
-		step{args: "resolve b.lab.example", out: []string{"b.lab.example. A for 127.0.0.1: NOERROR aa", "b.lab.example. 60 IN A 10.88.0.12", "because", "  b.lab.example.: zone lab.example. (derived", "from host b"}},
+		step{args: "resolve b.lab.example", out: []string{"b.lab.example. A for 127.0.0.1: NOERROR aa", "b.lab.example. 60 IN A 10.88.0.12", "because", "b.lab.example.: zone lab.example. (derived", "from host b"}},
 		step{args: "resolve 10.88.0.11 --as b", out: []string{"11.0.88.10.in-addr.arpa. PTR for 10.88.0.12: NOERROR aa", "a.lab.example."}},
 		step{args: "resolve www.example.org --as 203.0.113.9 --json", json: true, out: []string{`"code": "REFUSED"`, `"client": "203.0.113.9"`, `"by": "policy"`}},
 		step{args: "resolve B", out: []string{"REFUSED", "did you mean b.lab.example?"}},
