@@ -310,7 +310,7 @@ func TestReload(t *testing.T) {
 		step{args: "status", out: []string{"was refused", "not YAML"}},
 		step{args: "hosts", out: []string{"a 10.88.0.11"}},
 		step{args: "plan --diff", err: "not YAML"},
-		step{args: "doctor", err: "found", out: []string{"fail lab", "not YAML", "fail daemon reload", "ok interfaces"}},
+		step{args: "doctor", err: "found", out: []string{"fail lab", "not YAML", "warn daemon reload", "ok interfaces"}},
 		step{args: "doctor --json", err: "found", out: []string{`"serving": true`}},
 	)
 	h.write(string(good))
