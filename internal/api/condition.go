@@ -17,7 +17,8 @@ type Condition struct {
 	OK      bool      `json:"ok"`
 	Since   time.Time `json:"since,omitzero"`    // of the state, or of the measurement; zero: not known
 	Detail  string    `json:"detail,omitempty"`  // what was measured
-	Problem string    `json:"problem,omitempty"` // what is wrong, and what to do; empty: nothing
+	Problem string    `json:"problem,omitempty"` // what is wrong, and Fix, if it is known; empty: nothing
+	Fix     string    `json:"fix,omitempty"`     // what to do about it, with which Problem ends then
 
 	// Cause is the error in the lab file, a document or a file that it names, of a machine, zone or certificate that is not OK.
 	Cause *lab.Problem `json:"cause,omitempty"`
@@ -60,6 +61,15 @@ func (c Condition) State() string {
 	}
 	return ConditionFailed
 }
+
+// With returns c with a problem and what to do about it.
+func (c Condition) With(problem, fix string) Condition {
+	c.Problem, c.Fix = problem+": "+fix, fix
+	return c
+}
+
+// Wrong returns what is wrong, without what to do.
+func (c Condition) Wrong() string { return strings.TrimSuffix(c.Problem, ": "+c.Fix) }
 
 // SameProblem reports whether two machines are refused for one error, which names them: texts show it once.
 func (c Condition) SameProblem(o Condition) bool {

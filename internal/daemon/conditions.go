@@ -86,7 +86,7 @@ func interfaceConditions(l *lab.Lab) (all []api.Condition) {
 func interfaceCondition(l *lab.Lab, n *lab.Network) api.Condition {
 	c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
 	if f := interfaces.FaultOf(l, n); f.Problem != "" {
-		c.Problem = f.Problem + ": " + f.Fix
+		c = c.With(f.Problem, f.Fix)
 	}
 	c.OK = c.Problem == ""
 	return c
@@ -146,9 +146,9 @@ func upstreamConditions(rules []dnsd.ForwardRule) (all []api.Condition) {
 		c := api.Condition{Kind: api.ConditionUpstream, Name: r.Key(), OK: r.Err == nil, Since: r.Since, Detail: fmt.Sprintf("%d of %d servers answer", r.Answering, r.Servers)}
 		switch {
 		case r.Servers == 0:
-			c.Problem = "clients get REFUSED: there is no server to ask: set " + r.Key() + " to servers other than this appliance"
+			c = c.With("clients get REFUSED: there is no server to ask", "set "+r.Key()+" to servers other than this appliance")
 		case r.Err != nil:
-			c.Problem = "clients get SERVFAIL: " + r.Err.Error() + ": set " + r.Key() + " to servers that this machine may ask, or look at the firewall"
+			c = c.With("clients get SERVFAIL: "+r.Err.Error(), "set "+r.Key()+" to servers that this machine may ask, or look at the firewall")
 		}
 		all = append(all, c)
 	}

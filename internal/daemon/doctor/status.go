@@ -76,20 +76,6 @@ func conditionFix(c api.Condition) string {
 	return "" // the problem says it
 }
 
-// advice splits what a problem says is to be done from what is wrong.
-func advice(problem string) (text, fix string) {
-	i := strings.LastIndex(problem, ": ")
-	if i < 0 {
-		return problem, ""
-	}
-	for _, begin := range []string{"run ", "look at ", "set ", "make "} {
-		if fix = problem[i+2:]; strings.HasPrefix(fix, begin) {
-			return problem[:i], fix
-		}
-	}
-	return problem, ""
-}
-
 // statusServers are a refused reload, and the servers, addresses and store that are not good, and a loss of install states.
 func statusServers(s api.Status) (all []Finding) {
 	if refused := s.Reload.Refused(); refused != "" {
@@ -153,8 +139,7 @@ func statusConditions(s api.Status, faults lab.Problems) (all []Finding) {
 		case c.Kind == api.ConditionMarker: // the lab works
 			all = append(all, reported(Warn, check, subject, c.Problem))
 		default:
-			text, fix := advice(c.Problem)
-			all = append(all, failed(check, subject, text, cmp.Or(fix, conditionFix(c))))
+			all = append(all, failed(check, subject, c.Wrong(), cmp.Or(c.Fix, conditionFix(c))))
 		}
 	}
 	return all

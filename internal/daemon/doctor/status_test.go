@@ -84,8 +84,10 @@ func TestReportedOnce(t *testing.T) {
 	t.Parallel()
 	s := api.Status{
 		Servers: []api.Server{{Name: "dhcpd", Serving: true, Warnings: []string{"lab0: interface has no carrier: nobody is reached on it"}}, {Name: "httpd", Serving: true, Warnings: []string{"lab0: interface has no carrier: nobody is reached on it", "lab1: other"}}},
-		Conditions: []api.Condition{{Kind: api.ConditionInterface, Name: "lab0", Problem: "has no carrier: the bridge has no port: run ip link set NIC master lab0"},
-			{Kind: api.ConditionUpstream, Name: "dns.forward", Problem: "clients get SERVFAIL: no answer: set dns.forward to servers that this machine may ask"}},
+		Conditions: []api.Condition{
+			api.Condition{Kind: api.ConditionInterface, Name: "lab0"}.With("has no carrier: the bridge has no port", "run ip link set NIC master lab0"),
+			api.Condition{Kind: api.ConditionUpstream, Name: "dns.forward"}.With("clients get SERVFAIL: no answer", "set dns.forward to servers that this machine may ask"),
+		},
 	}
 	want := []doctor.Finding{
 		{Check: "daemon", Subject: "httpd", Level: doctor.Warn, Text: "degraded: lab1: other"},
