@@ -240,7 +240,7 @@ func TestConsoleIsTaken(t *testing.T) {
 	f := r.follow(t) // before the start: it gets what is written from now on
 	check(t, r.Start(t.Context(), "master-0"))
 	f.wantState(t, "connected")
-	f.wantOutput(t, "hello")
+	r.wantEcho(t, f, "first")
 	virsh := exec.Command("script", "-qec", "virsh -c '"+r.libvirt.URI+"' console --force master-0", "/dev/null")
 	in, err := virsh.StdinPipe() // as long as it is open, virsh goes on
 	check(t, err)
