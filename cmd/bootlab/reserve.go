@@ -79,6 +79,7 @@ type trial struct {
 	lab   string          // path of the lab file; empty: it is not readable or not valid
 	now   *lab.Lab        // without reservations; nil: see lab
 	wrong lab.Problems    // what a daemon refuses of now
+	parts lab.Problems    // of news, in the same words: machines that it would not boot
 	taken map[string]bool // names of hosts
 	news  []reservation   // new hosts
 	known []reservation   // hosts of the lab without a reserved address
@@ -171,7 +172,8 @@ func (t *trial) try(r reservation) error {
 			return fmt.Errorf("the lab has a host %s already: want another name", r.Host)
 		}
 		whole, parts := refusals(t.load(reservationsText(append(slices.Clone(t.news), r))))
-		return slices.DeleteFunc(append(whole, parts...), t.wrong.Has).Err()
+		t.parts = slices.DeleteFunc(parts, t.wrong.Has)
+		return slices.DeleteFunc(whole, t.wrong.Has).Err()
 	}
 	text := "version: 1\ndomain: lab.example\nnetworks: {n: {subnet: " + netip.PrefixFrom(r.IP, 24).Masked().String() + ", dhcp: off}}\n"
 	if r.Profile != "" {
@@ -190,6 +192,9 @@ func reservationsText(rs []reservation) string {
 }
 
 func (t *trial) print(cmd *cobra.Command) error {
+	if len(t.parts) > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note: with these lines alone,", unplaced(t.parts.Err()))
+	}
 	var b strings.Builder
 	if len(t.news) > 0 {
 		b.WriteString("# Add to hosts in the lab file, or save as a file in the lab's folder.\n" + reservationsText(t.news))

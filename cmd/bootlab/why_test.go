@@ -54,7 +54,7 @@ func TestWhyOfAFailingMachine(t *testing.T) {
 	for _, s := range []step{
 		{args: "why a", err: "failing: a", not: []string{"not booted"}},
 		{args: "why a b", err: "not booted: b"},
-		{args: "hosts", out: []string{"a - - - installed - failing", "b - - - unfinished - stopped", "c - - - unfinished - off", "d - - - booting - booting"}},
+		{args: "hosts", out: []string{"a - - - installed - failing", "b - - - booting - stopped", "c - - - unfinished - off", "d - - - booting - booting"}},
 	} {
 		s.check(t, run(t.Context(), append(strings.Fields(s.args), "--server", srv.URL)...))
 	}

@@ -260,9 +260,10 @@ func (h Host) StateText() string {
 	return h.MachineStage
 }
 
-// InstallText is Install for people: an installation that began and does not go on, as the machine stopped or is off, is unfinished.
+// InstallText is Install for people: an installation that began, of a machine that is off, is unfinished. That a machine stopped says less: its
+// neighbours can forge what that follows from.
 func (h Host) InstallText() string {
-	if (h.Install == "booting" || h.Install == "installing") && (h.Bad() || h.MachineStage == MachineOff) {
+	if (h.Install == "booting" || h.Install == "installing") && h.MachineStage == MachineOff {
 		return "unfinished"
 	}
 	return h.Install

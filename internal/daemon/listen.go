@@ -27,7 +27,7 @@ func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
 	return s, nil
 }
 
-// dhcpInUse returns an error for each port of DHCP that another program has, but for that of another bootlab, whose error names all that it has.
+// dhcpInUse returns an error for each port of DHCP that a known program has, but for another bootlab, whose error names all that it has.
 // For a start that fails anyway: the ports are opened with the server, and bootlab doctor lists them, too.
 func (d *Daemon) dhcpInUse(interfaces []string) (errs []error) {
 	for _, iface := range interfaces {
@@ -37,7 +37,7 @@ func (d *Daemon) dhcpInUse(interfaces []string) (errs []error) {
 		}
 		used, ok := errors.AsType[*portowner.InUse](err)
 		same := func(e error) bool { return e.Error() == err.Error() } // one program that has it on all interfaces
-		if ok && !slices.ContainsFunc(errs, same) && !slices.ContainsFunc(used.Holders, func(p portowner.Process) bool { return p.Command == "bootlab" }) {
+		if ok && len(used.Holders) > 0 && !slices.ContainsFunc(errs, same) && !slices.ContainsFunc(used.Holders, func(p portowner.Process) bool { return p.Command == "bootlab" }) {
 			errs = append(errs, err)
 		}
 	}
