@@ -29,7 +29,8 @@ func adoptCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// adopt prints lines for the lab file. If the lab file is readable, a daemon would refuse nothing because of them.
+// adopt prints lines for the lab file. If the lab file is readable, a daemon would not refuse the lab because of them; why it would refuse the
+// machine is a note.
 func adopt(cmd *cobra.Command, o *options, what string, f adoptFlags) error {
 	mac, err := lab.ParseMAC(what)
 	if err != nil {
