@@ -50,7 +50,7 @@ func (r reservation) yaml() string {
 	return text
 }
 
-// reserve prints lines for the lab file. If the lab file is readable, a daemon would refuse nothing because of them.
+// reserve prints lines for the lab file. If the lab file is readable, a daemon would not refuse the lab because of them.
 func reserve(cmd *cobra.Command, o *options, words []string) error {
 	c, err := o.client()
 	if err != nil {

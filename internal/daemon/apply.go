@@ -78,7 +78,7 @@ func (f *Findings) add(p *lab.Problem, s Strictness) {
 	}
 }
 
-// warn adds warnings, those that are known already aside: parts of a lab with errors are looked at twice.
+// warn adds the warnings that are not among them yet: of a lab with errors, some tables are compiled twice.
 func (f *Findings) warn(all ...*lab.Problem) {
 	for _, p := range all {
 		if !f.Warnings.Has(p) {

@@ -44,14 +44,8 @@ func ByHost(entries map[string][]byte, hosts []*lab.Host) (map[string][]byte, er
 	named := maps.Clone(unchanged)
 	changed := maps.Clone(stored.of)
 	maps.DeleteFunc(changed, func(name string, _ Status) bool { return unchanged[name] != nil })
-	for name, s := range departed(changed, hosts) {
-		record, err := json.Marshal(s)
-		if err != nil {
-			return nil, fmt.Errorf("encode install state of %s: %w", name, err)
-		}
-		if have, ok := stored.of[name]; !ok || s.since(have) {
-			named[name] = record
-		}
+	if err := addDeparted(named, changed, hosts); err != nil {
+		return nil, err
 	}
 	for _, from := range sources {
 		if record, ok := records[from.name]; ok {
@@ -74,16 +68,24 @@ func Separate(saved, now map[string][]byte, hosts []*lab.Host) error {
 		if !ok || inLab[name] || len(before.MACs) == 0 || slices.ContainsFunc(present.MACs, func(mac lab.MAC) bool { return slices.Contains(before.MACs, mac) }) {
 			continue
 		}
-		for other, s := range departed(map[string]Status{name: present}, hosts) {
-			record, err := json.Marshal(s)
-			if err != nil {
-				return fmt.Errorf("encode install state of %s: %w", other, err)
-			}
-			if have, ok, _ := statusOf(other, now[other]); !ok || s.since(have) {
-				now[other] = record
-			}
+		if err := addDeparted(now, map[string]Status{name: present}, hosts); err != nil {
+			return err
 		}
 		delete(now, name)
+	}
+	return nil
+}
+
+// addDeparted adds to records those of states that no host of a lab has, unless there is a later one of the machine.
+func addDeparted(records map[string][]byte, states map[string]Status, hosts []*lab.Host) error {
+	for name, s := range departed(states, hosts) {
+		record, err := json.Marshal(s)
+		if err != nil {
+			return fmt.Errorf("encode install state of %s: %w", name, err)
+		}
+		if have, ok, _ := statusOf(name, records[name]); !ok || s.since(have) {
+			records[name] = record
+		}
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // TestLeaseOfAReservation: an address inside a pool's range that is reserved for a NIC of a host is none of the pool's, whichever NIC it is and
-// whoever leases it, nor is that of the appliance: the numbers of the pool leave them out too.
+// whichever machine leases it; nor is that of the appliance: the numbers of the pool leave them out too.
 func TestLeaseOfAReservation(t *testing.T) {
 	t.Parallel()
 	l, err := load.Parse("lab.yaml", []byte(`version: 1
